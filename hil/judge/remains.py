@@ -21,7 +21,7 @@ COMMANDER = "commander"
 SPARE = 8
 """File descriptors that a program may open late in its life, besides one for each peer."""
 LEAST_LOOKS = 16
-"""Least number of looks at a program to compare the first half of its life with the last quarter."""
+"""Least looks at a program to compare the first half of its life with the last quarter."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:

@@ -1,5 +1,5 @@
-"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: what
-it and a gateway say to one another.
+"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: its
+exchange with a gateway.
 """
 
 import subprocess

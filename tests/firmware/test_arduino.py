@@ -1,5 +1,5 @@
 """The firmware folder as an Arduino library: its examples compile with Debian's Arduino core, and
-what comes out works.
+the results run.
 """
 
 import itertools

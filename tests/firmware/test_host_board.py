@@ -31,7 +31,7 @@ JOURNAL_SLOTS = 60
 
 
 class Board:
-    """A board whose serial cable is plugged in for ever; its process is its power."""
+    """A board whose serial cable stays plugged in; its process is its power."""
 
     def __init__(self, program: Path, folder: Path) -> None:
         self._program = program

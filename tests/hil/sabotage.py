@@ -54,7 +54,7 @@ class Sabotage:
     readings: int | None = None
     """Instead of the bench's."""
     verdict: str = "fails"
-    """`unknown` for what nobody can show to be wrong, such as a device that is never let in."""
+    """`unknown` for sabotages that prove nothing wrong, such as a device that is never let in."""
     gate: bool = False
     blind: str = "plain"
     """One of CLASSES."""
@@ -76,7 +76,7 @@ class Sabotage:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """verdict: None if there was none. said: the reasons, or the end of what was printed."""
+    """verdict: None if there was none. said: the reasons, or the end of the output."""
 
     verdict: str | None
     said: str
@@ -117,7 +117,7 @@ def _parse(path: Path) -> Sabotage:
 def copy_tree(tree: Path) -> None:
     """A copy of what a run needs, with the firmware as it is built."""
     for package in PACKAGES:
-        # with what Python has compiled, but for what it is about to rename
+        # with Python's compiled files, except those that are being renamed
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.pyc.*"))
     # other tests may be building the sketches, of which a bench needs none
     shutil.copytree(

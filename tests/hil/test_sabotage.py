@@ -111,7 +111,7 @@ stall_s = 12
 @pytest.mark.sim
 @pytest.mark.timeout(300)
 def test_a_run_in_which_one_device_never_gets_through_is_unknown(tmp_path: Path) -> None:
-    """Half of the readings arrived, unharmed; nobody can tell of the others."""
+    """Half of the readings arrived, unharmed; nothing is known of the others."""
     bench = tmp_path / "silent.toml"
     bench.write_text(SILENT)
     judged = try_out(CATALOGUE["one-board-is-refused-for-ever"], str(bench), 1, tmp_path)

@@ -48,7 +48,7 @@ class Far:
     heard: int = 0
 
     async def silence(self, seconds: float) -> bool:
-        """Whether the radio sends nothing for so long."""
+        """Whether the radio sends nothing for this time."""
         await self.board.run(round(seconds * HZ))
         return (await self.board.stats()).frames == self.heard
 

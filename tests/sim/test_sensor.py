@@ -199,8 +199,8 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """For old boot loaders, which a watchdog would reset for ever; so a reboot is a jump to the
-    beginning.
+    """For old boot loaders, under which a watchdog would reset the board in a loop: so a reboot is
+    a jump to the beginning.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(

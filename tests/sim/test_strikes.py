@@ -79,7 +79,7 @@ async def test_one_at_a_time_and_the_later_one_says_what_it_waited_for(tmp_path:
 
 
 async def test_what_is_due_before_an_armed_cut_came_waits_for_it(tmp_path: Path) -> None:
-    """The board goes on for two readings before it has written so much."""
+    """The board continues for two readings before it reaches that write."""
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await board.subscribe()
         await board.at(3, "uno-1/x-1", "cut eeprom 40")

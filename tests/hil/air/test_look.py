@@ -76,7 +76,7 @@ async def test_listen_shows_what_is_heard_foreign_frames_too(site: RadioSite) ->
                 frame = json.loads(await process.stdout.readline())
                 seen[frame["result"]] = frame
             while "foreign" not in seen:
-                # one that comes while the gateway's own radio sends is heard by nobody
+                # a frame during a transmission of the gateway's own radio is not heard
                 await inject(site, b"\x40\xaa\x01 of a neighbour")
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1):

@@ -496,7 +496,7 @@ def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_si
         ' = "line-cut"\n' + clients
     )
     faults = plan(load(str(path))).faults
-    # what is published at QoS 0 may never come there
+    # publications at QoS 0 may never arrive there
     assert 500 < max(fault.at for fault in faults if fault.target == "gateway") <= 600
     assert max(fault.at for fault in faults if fault.target != "gateway") <= 50
 

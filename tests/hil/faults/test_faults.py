@@ -1,5 +1,5 @@
-"""Faults, without a run: what is drawn for them, and that one which did not happen is never said to
-have happened.
+"""Faults, without a run: the places drawn for them; and a fault that did not happen never counts as
+happened.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def fault(kind: str, **detail: object) -> Fault:
 
 
 class Machine(dict[str, int]):
-    """One whose program meets what is wrong `times` times."""
+    """A machine whose program meets the error `times` times."""
 
     def __init__(self, met: str, times: int) -> None:
         super().__init__({met: 5})
@@ -194,7 +194,7 @@ async def test_a_kill_of_the_ingest_says_before_which_file_it_stood(
 
 
 class Struck:
-    """A board that was ordered ahead, and what it says of it, in turn for each fault."""
+    """A board with orders for faults, and its report for each fault in turn."""
 
     def __init__(self, *events: Event) -> None:
         self._events = list(events)
@@ -652,8 +652,8 @@ async def test_the_run_waits_for_what_ends_by_itself(
 async def test_a_commit_without_a_publication_is_let_through(
     commits: int, expected: str | None
 ) -> None:
-    """Only what is received and not committed yet can be lost by an acknowledgement that was too
-    early; the first commits after a restart hold sessions.
+    """An acknowledgement that is too early can lose only publications that are received and not
+    committed yet; the first commits after a restart hold sessions.
     """
     stood: list[str] = []
 

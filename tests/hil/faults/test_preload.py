@@ -1,5 +1,5 @@
-"""A machine that misbehaves under one program: what is switched on happens, below its folder only,
-and is counted.
+"""A machine that misbehaves under one program: only the requested faults happen, only below its
+folder, and they are counted.
 """
 
 import os

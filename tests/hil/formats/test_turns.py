@@ -107,7 +107,7 @@ def test_an_answer_says_the_same_to_both(
 
 @given(content=st.binary(max_size=12))
 def test_what_the_gateway_refuses_is_refused(content: bytes) -> None:
-    """The rig also reads what stands in a packet, so it may refuse more."""
+    """The rig also reads the content of packets, so it may refuse more."""
     try:
         packing.read_turn(content)
     except gateway_frames.FrameError:

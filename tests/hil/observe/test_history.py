@@ -1,5 +1,5 @@
-"""The history file: what is written is read, a torn end is the end, anything else is refused with
-its line.
+"""The history file: written events are read, a torn last line is ignored, anything else is refused
+with its line.
 """
 
 import threading

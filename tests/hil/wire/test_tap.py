@@ -1,5 +1,5 @@
-"""Reading along a wire: what both ends send again is counted as they count it themselves, and what
-they say to each other is told.
+"""Reading along a wire: retransmissions of both ends are counted as the ends count them, and their
+packets are reported.
 """
 
 from random import Random
@@ -179,7 +179,7 @@ def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up
         "publishes": 0,
         "publishes_again": 0,
     }
-    # it comes again, and so does what is behind it, which is in its place now
+    # retransmitted, as are the frames after it
     talk.tap.feed("up", Data(1, 0, halves[:1]).to_bytes(check))
     assert talk.tap.counts["up"]["publishes"] == 2
     assert talk.tap.counts["up"]["frames_again"] == 1

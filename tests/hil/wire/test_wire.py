@@ -115,7 +115,7 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 
 
 def read(fd: int, count: int) -> bytes:
-    """Read `count` bytes, or what came until nothing more came for a long time."""
+    """Read `count` bytes, or fewer if no more come for a long time."""
     data = b""
     while len(data) < count and select.select([fd], [], [], 20.0)[0]:
         data += os.read(fd, count - len(data))
@@ -257,8 +257,8 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
 def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUP says nothing: what a board held without power is new and has it; what comes again is not
-    new.
+    """DUP does not matter: a publication that a board held without power is new and has DUP; a
+    retransmission is not new.
     """
     said: list[Event] = []
     monkeypatch.setattr("hil.wire.wire.emit", said.append)

@@ -1,4 +1,4 @@
-"""The whole system on virtual time (README.md); what it notices when a promise is broken."""
+"""The whole system on virtual time (README.md); and that it notices broken promises."""
 
 from collections import Counter
 from collections.abc import Callable
