@@ -29,7 +29,7 @@ RECALLED = 20_000
 
 
 @dataclass(slots=True)
-class Contradictions:
+class PayloadConflicts:
     """The payload conflicts of one board. sequence: the last one; last: µs, any origin."""
 
     count: int = 0
@@ -51,7 +51,7 @@ class Said:
         self._boards: dict[str, _Board] = {}
         self.newest: Identity | None = None
         """Identity of the newest publication of any board."""
-        self.contradictions: dict[str, Contradictions] = {}
+        self.contradictions: dict[str, PayloadConflicts] = {}
         """Payload conflicts by board."""
 
     def recall(self, folder: Path) -> None:
@@ -73,16 +73,16 @@ class Said:
         first = board.payloads.get(sequence)
         if first is not None:
             if first != payload and _conflict(first, payload):
-                self._contradicted(identity, monotonic)
+                self._count_conflict(identity, monotonic)
         elif len(payload) <= LONGEST:
             board.payloads[sequence] = payload
             if len(board.payloads) > KEPT:
                 del board.payloads[next(iter(board.payloads))]
 
-    def _contradicted(self, identity: Identity, monotonic: int) -> None:
+    def _count_conflict(self, identity: Identity, monotonic: int) -> None:
         name, incarnation, sequence = identity
-        found = self.contradictions.pop(name, None) or Contradictions()
-        self.contradictions[name] = Contradictions(found.count + 1, sequence, monotonic)
+        found = self.contradictions.pop(name, None) or PayloadConflicts()
+        self.contradictions[name] = PayloadConflicts(found.count + 1, sequence, monotonic)
         if len(self.contradictions) > MOST_BOARDS:
             del self.contradictions[next(iter(self.contradictions))]
         if found.count & (found.count + 1) == 0:  # the 1st, 2nd, 4th, 8th, …

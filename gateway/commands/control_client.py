@@ -123,9 +123,7 @@ def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
 
 @contextmanager
 def short(folder: Path) -> Iterator[str]:
-    """Yield a path to the socket that fits into a socket address (108 bytes), for a folder of any
-    depth.
-    """
+    """Yield a socket path that fits into a socket address (108 bytes), however deep the folder."""
     file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{file}/{FILE}"

@@ -13,9 +13,7 @@ DEBIAN = Path("/usr/lib/onceway")
 
 
 def how_to_get(extra: str) -> str:
-    """Return a hint for the user. The hint depends on how onceway was installed: clone, wheel or
-    Debian package.
-    """
+    """Return a hint. It depends on the kind of installation: clone, wheel or Debian package."""
     if Path(sys.prefix) == DEBIAN:
         return "The Debian package lacks this part: use a clone of the source with `make setup`"
     try:

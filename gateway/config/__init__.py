@@ -103,9 +103,7 @@ class MayNotRead(ConfigError):
 
 
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError, which names each wrong key with its value and the
-    reason.
-    """
+    """Read and check a file. Raises ConfigError that names each wrong key, value and reason."""
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -150,9 +148,7 @@ def parse(values: dict[str, Any], where: str) -> Config:
 
 
 def advice(config: Config) -> list[str]:
-    """Return warnings about settings that are allowed but often unintended, each with a better
-    setting.
-    """
+    """Return warnings about allowed but often unintended settings, each with a better one."""
     found = [
         f"listener {item.name}: takes everybody who reaches this machine, without a password. If"
         ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'

@@ -1,6 +1,4 @@
-"""Explanations of configuration errors for the file's author: a finding of pydantic in, key, value
-and reason out.
-"""
+"""Explanations of configuration errors: a pydantic finding in; key, value and reason out."""
 
 import re
 from difflib import get_close_matches
@@ -81,9 +79,7 @@ def _shown(path: tuple[int | str, ...], value: Any) -> str:
 
 
 def _meant(path: tuple[int | str, ...]) -> str:
-    """Return the known key that an unknown key resembles, as the end of a sentence, or an empty
-    text.
-    """
+    """Return the known key that an unknown one resembles, as the end of a sentence."""
     section: type[BaseModel] = Config
     for name in path[:-1]:
         if isinstance(name, str):

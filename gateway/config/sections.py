@@ -93,9 +93,7 @@ class ListenerSection(Section):
     systemd: Annotated[str, Field(min_length=1)] | None = None
     """In place of bind, the name of a socket from systemd (`FileDescriptorName=`)."""
     anonymous: bool | None = None
-    """Take clients without a user name; default: on a loopback address, as long as there are no
-    users.
-    """
+    """Accept clients without a user name; default: on loopback, as long as there are no users."""
     receive_maximum: U16 = 1024
     """QoS 1 and 2 messages that a client may have in flight to us (MQTT 5, section 3.2.2.3.3)."""
     connections: Count | None = None
@@ -152,9 +150,7 @@ class SerialSection(Section):
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as the firmware has them."""
     open: bool = False
-    """Any board may greet; otherwise those in the device registry only, and those of them that have
-    a key must prove it.
-    """
+    """Any board may greet; otherwise only registered boards, which must prove their keys if any."""
     receive_maximum: U16 = 1
     """A board journals one exchange at a time."""
 
@@ -217,9 +213,7 @@ class SpoolSection(Section):
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """A second bound, as a share of the whole disk of the data directory (0.5: half of it)."""
     devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The part of it that only boards may use (0.25: others are refused when three quarters are
-    full).
-    """
+    """The part of it for boards only (0.25: others are refused when three quarters are full)."""
 
 
 class LimitsSection(Section):
@@ -251,9 +245,7 @@ class LimitsSection(Section):
     queue_bytes: Count = 64 * MEGABYTE
     """Bytes that wait for one session."""
     memory_bytes: Count = 256 * MEGABYTE
-    """Bytes that wait for all sessions together; the same again for subscriptions, and for
-    incomplete packets.
-    """
+    """Bytes that wait for all sessions; as much for subscriptions, and for incomplete packets."""
     outgoing_bytes: Count = 4 * MEGABYTE
     """Written to one connection and not yet taken by the peer; beyond it QoS 0 is dropped, the rest
     waits in the queue, and nothing more is read from the peer.
@@ -359,8 +351,8 @@ class NotifySection(Section):
     """Messages to people when a problem begins or ends. Try it: `onceway notify test`."""
 
     command: list[str] = []
-    """A program and its arguments; it gets one JSON object on its standard input (event, problems,
-    gateway, at).
+    """A program and its arguments; it reads a JSON object (event, problems, gateway, at) from
+    stdin.
     """
     webhook: HookUrl | None = None
     """URL to which the same object is sent by POST."""
@@ -379,8 +371,7 @@ class NotifySection(Section):
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
     """Seconds that a problem must last before it is reported."""
     quiet: list[Window] = []
-    """Times of day without messages, such as "22:00-06:00" (local time). Problems that last are
-    reported afterwards.
+    """Times of day without messages ("22:00-06:00", local time); lasting problems are sent later.
     """
     repeat_h: Annotated[int, Field(ge=0, le=8784)] = 24
     """Hours after which a lasting problem is reported again; 0: never."""
@@ -469,8 +460,7 @@ class QuotaSection(Section):
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of all anonymous clients together. The first section that fits
-    counts.
+    """Shell patterns; "" is the user of all anonymous clients. The first matching section counts.
     """
     sessions: Count | None = None
     """Sessions; one more gets 0x97."""
@@ -514,9 +504,7 @@ class AclSection(Section):
     subscribe: list[TopicFilter] = []
     """Filters that cover those that they may ask for; without it, read holds."""
     deny_write: list[TopicFilter] = []
-    """Filters of the topics that they may not publish to, whatever this section or another
-    allows.
-    """
+    """Filters of topics that they may not publish to, whatever any section allows."""
     deny_read: list[TopicFilter] = []
     """The same for topics that they may receive; a filter inside a denied one is refused."""
     identity: list[Annotated[str, Field(min_length=1)]] = []
@@ -630,9 +618,7 @@ class SiteSection(Section):
     others reach it: the same lines in each one's file.
     """
     bind: Bind | None = None
-    """Address at which this gateway listens for the other members; default: every address, at the
-    port that members has for it.
-    """
+    """Address for the other members; default: every address, at the port in members."""
     folder: FilePath | None = None
     """Folder of its key and certificates. Only the gateway's own account may read it, and must be
     able to write there; default: `site` in the data directory.
@@ -721,9 +707,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add access rules: only the gateway may write to mirrored topics, and the gateway may read
-        the topics that it needs.
-        """
+        """Add rules: only the gateway writes mirrored topics, and may read the topics it needs."""
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")

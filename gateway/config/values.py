@@ -1,6 +1,4 @@
-"""Types of single values that check themselves: addresses, topic filters, names, times of day,
-landing places.
-"""
+"""Types of values that check themselves: addresses, filters, names, times, landing places."""
 
 from datetime import time
 from ipaddress import ip_address
@@ -90,9 +88,7 @@ def _check_broker(value: str) -> str:
 
 
 def split_broker(value: str) -> tuple[str, int, bool]:
-    """Split `mqtts://broker.example:8883` into (host, port, whether with TLS). Raises ValueError
-    with the reason.
-    """
+    """Split `mqtts://broker.example:8883` into (host, port, with TLS). Raises ValueError."""
     url = urlsplit(value)
     if url.scheme not in ("mqtt", "mqtts") or not url.hostname or url.path or url.query:
         raise ValueError("must be a URL, such as mqtts://broker.example or mqtt://10.0.0.2:1883")
@@ -110,9 +106,7 @@ def _check_beat(value: str) -> str:
 
 
 def split_beat(value: str) -> tuple[str, int, bool, str]:
-    """Split `mqtts://broker.example/a/b` into (host, port, whether with TLS, topic). Raises
-    ValueError.
-    """
+    """Split `mqtts://broker.example/a/b` into (host, port, with TLS, topic) or raise ValueError."""
     url = urlsplit(value)
     topic = unquote(url.path[1:])
     beyond = url.query or "#" in value or topic.startswith("$")
@@ -176,9 +170,7 @@ def _check_landing(value: str) -> str:
 
 
 def split_bind(value: str) -> tuple[str, int]:
-    """Split `127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) into (host, port). Raises
-    ValueError with the reason.
-    """
+    """Split `127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address); or raise ValueError."""
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdecimal():
         raise ValueError("must be ADDRESS:PORT, such as 127.0.0.1:1883 or [::1]:1883")
@@ -194,9 +186,7 @@ def split_bind(value: str) -> tuple[str, int]:
 
 
 def split_address(value: str) -> tuple[str, int]:
-    """Split `10.0.0.2:8884`, `attic.local:8884` or `[fe80::1]:8884` into (host, port). Raises
-    ValueError with the reason.
-    """
+    """Split `10.0.0.2:8884`, `attic.local:8884` or `[fe80::1]:8884`; or raise ValueError."""
     host, colon, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and host and port.isdecimal() and 0 < int(port) <= 65535):

@@ -138,13 +138,13 @@ class _Import:
             raise Unfit("it has two journeys")
         self._journey = values
 
-    def _begin_journey(self, lineage: int, moves: int, giver: str, followed: int) -> None:
+    def _begin_journey(self, lineage: int, moves: int, giver: str, forwarded: int) -> None:
         """Exclude forwarded messages of other gateways until their cuts come (`journey.py`). If the
         session returns to a gateway that it has left, it replaces its forwarder there.
         """
         order = self._order
         closed, filters = sorted(order.others), [item for item in self._filters if _is_plain(item)]
-        tails = [giver] if followed and giver in order.others else []
+        tails = [giver] if forwarded and giver in order.others else []
         if giver == order.me:
             moves, closed, tails = moves - 1, [], [OWN]
         lists = json.dumps(closed), json.dumps(tails), json.dumps(filters)

@@ -22,24 +22,24 @@ LINEAGES = 1 << 2 * HALF
 MOST_MOVES = MAX_VARINT
 OWN = ""
 """The name of this gateway in lists of gateways."""
-STANDS_IN = "\0"
+FORWARDER_PREFIX = "\0"
 """Prefix of the client identifiers of forwarders. No client can have such an identifier
 [MQTT-1.5.4-2].
 """
 _OF_A_DEVICE = "device"
 
 PlaceRow = tuple[str, int, int, str]
-"""key, epoch, 1 if suspect, JSON list of the members that may hold an older session
+"""The columns: key, epoch, 1 if suspect, JSON list of the members that may hold an older session
 (`gateway/site/rules/holder.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
-"""key, member, parts, messages, ends (axis ms; None for never)."""
+"""The columns: key, member, parts, messages, ends (axis ms; None for never)."""
 
 JourneyRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
-"""session, number of the moving session, moves, then three JSON lists: gateways whose cut has not
-come, gateways that send late messages, filters at its arrival. Then for a forwarder: key and user
-of its session, present gateway of that session (None: not known), gateways that are done
-(`journey.py`). Other rows have None, None, None and [] there.
+"""The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
+cut has not come, gateways that send late messages, filters at its arrival. Then for a forwarder:
+key and user of its session, present gateway of that session (None: not known), gateways that are
+done (`journey.py`). Other rows have None, None, None and [] there.
 """
 
 
@@ -154,4 +154,4 @@ def had_site(state: Recovered) -> bool:
     moved = moved_of(state)
     return (
         bool(moved.places or moved.given or moved.journeys or moved.members is not None)
-    ) or any(client.startswith(STANDS_IN) for _, client, *_ in state.sessions)
+    ) or any(client.startswith(FORWARDER_PREFIX) for _, client, *_ in state.sessions)

@@ -107,12 +107,12 @@ _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 """Tables of which a start checks each cell. Cells of `queue` and `message` are checked together
 (`queue_reads.py`), and cells of `spool` by the uplink.
 """
-_FOLLOWS = "length(client) = 0 AND client <> ''"
+_IS_FORWARDER = "length(client) = 0 AND client <> ''"
 """SQL: the session is a forwarder (`following.py`). The name of a forwarder has length 0 for
 SQLite.
 """
 _KEYS = "(SELECT session, key FROM journey)"
-_MISTAKEN = f"({_FOLLOWS}) <> (key IS NOT NULL)"
+_MISTAKEN = f"({_IS_FORWARDER}) <> (key IS NOT NULL)"
 _CROSSED = (
     "SELECT id, client FROM session NOT INDEXED EXCEPT"
     " SELECT id, client FROM session INDEXED BY sqlite_autoindex_session_1"
@@ -326,12 +326,12 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
     ]
 
 
-def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
+def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
     """Yield forwarders without the place of their session, which a start ends; and sessions whose
     `journey` row does not fit their being a forwarder or not.
     """
     for (session,) in database.execute(
-        f"SELECT id FROM session WHERE {_FOLLOWS} AND expiry > 0"  # noqa: S608 - a text of ours
+        f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours
         " AND id NOT IN (SELECT session FROM journey)"
     ):
         yield Missing(
@@ -447,7 +447,7 @@ _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     (frozenset({"session"}), _cells),
     (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
     (frozenset(_OF_SESSIONS), strays),
-    (frozenset({"journey"}), _followers),
+    (frozenset({"journey"}), _forwarders),
     (
         frozenset({"given", "given_part"}),
         lambda database: [item for _, item in missing_parts(database)],

@@ -140,8 +140,8 @@ CREATE VIEW spool_last AS SELECT max(
     coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),
     coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0)) AS id;
 """
-"""The highest number that a row of the spool ever had: rows leave through batches, and when batches
-are forgotten, `meta.spool.last` keeps it. AUTOINCREMENT would write a page more at each commit.
+"""The highest id that a spool row ever had. Rows leave through batches, and when batches are
+deleted, `meta.spool.last` keeps the id. AUTOINCREMENT would write a page more at each commit.
 """
 
 _KEEP_SPOOL_LAST = """
@@ -157,13 +157,13 @@ _UPGRADES = {
     5: _VERSIONS,
     6: _JOURNEYS,
 }
-"""By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
-be rid of them it would have to be written again.
+"""Statements by the version that they upgrade. An older store keeps its AUTOINCREMENT and its page
+size: a change would mean writing it again.
 """
 
 
 class StoreError(OncewayError):
-    """The store cannot be used as it is."""
+    """The store cannot be used in its present state."""
 
     exit_code = 3
 
@@ -187,12 +187,12 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database file for reading alone; one that is not there is not made."""
+    """Open an existing database file for reading only."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def existing(folder: Path) -> Path:
-    """The database file of the store in a folder. StoreError when there is none."""
+    """Return the database file of the store in a folder. Raises StoreError if there is none."""
     path = folder / FILE
     if not path.is_file():
         raise StoreError("there is no store here", str(path), "Name the data directory with --data")

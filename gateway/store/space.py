@@ -50,7 +50,7 @@ _PLENTY = 16
 """With this many reserves free, no reserve is made and nothing is counted."""
 
 _SMALL_LOG = 1 / 16
-"""Share of a reserve up to which a log is not worth a checkpoint."""
+"""Share of a reserve: a log smaller than this is not worth a checkpoint."""
 
 _READERS_S = 0.2
 """Longest wait of the log for programs that read it, in seconds. A longer read keeps the log's
