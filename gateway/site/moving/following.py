@@ -32,7 +32,7 @@ from gateway.site.moving.addresses import Kind, Stage, new_lineage
 from gateway.site.moving.cuts import ask, close, end_if_over, say, send_to
 from gateway.site.moving.journey import Follower, Journey, journey_of
 from gateway.site.moving.journeys import journeys_of, note
-from gateway.store.move_rows import OWN, FORWARDER_PREFIX, Giving
+from gateway.store.move_rows import FORWARDER_PREFIX, OWN, Giving
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
