@@ -1,8 +1,9 @@
-"""Boards of a site that have a session at none of its gateways: they came nowhere yet, or have been
-away for longer than a session lasts.
+"""Boards of a site that have a session at none of its gateways: they have not connected yet, or
+were away for longer than a session lasts.
 
-In: names without a session here, and what the other gateways hold. Out: those names that no gateway
-holds. Only one gateway of the site judges them, so that people are told once.
+In: names without a session here, and the sessions of the other gateways. Out: the names that have a
+session at no gateway. A single gateway of the site judges them, so that people get one
+notification.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from collections.abc import Awaitable, Callable, Collection
 log = logging.getLogger(__name__)
 
 ASK_S = 60.0
-"""Time between two questions while a board is held nowhere."""
+"""Seconds between two queries while a board has no session at any gateway."""
 SELDOM_S = 600.0
-"""The same while each board is held somewhere."""
+"""Seconds between two queries while each board has a session at a gateway."""
 
 Holders = Callable[[], Awaitable[set[str] | None]]
-"""Clients whose sessions other gateways have; None if that is not known, or not for this gateway to
-ask.
+"""Returns the clients whose sessions other gateways have; None if unknown, or if another gateway
+does the query.
 """
 
 
 class Nowhere:
-    """holders: None without a site."""
+    """The search for boards without a session. holders: None without a site."""
 
     def __init__(self, holders: Holders | None) -> None:
         self._holders = holders
         self._held: set[str] | None = None
-        """What the others had at the last answer."""
+        """The clients in the last reply."""
         self._seen: frozenset[str] = frozenset()
-        """The names of the last question: a board that is new since then was not asked for."""
+        """The names of the last query; a name added since then was not part of it."""
         self._asked = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     def among(self, names: Collection[str], now: float) -> set[str]:
-        """Return those of these names that no gateway holds, as of the last answer."""
+        """Return the names that have a session at no gateway, as of the last reply."""
         idle = self._task is None or self._task.done()
         wait = SELDOM_S if self._held is not None and self._held.issuperset(names) else ASK_S
         if self._holders is not None and names and idle and now - self._asked >= wait:

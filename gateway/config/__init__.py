@@ -1,9 +1,8 @@
-"""The one configuration file of a gateway: TOML in, a checked `Config` out.
+"""The gateway's configuration file: TOML in, a checked `Config` out.
 
-`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said
-as key, value and reason; unknown keys are refused, since a misspelt key that is silently ignored is
-a setting that is not in force. Every key stands in `sections.py`;
-`onceway gateway config --reference` prints them.
+`onceway gateway run` and `onceway uplink run` read the same file. Each error names key, value and
+reason. Unknown keys are refused: a misspelt key that is silently ignored is a setting without
+effect. `sections.py` defines every key; `onceway gateway config --reference` prints them.
 """
 
 import grp
@@ -85,7 +84,7 @@ __all__ = [
 
 
 _SERVICES = "onceway"
-"""The group of the services (`gateway/system/accounts.py`), which people do not join."""
+"""The group of the services (`gateway/system/accounts.py`); people do not join it."""
 
 
 class ConfigError(OncewayError):
@@ -93,17 +92,18 @@ class ConfigError(OncewayError):
 
     exit_code = 2
     mistakes: Sequence[tuple[tuple[int | str, ...], str]] = ()
-    """Each with the place of its value: names of keys, and numbers of tables from 0 on."""
+    """The mistakes, each with the place of its value: names of keys, and table numbers from 0 on.
+    """
 
 
 class MayNotRead(ConfigError):
-    """The configuration file is not for this account."""
+    """The error for a configuration file that this account may not read."""
 
     exit_code = NotAllowed.exit_code
 
 
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
+    """Read and check a file. Raises ConfigError that names each wrong key, value and reason."""
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -122,7 +122,7 @@ def load(path: Path) -> Config:
 
 
 def _who_may(path: Path) -> str:
-    """What to do about a file, or a folder above it, that is not for this user."""
+    """Return a hint for a file that this user may not read, or a folder above it."""
     for place in (path, *path.parents):
         with suppress(PermissionError, KeyError):
             status = place.stat()
@@ -137,7 +137,7 @@ def _who_may(path: Path) -> str:
 
 
 def parse(values: dict[str, Any], where: str) -> Config:
-    """Check values that were read from `where`. Raises ConfigError."""
+    """Check values read from `where`. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -148,7 +148,7 @@ def parse(values: dict[str, Any], where: str) -> Config:
 
 
 def advice(config: Config) -> list[str]:
-    """What a configuration allows that its writer may not have meant, each with what to write."""
+    """Return warnings about allowed but often unintended settings, each with a better one."""
     found = [
         f"listener {item.name}: takes everybody who reaches this machine, without a password. If"
         ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'

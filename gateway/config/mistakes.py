@@ -1,6 +1,4 @@
-"""What is wrong with a configuration, for the person who wrote it: a finding of pydantic in, key,
-value and reason out.
-"""
+"""Explanations of configuration errors: a pydantic finding in; key, value and reason out."""
 
 import re
 from difflib import get_close_matches
@@ -12,7 +10,7 @@ from gateway.config.sections import Config
 
 
 def explain(problem: Any) -> str:
-    """One finding of pydantic as `key = value: reason`."""
+    """Return one finding of pydantic as `key = value: reason`."""
     key = "".join(
         f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
     ).lstrip(".")
@@ -28,12 +26,12 @@ def explain(problem: Any) -> str:
         isinstance(problem["input"], dict)
         or problem["type"] in ("list_type", "model_type", "dict_type")
     ):
-        return f"{key}: {reason}"  # a whole table says nothing in a sentence
+        return f"{key}: {reason}"  # a whole table is useless in a sentence
     return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
 
 
 def _what_to_write(problem: Any) -> str | None:
-    """For mistakes that many make."""
+    """Return advice for a common mistake, or None."""
     kind, value, name = problem["type"], problem["input"], problem["loc"][-1:]
     if kind == "list_type" and isinstance(value, dict):
         return f"write [[{name[0]}]], in double brackets: there may be several"
@@ -57,7 +55,7 @@ def _what_to_write(problem: Any) -> str | None:
 
 
 def _size(text: str) -> int | None:
-    """`1GB`, `500 kB` or `2GiB` in bytes; None for anything else."""
+    """Return `1GB`, `500 kB` or `2GiB` in bytes; None for any other text."""
     found = re.fullmatch(r"([\d._]+)\s*(?:([kMGT])(i)?B?)?", text.strip(), re.IGNORECASE)
     if found is None:
         return None
@@ -69,8 +67,8 @@ def _size(text: str) -> int | None:
 
 
 def _shown(path: tuple[int | str, ...], value: Any) -> str:
-    """A value for an error that ends up in a log; nothing for one that may hold a password: storage
-    options, and URLs with a login.
+    """Return a value for an error message, which may be logged. The text is empty for values that
+    may hold a password: storage options, and URLs with a login.
     """
     url = str(value)
     return (
@@ -81,7 +79,7 @@ def _shown(path: tuple[int | str, ...], value: Any) -> str:
 
 
 def _meant(path: tuple[int | str, ...]) -> str:
-    """Which known key an unknown one looks like, if any."""
+    """Return the known key that an unknown one resembles, as the end of a sentence."""
     section: type[BaseModel] = Config
     for name in path[:-1]:
         if isinstance(name, str):

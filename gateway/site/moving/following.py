@@ -32,7 +32,7 @@ from gateway.site.moving.addresses import Kind, Stage, new_lineage
 from gateway.site.moving.cuts import ask, close, end_if_over, say, send_to
 from gateway.site.moving.journey import Follower, Journey, journey_of
 from gateway.site.moving.journeys import journeys_of, note
-from gateway.store.move_rows import OWN, STANDS_IN, Giving
+from gateway.store.move_rows import FORWARDER_PREFIX, OWN, Giving
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def follow(core: Core, order: Giving) -> None:
     if not any(item.topic_filter.startswith(SHARE_PREFIX) for item in wanted):
         follower.awaited = set()
     number = core.next_session()
-    client = f"{STANDS_IN}{number}"  # two forwarders may share a stage
+    client = f"{FORWARDER_PREFIX}{number}"  # two forwarders may share a stage
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
     found.left = session.left
     core.by_id[number] = found
@@ -84,7 +84,7 @@ def follow(core: Core, order: Giving) -> None:
 
 
 def is_follower(client: str) -> bool:
-    return client.startswith(STANDS_IN)
+    return client.startswith(FORWARDER_PREFIX)
 
 
 def queueing(core: Core, client: str) -> QueueSection:
