@@ -34,7 +34,7 @@ _SESSIONS = """
     FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0 AND length(client) > 0
 """
 """What follows a session that has left is no client's: its name begins with a character that ends
-it for `length` (`gateway/site/moving/following.py`).
+it for `length` (`gateway/site/moving/forwarders.py`).
 """
 
 

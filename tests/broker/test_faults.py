@@ -60,7 +60,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime import client_link, engine
 from gateway.runtime.client_link import ClientLink
-from gateway.site.moving.doubled import Doubled
+from gateway.site.moving.replicated import Replicated
 from gateway.site.moving.neighbours import site_of
 from tests.broker import harness
 from tests.broker.harness import FOREVER, Client, World
@@ -600,7 +600,7 @@ class Scene:
     def wait_for_another_disk(self) -> None:
         """Acknowledgements wait until another gateway has a copy."""
         broker = self.world.broker
-        site_of(broker).doubled = Doubled(lambda rows: None, broker.spool.next - 1)
+        site_of(broker).replicated = Replicated(lambda rows: None, broker.spool.next - 1)
         self.patient = True
         identity = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
         self.say(
@@ -612,7 +612,7 @@ class Scene:
     def copy(self) -> None:
         self.patient = False
         self.world.engine.spool_is_safe(1 << 40)
-        site_of(self.world.broker).doubled = None
+        site_of(self.world.broker).replicated = None
 
     def be_held_back(self) -> None:
         """Much waits for the disk."""

@@ -68,11 +68,11 @@ class CrowdHolder:
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        self.records[client] = Held(epoch, True, None, older, doubtful)
+        self.records[client] = Held(epoch, True, None, older, suspect)
         self._commit(partial(done, None))
 
     def end(self, client: str, below: int, done: Callable[[], None]) -> None:

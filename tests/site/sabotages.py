@@ -30,7 +30,7 @@ def _who_was_silent_is_forgotten(
 def _nothing_is_in_doubt(
     me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool
 ) -> Verdict:
-    return decide(me, claims, silent, clean)._replace(doubtful=False)
+    return decide(me, claims, silent, clean)._replace(suspect=False)
 
 
 def _a_lease_for_ever(self: Contact, beat: Any, now: float) -> None:
@@ -41,13 +41,13 @@ def _a_lease_for_ever(self: Contact, beat: Any, now: float) -> None:
 
 
 def _confirmed_before_the_commit(
-    self: Asking, client: str, parts: list[bytes], doubtful: bool
+    self: Asking, client: str, parts: list[bytes], suspect: bool
 ) -> None:
     verdict = self._searches[client].verdict
     assert verdict is not None
     if verdict.source is not None and self._contacts[verdict.source].up:
         self._contacts.say(verdict.source, End((Over(client, verdict.epoch),)))
-    _ARRIVED(self, client, parts, doubtful)
+    _ARRIVED(self, client, parts, suspect)
 
 
 _ARRIVED = Asking.arrived
@@ -69,7 +69,7 @@ _DECIDE = Asking._decide
 
 
 def _a_part_without_doubt(self: Leaving, wanted: Wanted, parts: Parts) -> Part:
-    return _PART(self, wanted, parts)._replace(doubtful=False)
+    return _PART(self, wanted, parts)._replace(suspect=False)
 
 
 _PART = Leaving._part

@@ -69,11 +69,11 @@ class Disk:
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        self.records[client] = Held(epoch, True, None, older, doubtful)
+        self.records[client] = Held(epoch, True, None, older, suspect)
         self.taken.append(client)
         self.waiting.append(lambda: done(None))
 

@@ -189,7 +189,7 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 async def until_settled(site: Gateways) -> None:
     """Until the session is in one place, and no disk says that another one may hold an older one.
-    Who is killed before that makes both members' records doubtful.
+    Who is killed before that makes both members' records suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):

@@ -32,7 +32,7 @@ def test_a_session_that_was_made_while_another_member_was_silent_is_newer_than_i
 
 def test_two_sessions_that_were_made_without_one_another_are_in_doubt() -> None:
     found = verdict(a=Claim(1, True, older=names("b")), b=Claim(5, True, older=names("a")))
-    assert (found.source, found.doubtful) == ("b", True)
+    assert (found.source, found.suspect) == ("b", True)
 
 
 def test_a_session_that_was_made_without_one_that_is_over_is_in_doubt_all_the_same() -> None:
@@ -42,23 +42,23 @@ def test_a_session_that_was_made_without_one_that_is_over_is_in_doubt_all_the_sa
         b=Claim(5, True, older=names("c")),
         c=Claim(3, True, older=names("b")),
     )
-    assert (found.source, found.doubtful) == ("b", True)
+    assert (found.source, found.suspect) == ("b", True)
 
 
 def test_who_gave_a_session_away_is_older_whatever_it_says() -> None:
     gave = Claim(5, True, "a", names("a"))
     found = verdict(a=Claim(6, True, older=names("b")), b=gave)
-    assert (found.source, found.doubtful) == ("a", False)
+    assert (found.source, found.suspect) == ("a", False)
 
 
 def test_a_session_whose_holder_is_not_sure_of_who_is_silent_is_in_doubt() -> None:
-    assert verdict("c", me=Claim(1, True, unsure=names("c"))).doubtful
-    assert not verdict("c", me=Claim(1, True, unsure=names("b"))).doubtful
-    assert verdict("c", a=Claim(1, True, given_to="c")).doubtful
+    assert verdict("c", me=Claim(1, True, unsure=names("c"))).suspect
+    assert not verdict("c", me=Claim(1, True, unsure=names("b"))).suspect
+    assert verdict("c", a=Claim(1, True, given_to="c")).suspect
 
 
 def test_a_session_that_moves_while_somebody_is_silent_is_in_doubt() -> None:
-    assert verdict("c", a=Claim(1, True)).doubtful
+    assert verdict("c", a=Claim(1, True)).suspect
 
 
 def test_a_session_that_is_over_is_not_brought_back_by_an_older_one() -> None:

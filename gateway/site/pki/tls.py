@@ -19,12 +19,12 @@ _NOT_YET, _ENDED = 9, 10
 _STRANGERS = (2, 7, 18, 19, 20, 21)
 """X509_V_ERR_…: the authority is unknown, or did not sign this."""
 _ALERTS = {
-    "TLSV1_ALERT_UNKNOWN_CA": "it takes this gateway's certificate for one of another site",
+    "TLSV1_ALERT_UNKNOWN_CA": "it considers this gateway's certificate to be of another site",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this gateway's certificate out of date: see both"
     " clocks, and `onceway site status`",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses this gateway's certificate, perhaps because of a"
     " clock that is off",
-    "TLSV1_ALERT_DECRYPT_ERROR": "it takes this gateway's certificate for one of another site",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it considers this gateway's certificate to be of another site",
 }
 
 

@@ -26,7 +26,7 @@ class Claim(NamedTuple):
     session: bool
     given_to: str | None = None
     older: frozenset[str] = NOBODY
-    doubtful: bool = False
+    suspect: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
     """For our own claim: members that may have a newer session. They have given no lease, or asked
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
     epoch: int
     """Epoch of the record that is made now."""
     older: frozenset[str]
-    doubtful: bool
+    suspect: bool
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
@@ -77,4 +77,4 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
         better |= {best.given_to}
     if clean or not best.session:
         return Verdict(None, epoch, older, bool(silent) or (ambiguous and not clean))
-    return Verdict(source, epoch, older, ambiguous or best.doubtful or bool(silent & better))
+    return Verdict(source, epoch, older, ambiguous or best.suspect or bool(silent & better))

@@ -30,7 +30,7 @@ class Held(NamedTuple):
     session is kept here and cannot be used."""
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
-    doubtful: bool = False
+    suspect: bool = False
     """Whether the session is suspect: the client may have been elsewhere since. Set by `take`,
     `mistrust` and `mistrust_all`, and for each session of a restored store. The broker clears it in
     the commit that acts on an `Outcome` of kind doubt or none."""
@@ -84,12 +84,12 @@ class Holder(Protocol):
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
         """Take over the session of these parts in one commit, in place of the previous one; its
-        record gets `epoch`, `older` and `doubtful`. `held` may return the previous record until
+        record gets `epoch`, `older` and `suspect`. `held` may return the previous record until
         then. done: gets None, or the reason of a failure (bad parts, limits), in which case nothing
         has changed.
         """

@@ -250,7 +250,7 @@ class Asking:
                 reply.session,
                 self._contacts.placed(member, reply.given),
                 self._contacts.unmask(member, reply.older),
-                reply.doubtful,
+                reply.suspect,
                 reply.copied,
             )
         self._look(search)
@@ -308,7 +308,7 @@ class Asking:
             return
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        if verdict.doubtful:  # same commit: the caller may be gone
+        if verdict.suspect:  # same commit: the caller may be gone
             self._holder.mistrust(client, lambda: None)
         done = partial(self._on_disk, search, None)
         self._holder.stand(client, verdict.epoch, verdict.older, done)
@@ -327,7 +327,7 @@ class Asking:
         """Mark decisions as suspect that rely on a member which has been restored since."""
         for search in self._searches.values():
             if search.verdict is not None:
-                search.verdict = search.verdict._replace(doubtful=True)
+                search.verdict = search.verdict._replace(suspect=True)
 
     def _doubted(self, search: Search, _: int) -> None:
         """Continue after our record was marked as suspect. Our record and that of the source name
@@ -354,16 +354,16 @@ class Asking:
         self.trust.settled(client)
         self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
-    def arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
-        """Take a complete session. doubtful: one of its parts is marked so."""
+    def arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
+        """Take a complete session. suspect: one of its parts is marked so."""
         search = self._searches[client]
         assert search.verdict is not None  # noqa: S101 - it is MOVING
-        doubtful |= search.verdict.doubtful
-        verdict = search.verdict = search.verdict._replace(doubtful=doubtful)
+        suspect |= search.verdict.suspect
+        verdict = search.verdict = search.verdict._replace(suspect=suspect)
         search.stage = Stage.SETTLING
         self._working.begin(client)
         done = partial(self._taken, search, sum(map(len, parts)))
-        self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
+        self._holder.take(client, verdict.epoch, verdict.older, verdict.suspect, parts, done)
 
     def lost(self, client: str) -> None:
         """Query again, because a session is no longer available at its source."""
@@ -404,7 +404,7 @@ class Asking:
         outcome = Outcome("here", verdict.epoch, search.silent)
         if verdict.source is None:
             outcome = outcome._replace(kind="none")
-        elif verdict.doubtful:
+        elif verdict.suspect:
             outcome = outcome._replace(kind="doubt")
         for done, _ in search.waiters:
             done(outcome)
@@ -465,7 +465,7 @@ _GONE = "its client has gone"
 
 
 def _stands(own: Held | None, verdict: Verdict) -> bool:
-    """Whether the existing record already says what was decided. A record made without a silent
+    """Whether the existing record already agrees with the decision. A record made without a silent
     member gets a new epoch each time, so that an answer to an earlier message does not end it
     (`ending.py`).
     """

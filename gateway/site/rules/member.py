@@ -218,8 +218,8 @@ class Member:
     def _mistrust_searches(self) -> None:
         self._asking.mistrust_all()
 
-    def _arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
-        self._asking.arrived(client, parts, doubtful)
+    def _arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
+        self._asking.arrived(client, parts, suspect)
 
     def _lost(self, client: str) -> None:
         self._asking.lost(client)

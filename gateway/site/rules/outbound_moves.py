@@ -125,8 +125,8 @@ class Leaving:
         try:
             if parts is not None and held is not None:
                 data = parts[wanted.part]
-                doubtful = held.doubtful
-                return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, doubtful)
+                suspect = held.suspect
+                return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, suspect)
         except IndexError:  # no such part, or the session has ended
             pass
         return Part(wanted.client, wanted.epoch, 0, 0, b"")
@@ -158,7 +158,7 @@ class Leaving:
         while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()
             held = self._holder.held(client)
-            if held is None or not (held.given_to is not None or held.doubtful):
+            if held is None or not (held.given_to is not None or held.suspect):
                 continue
             again = partial(self._recall_later, client)
             if not everybody:

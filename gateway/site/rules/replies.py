@@ -92,7 +92,7 @@ class Answering:
             Kind.CLAIM,
             held.epoch,
             held.session,
-            held.doubtful,
+            held.suspect,
             self._contacts.place(held.given_to),
             self._contacts.mask(held.older),
             held.copied,
