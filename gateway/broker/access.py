@@ -136,7 +136,9 @@ class Access(Protocol):
 
 
 class ByAcl:
-    """Base of access rules that follow the broker's ACL. Subclasses decide who is let in."""
+    """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
+    in.
+    """
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted

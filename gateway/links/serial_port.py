@@ -511,8 +511,8 @@ class SerialListener:
         self._scanned = 0.0
 
     async def start(self) -> None:
-        """Open existing ports, and keep looking. A missing port is no error: it may be plugged in
-        later.
+        """Open existing ports, and keep looking. A missing port is not an error: it may be plugged
+        in later.
         """
         cmac(NO_KEY, b"")  # load the library before the first greeting
         self._scan()

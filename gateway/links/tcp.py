@@ -1,4 +1,4 @@
-"""MQTT over TCP and TLS: a listener, and a carrier without a task or a future of its own.
+"""MQTT over TCP and TLS: a listener, and a transport without a task or a future of its own.
 
 In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each
 connection, handed to `accept`.
@@ -18,7 +18,7 @@ from gateway.links.faults import blame
 from gateway.links.tls import Tls, common_name
 
 LINGER = 10.0
-"""Seconds that a closed connection may take to send what is queued."""
+"""Seconds that a closed connection may take to send queued bytes."""
 READ_ON_S = 1.0
 """Seconds for which a closed connection is still read, if its peer is sending."""
 

@@ -61,7 +61,7 @@ def problem(name: str) -> str | None:
 
 def caution(name: str) -> str | None:
     """Return why a permitted name is a poor one for a new gateway, to be read after the name, or
-    None. On SMB and FAT, two such names may be one folder, or not possible as a folder.
+    None. On SMB and FAT, two such names may be one folder, or none.
     """
     where = "SMB and FAT, where the landing place may be one day"
     if found := "".join(sorted(set(name) & set('<>:"|*'))):
