@@ -10,7 +10,7 @@ after it. Rows that are not committed yet are not found, and are asked for again
 commit. If a row is missing or damaged, the session ends, and its client sees Session Present 0; the
 queue of a bridge or peer gateway continues without that row. The log has a line.
 
-Messages that an ended session leaves in shared subscriptions stay in the store. Each page of them
+Messages that an ended session leaves in shared subscriptions stay in the store. Each page
 is deleted with the commit that gives its messages to other subscribers.
 """
 

@@ -36,7 +36,7 @@ app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_
 
 _TALKATIVE = (
     "gateway.bridge.bridge",
-    "gateway.links.lora.carriers",
+    "gateway.links.lora.transports",
     "gateway.links.lora.port",
     "gateway.links.serial_port",
     "gateway.service.gateway",

@@ -31,12 +31,12 @@ from gateway.config.regions import REGIONS
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
-from gateway.links.carrier import Carrier, Receiver
 from gateway.links.greeter import Greeter
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
+from gateway.links.transport import Receiver, Transport
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.engine import Engine
 from gateway.store.uptime import uptime
@@ -85,8 +85,8 @@ class _Door:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def accept(self, carrier: Carrier) -> Receiver:
-        return self._engine.accept(self.policy)(carrier)
+    def accept(self, transport: Transport) -> Receiver:
+        return self._engine.accept(self.policy)(transport)
 
 
 class _Network(_Door):

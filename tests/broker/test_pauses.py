@@ -37,8 +37,8 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.site.moving.replicated import Replicated
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.replicated import Replicated
 from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V4, V5 = Version.V3_1_1, Version.V5
