@@ -29,6 +29,6 @@ class UsageError(OncewayError):
 
 
 class NotAllowed(OncewayError):
-    """This account may not do that, but another one may."""
+    """An action that this account may not do, but another one may."""
 
     exit_code = 6
