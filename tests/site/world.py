@@ -162,7 +162,7 @@ class MemoryHolder:
         else:
             self.on_disk(done)
 
-    def mistrust(self, client: str, done: Event) -> None:
+    def mark_suspect(self, client: str, done: Event) -> None:
         record = self.records.get(client)
         if record is None:
             done()
@@ -173,7 +173,7 @@ class MemoryHolder:
         self.world.mark(client)
         self.change(client, record._replace(suspect=True), done)
 
-    def mistrust_all(self, done: Event) -> None:
+    def mark_all_suspect(self, done: Event) -> None:
         for client, record in list(self.records.items()):
             if record.session is not None:
                 self.change(client, record._replace(suspect=True))

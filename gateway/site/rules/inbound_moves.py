@@ -36,7 +36,7 @@ class _Claim:
         self.suspect = False
 
 
-class Arriving:
+class InboundMoves:
     def __init__(
         self,
         contacts: Contacts,

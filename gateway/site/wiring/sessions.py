@@ -101,7 +101,7 @@ class SessionHolder:
             log.warning(_LOST, "this gateway was in the site before, with another store")
         hear = NOBODY if before is None else known - before
         if gone or replaced or self._site.moved.mistrusted:
-            self._mistrust_all()
+            self._mark_all_suspect()
             hear = known
         if self._site.moved.mistrusted:
             self.places.mark_copies()
@@ -126,7 +126,7 @@ class SessionHolder:
                 self.places.save(key)
         self.places.forget_idle()
 
-    def _mistrust_all(self) -> None:
+    def _mark_all_suspect(self) -> None:
         """Mark all sessions as suspect, except internal clients'."""
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
@@ -392,7 +392,7 @@ class SessionHolder:
         if not session.ended:
             broker.end_session(session)
 
-    def mistrust(self, client: str, done: Done) -> None:
+    def mark_suspect(self, client: str, done: Done) -> None:
         self._begin()
         session = self.session(client)
         if session is not None and session.connection is not None:
@@ -402,9 +402,9 @@ class SessionHolder:
         self.places.save(client)
         self.on_disk(done)
 
-    def mistrust_all(self, done: Done) -> None:
+    def mark_all_suspect(self, done: Done) -> None:
         self._begin()
-        self._mistrust_all()
+        self._mark_all_suspect()
         if self.places.in_doubt:
             log.warning(
                 "a member cannot say whether sessions here are over: they are in doubt until their"

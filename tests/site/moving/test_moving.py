@@ -635,7 +635,7 @@ def test_who_hears_of_it_takes_nothing_for_certain_that_is_here_or_was_given_awa
     a.absent("d")
     site.give("a", "b")
     done: list[bool] = []
-    site.holders["a"].mistrust_all(lambda: done.append(True))
+    site.holders["a"].mark_all_suspect(lambda: done.append(True))
     assert not done, "before the commit"
     a.turn()
     assert done
