@@ -116,7 +116,7 @@ Publishing = Callable[[str, Publish], Awaitable[str | None]]
 
 
 Site = Callable[[], Awaitable[dict[str, Any]]]
-"""The members of the site, and who was removed."""
+"""A function that returns the members of the site, and the names of removed ones."""
 
 
 class Flash(Protocol):

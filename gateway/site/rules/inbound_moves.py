@@ -153,7 +153,7 @@ class InboundMoves:
                 self._call(following)
 
     def left(self, member: str) -> None:
-        """Give up all sessions that were to come from a member."""
+        """Give up all inbound moves from a member."""
         self._wanted[member].clear()
         self._owed[member] = 0
         self._lose(member)
