@@ -119,7 +119,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await look(shown, "login", every)
         await log_in(shown)
-        await expect(shown.get_by_role("heading", level=1)).to_contain_text("1 thing needs you")
+        await expect(shown.get_by_role("heading", level=1)).to_contain_text("1 problem needs attention")
         await expect(shown.get_by_text("sudo systemctl start onceway-uplink")).to_be_visible()
         await expect(shown.get_by_text("2 of 2")).to_be_visible()
         assert await there.uplink() == 0
