@@ -119,7 +119,8 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await look(shown, "login", every)
         await log_in(shown)
-        await expect(shown.get_by_role("heading", level=1)).to_contain_text("1 problem needs attention")
+        heading = shown.get_by_role("heading", level=1)
+        await expect(heading).to_contain_text("1 problem needs attention")
         await expect(shown.get_by_text("sudo systemctl start onceway-uplink")).to_be_visible()
         await expect(shown.get_by_text("2 of 2")).to_be_visible()
         assert await there.uplink() == 0
@@ -157,7 +158,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_role("row", name=re.compile("has logged in"))).to_be_visible()
         await look(shown, "log", every)
         await shown.get_by_label("Show").select_option("errors")
-        await expect(shown.get_by_text("No line fits.")).to_be_visible()
+        await expect(shown.get_by_text("No line matches.")).to_be_visible()
 
 
 async def test_a_gateway_that_works_says_so(tmp_path: Path, chromium: Browser) -> None:
