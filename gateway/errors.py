@@ -23,12 +23,12 @@ class OncewayError(Exception):
 
 
 class UsageError(OncewayError):
-    """What was typed cannot be meant."""
+    """The command line or a value cannot be used as it was typed."""
 
     exit_code = 2
 
 
 class NotAllowed(OncewayError):
-    """This account may not do that; another one may."""
+    """An action that this account may not do, but another one may."""
 
     exit_code = 6

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
-from gateway.links.carrier import Carrier, Receiver
 from gateway.links.frames import (
     HANDSHAKE_TYPE,
     FrameDecoder,
@@ -25,6 +24,7 @@ from gateway.links.greeter import Greeter
 from gateway.links.handshake import KEYED, Hello
 from gateway.links.serial_port import UNHEARD, WHERE_UNHEARD, SerialListener
 from gateway.links.statistics import LinkStatistics
+from gateway.links.transport import Receiver, Transport
 from gateway.links.tty import Tty
 from provisioning.boards import Board
 from provisioning.first_session import FirstSession
@@ -143,15 +143,15 @@ async def _greeting(
     obeyed: asyncio.Future[None] = loop.create_future()
     command = interval.command + " force" * forced if interval else ""
 
-    def accept(carrier: Carrier) -> Receiver:
-        device = carrier.peer.device
+    def accept(transport: Transport) -> Receiver:
+        device = transport.peer.device
         if device is not None and not met.done():
             met.set_result(device)
         if interval is None or device is None or device.name != identity.name:
             return _IgnoredSession()
         if not forced and interval.is_short(device.next_sequence):
             return _IgnoredSession()
-        return FirstSession(carrier, identity.name, command, obeyed)
+        return FirstSession(transport, identity.name, command, obeyed)
 
     # A board that gives a wrong name is answered too: the error names both.
     greeter = Greeter(gateway_boot=0, key=lambda name: identity.key)

@@ -7,7 +7,7 @@ acknowledged here, so they stay in its journal for the gateway.
 
 import asyncio
 
-from gateway.links.carrier import Carrier
+from gateway.links.transport import Transport
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MalformedPacket, ProtocolError
 from gateway.mqtt.packets import (
@@ -34,9 +34,9 @@ class FirstSession:
     """The server's end of the session. obeyed: set once the board has acknowledged the command."""
 
     def __init__(
-        self, carrier: Carrier, name: str, command: str, obeyed: asyncio.Future[None]
+        self, transport: Transport, name: str, command: str, obeyed: asyncio.Future[None]
     ) -> None:
-        self._carrier = carrier
+        self._transport = transport
         self._topic = f"commands/{name}"
         self._command = command.encode()
         self._obeyed = obeyed
@@ -48,7 +48,7 @@ class FirstSession:
             for packet in self._stream:
                 self._take(packet)
         except (MalformedPacket, ProtocolError):
-            self._carrier.close()  # the board tries again later
+            self._transport.close()  # the board tries again later
 
     def lost(self, reason: str) -> None: ...
 
@@ -72,4 +72,4 @@ class FirstSession:
                 pass
 
     def _send(self, packet: Packet) -> None:
-        self._carrier.write(encode(packet, self._stream.version or Version.V5))
+        self._transport.write(encode(packet, self._stream.version or Version.V5))

@@ -1,6 +1,4 @@
-"""`onceway gateway check-config`: everything that is wrong with a configuration, a line for each
-mistake.
-"""
+"""`onceway gateway check-config`: print all mistakes of a configuration, one a line."""
 
 import json
 import tomllib
@@ -25,7 +23,7 @@ from gateway.service.listeners import certificates
 
 
 class Mistake(NamedTuple):
-    """One mistake. place: of the value. line: if the place does not say it."""
+    """One mistake. place: key or file. line: of the file, if the place does not contain it."""
 
     place: Place
     what: str
@@ -48,13 +46,12 @@ def check_config(
     config: ConfigOption = None,
     connect: Annotated[
         bool,
-        typer.Option("--connect", help="Try the landing place, too, with files of its own."),
+        typer.Option("--connect", help="Also test the landing place, with temporary files."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a configuration file is right, with the users and certificates that it names, and
-    what is wrong with it: a line for each mistake, with the line of the file. Exit code 2: there is
-    one.
+    """Check a configuration file, and the users and certificates that it names. Print each mistake
+    on a line, with its line in the file. Exit code 2: there is a mistake.
 
     Example: onceway gateway check-config
     """
@@ -88,7 +85,7 @@ def check_config(
 
 
 def _wrong(config: Config) -> Iterator[Mistake]:
-    """What is wrong with the files that a sound configuration names."""
+    """Return mistakes in the files that a sound configuration names."""
     checks: list[tuple[Place, Callable[[], object]]] = [
         (("gateway", "data"), lambda: Users(config.users_file))
     ]
@@ -97,7 +94,7 @@ def _wrong(config: Config) -> Iterator[Mistake]:
     for index, bridge in enumerate(config.bridge):
         checks.append((("bridge", index), partial(check_bridge, bridge)))
     if config.site is not None:
-        from gateway.site.pki.authority import membership  # not where there is no site
+        from gateway.site.pki.authority import membership  # only where there is a site
 
         checks.append((("site",), lambda: membership(config.site_folder, config.gateway.name)))
     for place, check in checks:
@@ -108,7 +105,7 @@ def _wrong(config: Config) -> Iterator[Mistake]:
 
 
 def _refuse(file: Path, wrong: Sequence[Mistake], as_json: bool) -> NoReturn:
-    """End with a line for each mistake."""
+    """Print a line for each mistake, and exit."""
     lines = Lines(file.read_text(encoding="utf-8"))
     told = [(item.line or lines.of(item.place), item.what) for item in wrong]
     told.sort(key=lambda item: item[0] or 0)
@@ -125,7 +122,9 @@ def _refuse(file: Path, wrong: Sequence[Mistake], as_json: bool) -> NoReturn:
 
 
 def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:
-    """What the landing place answers; nothing where there is none. Raises OncewayError."""
+    """Return the result of a test of the landing place, or None if none is configured. Raises
+    OncewayError.
+    """
     from gateway.uplink import credentials
     from gateway.uplink.landing import without_password
     from gateway.uplink.spool import Spool

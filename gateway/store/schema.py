@@ -112,7 +112,7 @@ CREATE TABLE journey (
     closed TEXT NOT NULL, tails TEXT NOT NULL, filters TEXT NOT NULL,
     key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
 """
-"""Sessions whose move between gateways is not over (`gateway/site/moving/journey.py`)."""
+"""Sessions whose move between gateways is not over (`gateway/site/moving/session_move.py`)."""
 
 _ASIDE = """
 CREATE TABLE IF NOT EXISTS aside (

@@ -34,7 +34,7 @@ _SESSIONS = """
     FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0 AND length(client) > 0
 """
 """A forwarder of a moved session is not a client's session: its name begins with a character that
-ends the text for `length` (`gateway/site/moving/following.py`).
+ends the text for `length` (`gateway/site/moving/forwarders.py`).
 """
 
 

@@ -1,5 +1,5 @@
-"""Where one reading is, for the page. In: a board and a sequence. Out: the places on this gateway
-that know it, as `onceway where` has them; the table is the centre's.
+"""The places of one reading, for the page. In: a board and a sequence. Out: the places on this
+gateway where the reading is, as in `onceway where`. Only the centre knows the table.
 """
 
 from dataclasses import asdict
@@ -13,8 +13,9 @@ from gateway.uplink.where import doubts_of, in_gateway
 
 
 def where(config: Config, device: str, sequence: int) -> dict[str, Any]:
-    """places: as `Place`. known_from: the oldest batch that is remembered. doubts: of the
-    board (`gateway/store/doubts.py`). error: why it cannot be found out.
+    """Return the places of a reading. places: as `Place`. known_from: the oldest batch that is
+    remembered. doubts: times when the board got a suspect session (`gateway/store/doubts.py`).
+    error: why the reading cannot be looked up.
     """
     landing = without_password(config.uplink.landing).rstrip("/") if config.uplink else None
     try:

@@ -37,7 +37,7 @@ _SESSION = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
 
 
 class _Connection:
-    """Between the client and one life of a gateway: the `Carrier` of its link."""
+    """Between the client and one life of a gateway: the `Transport` of its link."""
 
     high_water = 65_536
     unsent = undelivered = 0

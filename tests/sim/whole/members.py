@@ -14,7 +14,7 @@ from itertools import combinations
 from random import Random
 from typing import cast
 
-from gateway.site.forwarding.messages import FIRST as PASSING
+from gateway.site.forwarding.messages import FIRST as FORWARDING
 from gateway.site.replication.messages import FIRST as COPIES
 from gateway.site.shared_state.retained import FIRST as RETAINED
 from gateway.site.wiring.forwarding import Forwarding
@@ -46,14 +46,14 @@ class Member:
             return StoredParts(database, key, lambda: int(broker.now * 1000))
 
         site = Site(gateway.engine, gateway.name, names, send, parts, loop)
-        passing = Forwarding(gateway.engine, gateway.name, names, send, loop)
+        forwarding = Forwarding(gateway.engine, gateway.name, names, send, loop)
         self._retained = SiteRetained(gateway.engine, send, loop)
         retained = self._retained.sharing
         self._copies = copies = Shelved(gateway, send)
         self._channels = (
             Channel(COPIES, copies.joined, copies.left, copies.received),
             Channel(RETAINED, retained.joined, retained.left, self._retained.received),
-            Channel(PASSING, passing.joined, passing.left, passing.received),
+            Channel(FORWARDING, forwarding.joined, forwarding.left, forwarding.received),
             Channel(0, site.joined, site.left, site.received),
         )
 
