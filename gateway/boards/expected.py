@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -208,6 +208,11 @@ class Expected:
         state = self.states.get(name)
         return state is not None and state.is_problem
 
+    def was_problem(self, name: str) -> bool:
+        """Whether a board was a problem at the last look, also at the one before a restart."""
+        known = self._known.get(name)
+        return known is not None and bool(known.problem)
+
     def heard_ago(self, name: str) -> float | None:
         """Seconds since a board's last reading; None before its first one."""
         state = self.states.get(name)
@@ -271,15 +276,22 @@ class Expected:
         known = self._known.get(name)
         return max(0.0, (known.paused or 0.0) - self.clock()) if known is not None else 0.0
 
-    def look(self, names: Iterable[str], seen: Mapping[str, Seen]) -> None:
-        """Judge all boards of the registry. seen: boards of which something is seen."""
+    def look(
+        self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
+    ) -> None:
+        """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
+        boards of the registry that another gateway of the site may hold; nobody judges them here.
+        """
         now = self.clock()
         if self._started is None:
             self._started = now
             _clamp(self._known.values(), now)
         wanted, self._seen = dict.fromkeys(names), seen
         for name in self._known.keys() - wanted:
-            self._forget(name)
+            if name in elsewhere:
+                self._leave(name, now)
+            else:
+                self._forget(name)
         self.states = {name: self._look_at(name, seen.get(name), now) for name in wanted}
 
     def port_of(self, name: str) -> str | None:
@@ -337,8 +349,16 @@ class Expected:
         else:
             self._gone.setdefault(name, now)
 
+    def _leave(self, name: str, now: float) -> None:
+        """Keep of a board that may be at another gateway its interval and what a person has set."""
+        known = self._known[name]
+        if known.problem or known.port is not None:
+            known.problem, known.port, self._new = "", None, True
+        self._quiet[name] = now
+        self._gone.pop(name, None)
+
     def _forget(self, name: str) -> None:
-        """Drop a board that is in the registry no more, or at another gateway."""
+        """Drop a board that is in the registry no more."""
         for table in (self._known, self._quiet, self._gone):
             table.pop(name, None)
         self._new = True

@@ -7,6 +7,7 @@ own times count where it tells them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,7 +18,11 @@ KEPT = 8
 LEAST_S = 1.0
 """Readings that are nearer to each other belong to one measurement."""
 SURE = 3
-"""Gaps after which an interval that was told does not count any more."""
+"""Gaps after which an interval that was told does not count any more, and after which a shorter
+one is known.
+"""
+ALIKE = 1.5
+"""Gaps are alike if the longest of them is at most so many times the shortest."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
@@ -45,10 +50,26 @@ class Gaps:
     @property
     def learnt(self) -> float | None:
         """Seconds between two readings, as they come. The longest gap but one counts: an outage
-        makes one long gap, and then the board is as it was.
+        makes one long gap, and then the board is as it was. If somebody has set a shorter interval,
+        the newest gaps count.
         """
-        longest = sorted(self.last)
-        return longest[-2] if len(longest) > 1 else longest[0] if longest else None
+        gaps = list(self.last)
+        newest = gaps[-self._alike() :]
+        older = gaps[: -len(newest)]
+        is_shorter = older and min(older) > ALIKE * max(newest)
+        # after an outage, a board's journal comes in a hurry
+        if len(newest) >= SURE and is_shorter and older[-1] <= ALIKE * _usual(older):
+            return max(newest)
+        return _usual(gaps) if gaps else None
+
+    def _alike(self) -> int:
+        """Return how many of the newest gaps are alike."""
+        shortest, longest = math.inf, 0.0
+        for count, gap in enumerate(reversed(self.last)):
+            shortest, longest = min(shortest, gap), max(longest, gap)
+            if longest > ALIKE * shortest:
+                return count
+        return len(self.last)
 
     @property
     def interval(self) -> float | None:
@@ -94,6 +115,11 @@ class Gaps:
         gaps.measured, gaps.told = kept.get("measured"), kept.get("told")
         gaps.confirmed = bool(kept.get("confirmed", True))
         return gaps
+
+
+def _usual(gaps: list[float]) -> float:
+    """Return the longest of these gaps but one."""
+    return sorted(gaps)[-2:][0]
 
 
 def parse(text: str) -> float | None:

@@ -17,7 +17,9 @@ log = logging.getLogger(__name__)
 ASK_S = 60.0
 """Time between two questions while a board is held nowhere."""
 SELDOM_S = 600.0
-"""The same while each board is held somewhere."""
+"""The same while each board is held somewhere. The last answer counts for so long after the first
+question that has none: a gateway that starts again is silent for a while.
+"""
 
 Holders = Callable[[], Awaitable[set[str] | None]]
 """Clients whose sessions other gateways have; None if that is not known, or not for this gateway to
@@ -31,18 +33,29 @@ class Nowhere:
     def __init__(self, holders: Holders | None) -> None:
         self._holders = holders
         self._held: set[str] | None = None
-        """What the others had at the last answer."""
+        """What the others had at the last answer; None if that counts no more."""
         self._seen: frozenset[str] = frozenset()
         """The names of the last question: a board that is new since then was not asked for."""
         self._asked = -math.inf
+        self._unanswered: float | None = None
+        """When the first question after the last answer was asked."""
         self._task: asyncio.Task[None] | None = None
 
-    def among(self, names: Collection[str], now: float) -> set[str]:
-        """Return those of these names that no gateway holds, as of the last answer."""
+    def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
+        """Return those of these names that no gateway holds, as of the last answer. before: what
+        counts until the first answer.
+        """
         idle = self._task is None or self._task.done()
+        if self._unanswered is not None and now - self._unanswered >= SELDOM_S:
+            self._held, self._seen = None, frozenset()
         wait = SELDOM_S if self._held is not None and self._held.issuperset(names) else ASK_S
         if self._holders is not None and names and idle and now - self._asked >= wait:
+            first = self._asked == -math.inf
             self._asked = now
+            if self._unanswered is None:
+                self._unanswered = now
+            if first:
+                self._held, self._seen = set(), frozenset(before)
             self._task = asyncio.get_running_loop().create_task(
                 self._ask(self._holders, frozenset(names))
             )
@@ -56,8 +69,9 @@ class Nowhere:
 
     async def _ask(self, holders: Holders, names: frozenset[str]) -> None:
         try:
-            self._held = await holders()
+            held = await holders()
         except Exception:
             log.exception("the search for boards without a session met an internal error")
-            self._held = None
-        self._seen = names
+            return
+        if held is not None:
+            self._held, self._seen, self._unanswered = held, names, None

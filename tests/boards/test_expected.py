@@ -183,6 +183,28 @@ def test_a_board_that_left_the_registry_is_forgotten(site: Site) -> None:
     assert site.look(HERE) == "new"
 
 
+def test_a_board_that_may_be_at_another_gateway_keeps_its_settings(site: Site) -> None:
+    site.expected.want("roof-1", 300)
+    site.expected.pause("roof-1", 3600)
+    site.expected.look([], {}, ["roof-1"])
+    assert site.expected.states == {}
+    site.stop()
+    site.start()
+    site.expected.look([], {}, ["roof-1"])
+    assert site.look(HERE) == "paused"
+    assert site.expected.states["roof-1"].interval == 300
+
+
+@pytest.mark.parametrize("seen", [HERE, UNPLUGGED, SILENT_LINE])
+def test_silence_at_another_gateway_is_no_problem(site: Site, seen: Seen) -> None:
+    assert site.wait(200, seen) != "fine"
+    for _ in range(1000):
+        site.now += 1
+        site.expected.look([], {}, ["roof-1"])
+    assert site.wait(179, SILENT_LINE) == "fine"
+    assert site.wait(1, SILENT_LINE) == "silent"
+
+
 def test_a_problem_has_the_same_words_while_it_lasts(site: Site) -> None:
     site.wait(200, HERE)
     before = site.expected.states["roof-1"].what
@@ -204,12 +226,62 @@ def _gaps(take: Callable[[Gaps], None]) -> float | None:
     return gaps.interval
 
 
+def taken(*intervals: float) -> Gaps:
+    """Gaps between readings without a time of their own."""
+    gaps, now = Gaps(), 0.0
+    gaps.take(None, now)
+    for interval in intervals:
+        now += interval
+        gaps.take(None, now)
+    return gaps
+
+
 def test_one_outage_does_not_change_the_learnt_interval() -> None:
     def take(gaps: Gaps) -> None:
         for second in (0, 60, 120, 7200, 7260):
             gaps.take(float(second), float(second))
 
     assert _gaps(take) == 60
+
+
+def test_a_shorter_interval_is_known_after_three_gaps() -> None:
+    for old in range(2, 9):
+        gaps = taken(*[300.0] * old)
+        for interval in (300.0, 300.0, 11.0):
+            gaps.take(None, (gaps.received or 0.0) + 10 + (interval == 11.0))
+            assert gaps.learnt == interval, old
+
+
+def test_a_longer_interval_is_known_after_two_gaps() -> None:
+    for old in range(2, 9):
+        gaps = taken(*[10.0] * old, 300.0)
+        assert gaps.learnt == 10
+        gaps.take(None, (gaps.received or 0.0) + 300)
+        assert gaps.learnt == 300
+
+
+def test_a_board_that_measures_in_groups_has_its_long_gap() -> None:
+    gaps = taken(*[10.0, 10.0, 10.0, 300.0] * 2, 10.0, 10.0, 10.0)
+    assert gaps.learnt == 300
+
+
+@pytest.mark.parametrize("old", [2, 3, 7])
+def test_a_journal_of_a_board_without_a_clock_teaches_no_shorter_interval(old: int) -> None:
+    gaps = taken(*[300.0] * old, 1800.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+    assert gaps.learnt == 300
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 300), (300, 10)])
+def test_an_interval_that_somebody_else_sets_ends_and_begins_in_time(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    site = Site(tmp_path)
+    site.measure(9, before)
+    site.measure(3, after)
+    assert site.look(HERE) == "fine"
+    site.measure(5, after)
+    assert site.wait(3 * after - 1, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
 
 
 def test_a_journal_that_comes_at_once_does_not_change_the_learnt_interval() -> None:
