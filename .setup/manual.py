@@ -37,7 +37,7 @@ With --json a command prints one JSON document on standard output: an object, or
 that goes on, such as radio listen, prints one object a line. Keys are words with underscores; those
 that end with _s are seconds. Where a thing is not known the value is null. Later versions may add
 keys. An error is one object on standard error: error (what happened), where (a file, a port or a
-command, or null) and hint (what to do, or null); that of gateway check-config has mistakes, too,
+command, or null) and hint (what to do, or null); that of a wrong configuration has mistakes, too,
 each with line and what. Exit codes are the same as without.
 """
 

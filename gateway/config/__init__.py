@@ -9,13 +9,14 @@ a setting that is not in force. Every key stands in `sections.py`;
 import grp
 import stat
 import tomllib
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from gateway.config.errors import ConfigError, MayNotRead, Mistake
+from gateway.config.lines import of_syntax
 from gateway.config.mistakes import explain
 from gateway.config.sections import (
     BRIDGE,
@@ -44,7 +45,6 @@ from gateway.config.sections import (
     UplinkSection,
 )
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
-from gateway.errors import NotAllowed, OncewayError
 from gateway.system import gateway_name
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "LoraSection",
     "MayNotRead",
     "MirrorSection",
+    "Mistake",
     "NotifySection",
     "PageSection",
     "QueueSection",
@@ -88,22 +89,10 @@ _SERVICES = "onceway"
 """The group of the services (`gateway/system/accounts.py`), which people do not join."""
 
 
-class ConfigError(OncewayError):
-    """The configuration file cannot be used."""
-
-    exit_code = 2
-    mistakes: Sequence[tuple[tuple[int | str, ...], str]] = ()
-    """Each with the place of its value: names of keys, and numbers of tables from 0 on."""
-
-
-class MayNotRead(ConfigError):
-    """The configuration file is not for this account."""
-
-    exit_code = NotAllowed.exit_code
-
-
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
+    """Read and check a file. Raises ConfigError naming each key with its line, its value and the
+    reason.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -117,8 +106,9 @@ def load(path: Path) -> Config:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}", str(path)) from error
-    return parse(values, str(path))
+        wrong = [Mistake((), f"not TOML: {error}", of_syntax(error))]
+        raise ConfigError.of(wrong, str(path)) from error
+    return parse(values, str(path), text)
 
 
 def _who_may(path: Path) -> str:
@@ -136,15 +126,13 @@ def _who_may(path: Path) -> str:
     return "Run the command with sudo"
 
 
-def parse(values: dict[str, Any], where: str) -> Config:
-    """Check values that were read from `where`. Raises ConfigError."""
+def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
+    """Check values that were read from `where`. text: of the file. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        found = [(item["loc"], explain(item)) for item in error.errors()]
-        failed = ConfigError("; ".join(what for _, what in found), where)
-        failed.mistakes = found
-        raise failed from error
+        found = [Mistake(item["loc"], explain(item)) for item in error.errors()]
+        raise ConfigError.of(found, where, text) from error
 
 
 def advice(config: Config) -> list[str]:

@@ -45,7 +45,8 @@ last `{"done": true}` or `{"error": "what was wrong"}`, with `where` and `hint` 
     pause, client, interval
                            the same: the board is no problem for so long; `0` ends that
     reload                 one row {"wrong": why the old configuration stays in force, or null,
-                           "restart": [keys that count from the next start only]}
+                           "mistakes": [the same, one each], "restart": [keys that count from the
+                           next start only]}
     notify-test            one row {"channels": …}: each has taken a test
     device, words          what `onceway device WORDS` prints: rows with `to` and `line`, empty ones
                            while nothing comes, and at last one with its exit `code`; words: JSON
@@ -350,7 +351,11 @@ class Control:
     async def _reload(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         assert self.reload is not None  # noqa: S101 - set before the socket is there
         wrong, keys = await self.reload()
-        yield {"wrong": None if wrong is None else str(wrong), "restart": keys}
+        yield {
+            "wrong": None if wrong is None else str(wrong),
+            "mistakes": [] if wrong is None else wrong.lines,
+            "restart": keys,
+        }
 
     async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         words = device_commands.parse(request["words"])
