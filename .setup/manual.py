@@ -23,6 +23,7 @@ _CODES = (
     (5, "There is no such session or board."),
     (6, "This account may not do that: use sudo, or join the group onceway-admin."),
     (7, "The reload is done, and a part of the new configuration counts from the next start only."),
+    (8, "There is no [uplink], so nothing is landed; systemd does not start the uplink again."),
     (70, "An internal error has ended the gateway; systemd starts it again."),
 )
 _ENVIRONMENT = (

@@ -20,6 +20,10 @@ NOT_ALLOWED = 6
 """This account may not do that: use sudo, or join the group onceway-admin."""
 NEEDS_RESTART = 7
 """The reload is done, and a part of the new configuration counts from the next start only."""
+NO_UPLINK = 8
+"""The configuration has no [uplink], so that there is nothing to land. systemd does not start the
+uplink again.
+"""
 INTERNAL = 70
 """An internal error has ended the gateway. systemd starts it again."""
 
