@@ -89,6 +89,11 @@ class Memory:
         """Seconds between two readings; NEVER if there need not be any, None if not known."""
         return self.gaps.interval if self.wanted is None else self.wanted
 
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether that interval is only on its way to a board of which none is known."""
+        return self.wanted is None and not self.gaps.confirmed and self.gaps.learnt is None
+
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
@@ -159,8 +164,9 @@ def _by_silence(
     if interval == NEVER:
         return state("fine")
     last = known.since if known.heard is None else known.heard
-    if interval is None:
-        interval = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
+    if interval is None or known.is_uncertain:
+        unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
+        interval = max(unknown, interval or unknown)
         last = last if seen.connected else max(last, known.met or last)
     if known.problem != "silent":
         last = max(last, quiet_from)

@@ -45,6 +45,14 @@ class Site:
             word = self.look(seen)
         return word
 
+    def words(self, seconds: int, seen: Seen) -> set[str]:
+        """Let time pass, with a look each second; return all that was shown."""
+        found = set()
+        for _ in range(seconds):
+            self.now += 1
+            found.add(self.look(seen))
+        return found
+
     def measure(self, count: int, interval: float) -> None:
         for _ in range(count):
             self.wait(interval, HERE)
@@ -359,6 +367,20 @@ def test_a_longer_interval_that_was_commanded_is_no_alarm(site: Site) -> None:
     assert site.wait(1, HERE) == "silent"
 
 
+@pytest.mark.parametrize("readings", [0, 1])
+@pytest.mark.parametrize(("command", "limit"), [("2 s", 10_800), ("120 min", 21_600)])
+def test_a_command_to_a_new_board_makes_no_problem(
+    tmp_path: Path, readings: int, command: str, limit: int
+) -> None:
+    """The board may refuse it, and then it speaks as often as before."""
+    site = Site(tmp_path)
+    site.look(HERE)
+    site.measure(readings, 60)
+    site.expected.command("roof-1", f"interval {command}")
+    assert site.words(limit - 1, HERE) <= {"fine", "new"}
+    assert site.words(1000, HERE) == {"silent"}
+
+
 def test_a_command_outlives_a_restart(site: Site) -> None:
     site.expected.command("roof-1", "interval 60 min")
     site.stop()
@@ -369,7 +391,7 @@ def test_a_command_outlives_a_restart(site: Site) -> None:
 def test_a_command_to_a_silent_board_ends_no_problem(site: Site) -> None:
     assert site.wait(180, HERE) == "silent"
     site.expected.command("roof-1", "interval 1440 min")
-    assert site.wait(60, HERE) == "silent"
+    assert site.words(60, HERE) == {"silent"}
     site.expected.hear("roof-1", site.now)
     assert site.wait(3600, HERE) == "fine"
 
