@@ -114,11 +114,10 @@ class Problems:
         self._run("sh", "-c", PYTHON, "sh", "-c", SPEAK, command)
 
     def _status(self) -> tuple[int, dict[str, Any]]:
-        """Return the exit code of `gateway status`, and what it says of the board."""
-        done = self._userland.enter(("onceway", "gateway", "status", "--json"))
-        try:
-            found = json.loads(done.stdout)
-        except ValueError:  # it starts
+        """Return the exit code of `onceway status`, and what it says of the board."""
+        done = self._userland.enter(("onceway", "status", "--json"))
+        found = json.loads(done.stdout)
+        if "error" in found:  # the gateway starts
             return done.returncode, {}
         (row,) = [row for row in found["boards"] if row["name"] == BOARD] or [{}]
         return done.returncode, row | {"is_missing": BOARD in found["missing"]}
@@ -148,9 +147,10 @@ class Problems:
         took, limit = time.monotonic() - since, max(LEAST_S, 3 * interval) + SLOW_S
         if took > limit:
             raise Wrong(f"{state}: shown after {took:.0f} s, and not within {limit:.0f} s")
-        shown = self._userland.enter(("onceway", "status"))
-        if shown.returncode != 3 or row["problem"] not in shown.stdout:
-            raise Wrong(f"{state}: onceway status ends with {shown.returncode}: {shown.stdout}")
+        for words in (("onceway", "status"), ("onceway", "gateway", "status")):
+            shown = self._userland.enter(words)
+            if shown.returncode != 3 or row["problem"] not in shown.stdout:
+                raise Wrong(f"{state}: {words} end with {shown.returncode}: {shown.stdout}")
         self._told("begins", row["problem"])
         end()
         self._well()

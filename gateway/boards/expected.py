@@ -158,6 +158,7 @@ def _by_silence(
 ) -> BoardState:
     """Judge a board whose port is there by the time since its last reading."""
     interval = known.interval
+    unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
     if waits and known.gaps.told is not None:
         interval = known.gaps.learnt  # a command to a board that is silent ends no problem
@@ -165,7 +166,6 @@ def _by_silence(
         return state("fine")
     last = known.since if known.heard is None else known.heard
     if interval is None or known.is_uncertain:
-        unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
         interval = max(unknown, interval or unknown)
         last = last if seen.connected else max(last, known.met or last)
     if known.problem != "silent":
@@ -175,6 +175,9 @@ def _by_silence(
         limit = max(limit, LEAST_S)
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
+    if known.wanted is None and not known.gaps.confirmed:
+        interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
+        limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
         what = f"no reading ever came, and {words(limit)} are over"
     else:

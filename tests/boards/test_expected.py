@@ -220,6 +220,23 @@ def test_a_problem_has_the_same_words_while_it_lasts(site: Site) -> None:
     assert site.expected.states["roof-1"].what == before
 
 
+@pytest.mark.parametrize("readings", [0, 1, 5])
+@pytest.mark.parametrize("command", ["2 s", "20 min", "1000 min"])
+def test_a_problem_after_a_command_has_the_same_words(
+    tmp_path: Path, readings: int, command: str
+) -> None:
+    site = Site(tmp_path)
+    site.measure(readings, 60)
+    site.look(HERE)
+    site.expected.command("roof-1", f"interval {command}")
+    said = set()
+    for _ in range(3100):
+        site.now += 60
+        site.look(HERE)
+        said |= {state.what for _, state in site.expected.problems}
+    assert len(said) == 1
+
+
 def test_the_file_is_not_written_for_each_reading(site: Site) -> None:
     assert site.expected.news() is not None
     site.measure(5, 60)
