@@ -16,7 +16,9 @@ from typing import Any
 KEPT = 8
 """Gaps that are kept."""
 LEAST_S = 1.0
-"""Readings that are nearer to each other belong to one measurement."""
+"""Readings that are nearer to the first one of a measurement belong to it. The interval of a board
+that measures more often is a little above this.
+"""
 SURE = 3
 """Gaps after which an interval that was told does not count any more, and after which a shorter
 one is known.
@@ -37,9 +39,9 @@ class Gaps:
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     measured: float | None = None
-    """When the newest reading was taken, as the board tells it."""
+    """When the newest measurement began, as the board tells it."""
     received: float | None = None
-    """When the newest reading came."""
+    """When its first reading came."""
     told: float | None = None
     """The interval that the board was told, until gaps show it; 0: none."""
     since_told: int = 0
@@ -83,11 +85,14 @@ class Gaps:
         """Take note of a reading."""
         both = measured is not None and self.measured is not None
         now, before = (measured, self.measured) if both else (received, self.received)
-        if measured is not None:
-            self.measured = max(measured, self.measured or measured)
-        self.received = received
-        if before is None or now is None or now - before < LEAST_S:
+        if self.measured is None:
+            self.measured = measured
+        if before is None or now is None:
+            self.received = received
             return
+        if now - before < LEAST_S:
+            return  # the next gap counts from the first reading of this measurement
+        self.measured, self.received = measured or self.measured, received
         self.last.append(min(now - before, LONGEST_S))
         self.since_told += 1
         if self.since_told >= SURE or self.told == 0:

@@ -326,6 +326,21 @@ def test_several_readings_of_one_measurement_count_once() -> None:
     assert _gaps(take) == pytest.approx(60, abs=1)
 
 
+@pytest.mark.parametrize("has_clock", [False, True])
+@pytest.mark.parametrize("interval", [0.1, 0.5, 0.7, 0.99])
+def test_a_board_that_measures_several_times_a_second_is_missed_soon(
+    tmp_path: Path, interval: float, has_clock: bool
+) -> None:
+    site = Site(tmp_path)
+    site.look(HERE)
+    for _ in range(50):
+        site.now += interval
+        site.expected.hear("roof-1", site.now if has_clock else None)
+    assert site.wait(29, HERE) == "fine"
+    assert 1 <= (site.expected.states["roof-1"].interval or 0) < 2
+    assert site.wait(1, HERE) == "silent"
+
+
 def test_a_longer_interval_counts_at_once_and_a_shorter_one_when_gaps_show_it() -> None:
     gaps = Gaps()
     for number in range(4):
