@@ -5,7 +5,7 @@ and ways to move it from one gateway to the next. It has no wire; its frames are
 """
 
 import asyncio
-from contextlib import closing
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from hil.observe.counters import wait_until
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.process import Children
+from hil.programs.site import COMMAND_WITHIN
 from provisioning.boards import board as kind_of
 from provisioning.identity import Identity
 from provisioning.radio_plan import RadioPlan, radio_page
-from provisioning.registry import Registry
 
 HEX = BUILD / "uno" / "sensor-lora.hex"
 KIND = "uno"
@@ -78,9 +78,10 @@ class DeviceByAir(SimulatedDevice):
 
     async def provision(self) -> None:
         """Add its key to the gateway's registry."""
-        first = self._folder.of(self._bench.gateways[0])
-        with closing(Registry(first.registry)) as registry:
-            registry.finish(registry.begin(self._identity, KIND, str(self._folder.air)), None)
+        registry = self._folder.of(self._bench.gateways[0]).registry
+        argv = [sys.executable, "-m", "hil.programs.enter_board", str(registry), self.name]
+        argv += [self._identity.key.hex(), KIND, str(self._folder.air)]
+        await self._children.run(f"provision-{self.name}", argv, COMMAND_WITHIN)
 
     async def connect(self) -> None:
         """Do nothing: the air needs no connection."""

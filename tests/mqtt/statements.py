@@ -1,11 +1,11 @@
-"""The table of normative statements in gateway/mqtt/README.md, made from the tests: `python -m
+"""The table of normative statements in gateway/mqtt/STATEMENTS.md, made from the tests: `python -m
 tests.mqtt.statements`.
 
 In: statements.txt beside this file, and every test that cites a statement, by marker or in its
 text: `MQTT-x.y.z-n` is one of MQTT 5.0, `311:MQTT-x.y.z-n` one of MQTT 3.1.1. A test is a function
 `test_…` of a Python file under tests/, or a `static void …(void)` of a C file under
-firmware/tests/. Out: the README, rewritten between its two marks. With --check nothing is written:
-exit 1 when the README is out of date or a statement that binds the server is shown by no test, and
+firmware/tests/. Out: that page, rewritten between its two marks. With --check nothing is written:
+exit 1 when the page is out of date or a statement that binds the server is shown by no test, and
 the list of these.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "gateway" / "mqtt" / "README.md"
+PAGE = ROOT / "gateway" / "mqtt" / "STATEMENTS.md"
 BEGIN, END = "<!-- statements: begin -->", "<!-- statements: end -->"
 STANDARDS = {"5.0": "MQTT-", "3.1.1": "311:MQTT-"}
 SHOWN_TESTS = 3
@@ -113,7 +113,7 @@ def _evidence(statement: Statement, tests: list[Test]) -> str:
 
 
 def table(statements: list[Statement], tests: dict[str, list[Test]]) -> str:
-    """The part of the README between its marks, as Markdown."""
+    """The part of the page between its marks, as Markdown."""
     parts = []
     for standard in STANDARDS:
         chosen = [item for item in statements if item.standard == standard]
@@ -121,7 +121,7 @@ def table(statements: list[Statement], tests: dict[str, list[Test]]) -> str:
         open_ones, exempt = unshown(binding, tests), [item for item in binding if item.exempt]
         shown = len(binding) - len(open_ones) - len(exempt)
         parts += [
-            f"### MQTT {standard}",
+            f"## MQTT {standard}",
             "",
             (
                 f"{len(chosen)} statements, {len(binding)} of them bind a server: {shown} shown by"
@@ -149,21 +149,21 @@ def main() -> int:
     )
     check = parser.parse_args().check
     statements, tests = load(), find_tests()
-    old = README.read_text()
+    old = PAGE.read_text()
     before, _, rest = old.partition(BEGIN)
     new = f"{before}{BEGIN}\n\n{table(statements, tests)}\n{END}{rest.partition(END)[2]}"
     missing = unshown(statements, tests)
     if not check:
-        README.write_text(new)
+        PAGE.write_text(new)
         print(
-            f"{README.relative_to(ROOT)}: {len(statements)} statements, {len(missing)} that bind"
+            f"{PAGE.relative_to(ROOT)}: {len(statements)} statements, {len(missing)} that bind"
             " the server are not shown yet"
         )
         return 0
     for item in missing:
         print(f"no test shows {item.citation}: {item.text}")
     if new != old:
-        print(f"{README.relative_to(ROOT)} is out of date. Run: python -m tests.mqtt.statements")
+        print(f"{PAGE.relative_to(ROOT)} is out of date. Run: python -m tests.mqtt.statements")
     return 1 if missing or new != old else 0
 
 

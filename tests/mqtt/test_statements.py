@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.mqtt.statements import (
     BEGIN,
     END,
-    README,
+    PAGE,
     STANDARDS,
     Statement,
     find_tests,
@@ -93,7 +93,7 @@ def test_every_statement_that_binds_the_server_is_shown() -> None:
 
 
 def test_the_readme_has_the_table_of_today() -> None:
-    shown = README.read_text().partition(BEGIN)[2].partition(END)[0]
+    shown = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
     assert shown.strip() == table(load(), find_tests()).strip(), (
         "run: python -m tests.mqtt.statements"
     )
