@@ -15,9 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.config.errors import ConfigError, MayNotRead, Mistake
 from gateway.config.lines import of_syntax
-from gateway.config.mistakes import explain
+from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     INSIDE,
