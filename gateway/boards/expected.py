@@ -289,7 +289,7 @@ class Expected:
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
     ) -> None:
         """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
-        boards of the registry that another gateway of the site may hold; nobody judges them here.
+        boards of the registry that another gateway of the site may hold; they are not judged here.
         """
         now = self.clock()
         if self._started is None:

@@ -24,7 +24,7 @@ SURE = 3
 one is known.
 """
 ALIKE = 1.5
-"""Gaps are alike if the longest of them is at most so many times the shortest."""
+"""Largest ratio of the longest to the shortest of gaps that are alike."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
@@ -52,8 +52,8 @@ class Gaps:
     @property
     def learnt(self) -> float | None:
         """Seconds between two readings, as they come. The longest gap but one counts: an outage
-        makes one long gap, and then the board is as it was. If somebody has set a shorter interval,
-        the newest gaps count.
+        makes one long gap, and then the board is as it was. After a change to a shorter
+        interval, the newest gaps count.
         """
         gaps = list(self.last)
         newest = gaps[-self._alike() :]

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 ASK_S = 60.0
 """Time between two questions while a board is held nowhere."""
 SELDOM_S = 600.0
-"""The same while each board is held somewhere. The last answer counts for so long after the first
-question that has none: a gateway that starts again is silent for a while.
+"""The same while each board is held somewhere. The last answer counts until this time after
+the first question without one: a gateway that starts again is silent for a while.
 """
 
 Holders = Callable[[], Awaitable[set[str] | None]]
