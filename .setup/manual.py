@@ -23,6 +23,7 @@ _CODES = (
     (5, "There is no such session or board."),
     (6, "This account has no permission: use sudo, or join the group onceway-admin."),
     (7, "The reload is done, but a part of the new configuration takes effect at the next start."),
+    (8, "There is no [uplink], so nothing is landed; systemd does not start the uplink again."),
     (70, "An internal error has ended the gateway; systemd starts it again."),
 )
 _ENVIRONMENT = (
@@ -37,7 +38,7 @@ With --json a command prints one JSON document on standard output: an object, or
 that runs on, such as radio listen, prints one object a line. Keys are words with underscores; keys
 that end with _s are seconds. An unknown value is null. Later versions may add keys. An error is one
 object on standard error: error (what happened), where (a file, a port or a command, or null) and
-hint (what to do, or null). The error of gateway check-config also has mistakes, each with line and
+hint (what to do, or null). The error of a wrong configuration also has mistakes, each with line and
 what. Exit codes are the same as without --json.
 """
 

@@ -23,6 +23,7 @@ from readme import commands, lines
 from repack import repack
 from targets import TARGETS, here
 from try_calls import Calls
+from try_problems import Problems
 from try_upgrade import Upgrades
 from userland import NAMES, Userland, Wrong, debootstrap, wait_for
 
@@ -208,6 +209,9 @@ def _try_release(release: int, path: Path) -> None:
         _more_readings(userland, 2)
         _each_once(userland)
         say(f"upgraded from {RELEASE}, gone back, upgraded: nothing lost or doubled", start)
+        start = time.monotonic()
+        Problems(userland, _board).run()
+        say("a board silent, unplugged, refused: people are told, and of the end, too", start)
         userland.run("apt-get", "purge", "--yes", "onceway")
 
     with userland.booted():

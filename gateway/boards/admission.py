@@ -406,11 +406,13 @@ class Watch:
         if not registry.readable:
             return
         names = [name for name, row in registry.registered().items() if row.status != "revoked"]
+        elsewhere: set[str] = set()
         if broker.config.site is not None:
-            elsewhere = [name for name in names if name not in broker.sessions]
-            nowhere = self._nowhere.among(elsewhere, broker.now)
-            names = [name for name in names if name in broker.sessions or name in nowhere]
-        registry.expected.look(names, self._seen(names))
+            elsewhere = {name for name in names if name not in broker.sessions}
+            missing = {name for name in elsewhere if registry.expected.was_problem(name)}
+            elsewhere -= self._nowhere.among(elsewhere, broker.now, missing)
+            names = [name for name in names if name not in elsewhere]
+        registry.expected.look(names, self._seen(names), elsewhere)
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
         """Return the gateway's current view of its boards."""

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +90,11 @@ class Memory:
         """Return the seconds between two readings; NEVER if none are due, None if unknown."""
         return self.gaps.interval if self.wanted is None else self.wanted
 
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether that interval is only on its way to a board of which none is known."""
+        return self.wanted is None and not self.gaps.confirmed and self.gaps.learnt is None
+
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
@@ -154,14 +159,15 @@ def _by_silence(
 ) -> BoardState:
     """Judge a board whose port is present by the time since its last reading."""
     interval = known.interval
+    unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
     if waits and known.gaps.told is not None:
         interval = known.gaps.learnt  # a command to a silent board does not end a problem
     if interval == NEVER:
         return state("fine")
     last = known.since if known.heard is None else known.heard
-    if interval is None:
-        interval = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
+    if interval is None or known.is_uncertain:
+        interval = max(unknown, interval or unknown)
         last = last if seen.connected else max(last, known.met or last)
     if known.problem != "silent":
         last = max(last, quiet_from)
@@ -170,6 +176,9 @@ def _by_silence(
         limit = max(limit, LEAST_S)
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
+    if known.wanted is None and not known.gaps.confirmed:
+        interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
+        limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
         what = f"no reading ever came, and {words(limit)} are over"
     else:
@@ -208,6 +217,11 @@ class Expected:
     def is_problem(self, name: str) -> bool:
         state = self.states.get(name)
         return state is not None and state.is_problem
+
+    def was_problem(self, name: str) -> bool:
+        """Whether a board was a problem at the last look, also at the one before a restart."""
+        known = self._known.get(name)
+        return known is not None and bool(known.problem)
 
     def heard_ago(self, name: str) -> float | None:
         """Return the seconds since a board's last reading; None before its first one."""
@@ -272,15 +286,22 @@ class Expected:
         known = self._known.get(name)
         return max(0.0, (known.paused or 0.0) - self.clock()) if known is not None else 0.0
 
-    def look(self, names: Iterable[str], seen: Mapping[str, Seen]) -> None:
-        """Judge all boards of the registry. seen: the gateway's view of boards that it has met."""
+    def look(
+        self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
+    ) -> None:
+        """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
+        boards of the registry that another gateway of the site may hold; they are not judged here.
+        """
         now = self.clock()
         if self._started is None:
             self._started = now
             _clamp(self._known.values(), now)
         wanted, self._seen = dict.fromkeys(names), seen
         for name in self._known.keys() - wanted:
-            self._forget(name)
+            if name in elsewhere:
+                self._leave(name, now)
+            else:
+                self._forget(name)
         self.states = {name: self._look_at(name, seen.get(name), now) for name in wanted}
 
     def port_of(self, name: str) -> str | None:
@@ -338,8 +359,16 @@ class Expected:
         else:
             self._gone.setdefault(name, now)
 
+    def _leave(self, name: str, now: float) -> None:
+        """Keep of a board that may be at another gateway its interval and what a person has set."""
+        known = self._known[name]
+        if known.problem or known.port is not None:
+            known.problem, known.port, self._new = "", None, True
+        self._quiet[name] = now
+        self._gone.pop(name, None)
+
     def _forget(self, name: str) -> None:
-        """Drop a board that has left the registry or is at another gateway now."""
+        """Drop a board that is no longer in the registry."""
         for table in (self._known, self._quiet, self._gone):
             table.pop(name, None)
         self._new = True

@@ -7,6 +7,7 @@ so the board's own times count if it sends any.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,9 +16,15 @@ from typing import Any
 KEPT = 8
 """Most gaps kept."""
 LEAST_S = 1.0
-"""Readings closer together than this belong to one measurement."""
+"""Readings closer to the first one of a measurement than this belong to it. The interval of a board
+that measures more often is a little above this.
+"""
 SURE = 3
-"""Number of gaps after which a commanded interval no longer counts."""
+"""Number of gaps after which a commanded interval no longer counts, and after which a shorter one
+is known.
+"""
+ALIKE = 1.5
+"""Largest ratio of the longest to the shortest of gaps that are alike."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
@@ -32,9 +39,9 @@ class Gaps:
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     measured: float | None = None
-    """Time of the newest reading by the board's clock."""
+    """Start of the newest measurement by the board's clock."""
     received: float | None = None
-    """Time of arrival of the newest reading."""
+    """Time of arrival of its first reading."""
     told: float | None = None
     """The interval that the board was commanded, until gaps confirm it; 0: none."""
     since_told: int = 0
@@ -47,10 +54,26 @@ class Gaps:
     @property
     def learnt(self) -> float | None:
         """Return the seconds between two readings, from the gaps. The second longest gap counts: an
-        outage makes a single long gap.
+        outage makes a single long gap. After a change to a shorter interval, the newest gaps
+        count.
         """
-        longest = sorted(self.last)
-        return longest[-2] if len(longest) > 1 else longest[0] if longest else None
+        gaps = list(self.last)
+        newest = gaps[-self._alike() :]
+        older = gaps[: -len(newest)]
+        is_shorter = older and min(older) > ALIKE * max(newest)
+        # after an outage, a board's journal comes in a hurry
+        if len(newest) >= SURE and is_shorter and older[-1] <= ALIKE * _usual(older):
+            return max(newest)
+        return _usual(gaps) if gaps else None
+
+    def _alike(self) -> int:
+        """Return how many of the newest gaps are alike."""
+        shortest, longest = math.inf, 0.0
+        for count, gap in enumerate(reversed(self.last)):
+            shortest, longest = min(shortest, gap), max(longest, gap)
+            if longest > ALIKE * shortest:
+                return count
+        return len(self.last)
 
     @property
     def interval(self) -> float | None:
@@ -64,11 +87,14 @@ class Gaps:
         """Record a reading."""
         both = measured is not None and self.measured is not None
         now, before = (measured, self.measured) if both else (received, self.received)
-        if measured is not None:
-            self.measured = max(measured, self.measured or measured)
-        self.received = received
-        if before is None or now is None or now - before < LEAST_S:
+        if self.measured is None:
+            self.measured = measured
+        if before is None or now is None:
+            self.received = received
             return
+        if now - before < LEAST_S:
+            return  # the next gap counts from the first reading of this measurement
+        self.measured, self.received = measured or self.measured, received
         self.last.append(min(now - before, LONGEST_S))
         self.since_told += 1
         if self.since_told >= SURE or self.told == 0:
@@ -96,6 +122,11 @@ class Gaps:
         gaps.measured, gaps.told = kept.get("measured"), kept.get("told")
         gaps.confirmed = bool(kept.get("confirmed", True))
         return gaps
+
+
+def _usual(gaps: list[float]) -> float:
+    """Return the longest of these gaps but one."""
+    return sorted(gaps)[-2:][0]
 
 
 def parse(text: str) -> float | None:

@@ -16,6 +16,10 @@ NOT_ALLOWED = 6
 """Your account has no permission: use sudo, or join the group onceway-admin."""
 NEEDS_RESTART = 7
 """The reload is done, but a part of the new configuration takes effect at the next start only."""
+NO_UPLINK = 8
+"""The configuration has no [uplink], so there is nothing to land. systemd does not start the uplink
+again.
+"""
 INTERNAL = 70
 """An internal error has ended the gateway. systemd starts it again."""
 

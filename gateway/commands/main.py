@@ -163,9 +163,11 @@ def _mistyped(wrong: Any) -> OncewayError:
 
 
 def _tell(error: OncewayError, as_json: bool) -> NoReturn:
-    """End with an error: one line, or one JSON object, on standard error."""
-    fields = {"error": error.what, "where": error.where, "hint": error.hint}
-    print(json.dumps(fields) if as_json else f"error: {error}", file=sys.stderr)
+    """End with an error on standard error: a line, one for each mistake in a configuration, or a
+    JSON object.
+    """
+    lines = [json.dumps(error.as_json)] if as_json else [f"error: {text}" for text in error.lines]
+    print("\n".join(lines), file=sys.stderr)
     sys.exit(error.exit_code)
 
 

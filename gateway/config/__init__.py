@@ -8,14 +8,14 @@ effect. `sections.py` defines every key; `onceway gateway config --reference` pr
 import grp
 import stat
 import tomllib
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.config.mistakes import explain
+from gateway.config.lines import of_syntax
+from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     INSIDE,
@@ -43,7 +43,6 @@ from gateway.config.sections import (
     UplinkSection,
 )
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
-from gateway.errors import NotAllowed, OncewayError
 from gateway.system import gateway_name
 
 __all__ = [
@@ -65,6 +64,7 @@ __all__ = [
     "LoraSection",
     "MayNotRead",
     "MirrorSection",
+    "Mistake",
     "NotifySection",
     "PageSection",
     "QueueSection",
@@ -87,23 +87,10 @@ _SERVICES = "onceway"
 """The group of the services (`gateway/system/accounts.py`); people do not join it."""
 
 
-class ConfigError(OncewayError):
-    """The configuration file cannot be used."""
-
-    exit_code = 2
-    mistakes: Sequence[tuple[tuple[int | str, ...], str]] = ()
-    """The mistakes, each with the place of its value: names of keys, and table numbers from 0 on.
-    """
-
-
-class MayNotRead(ConfigError):
-    """The error for a configuration file that this account may not read."""
-
-    exit_code = NotAllowed.exit_code
-
-
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError that names each wrong key, value and reason."""
+    """Read and check a file. Raises ConfigError naming each key with its line, its value and the
+    reason.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -117,8 +104,9 @@ def load(path: Path) -> Config:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}", str(path)) from error
-    return parse(values, str(path))
+        wrong = [Mistake((), f"not TOML: {error}", of_syntax(error))]
+        raise ConfigError.of(wrong, str(path)) from error
+    return parse(values, str(path), text)
 
 
 def _who_may(path: Path) -> str:
@@ -136,15 +124,13 @@ def _who_may(path: Path) -> str:
     return "Run the command with sudo"
 
 
-def parse(values: dict[str, Any], where: str) -> Config:
-    """Check values read from `where`. Raises ConfigError."""
+def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
+    """Check values read from `where`. text: of the file. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        found = [(item["loc"], explain(item)) for item in error.errors()]
-        failed = ConfigError("; ".join(what for _, what in found), where)
-        failed.mistakes = found
-        raise failed from error
+        found = [Mistake(item["loc"], explain(item)) for item in error.errors()]
+        raise ConfigError.of(found, where, text) from error
 
 
 def advice(config: Config) -> list[str]:

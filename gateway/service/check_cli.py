@@ -1,12 +1,11 @@
 """`onceway gateway check-config`: print all mistakes of a configuration, one a line."""
 
 import json
-import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -14,20 +13,11 @@ from gateway.access.dry_run import mistakes
 from gateway.access.users import Users
 from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
-from gateway.commands.exit_codes import USAGE
 from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
-from gateway.config import Config, ConfigError, advice, load
-from gateway.config.lines import Lines, Place, of_syntax
+from gateway.config import Config, ConfigError, Mistake, advice, load
+from gateway.config.lines import Place
 from gateway.errors import OncewayError
 from gateway.service.listeners import certificates
-
-
-class Mistake(NamedTuple):
-    """One mistake. place: key or file. line: of the file, if the place does not contain it."""
-
-    place: Place
-    what: str
-    line: int | None = None
 
 
 def load_to_serve(path: Path) -> Config:
@@ -58,16 +48,9 @@ def check_config(
     file = config_file(config)
     if file is None:
         raise nothing_named("Name one with --config FILE")
-    try:
-        found = load_to_serve(file)
-    except ConfigError as error:
-        if error.mistakes:
-            _refuse(file, [Mistake(*item) for item in error.mistakes], as_json)
-        if isinstance(error.__cause__, tomllib.TOMLDecodeError):
-            _refuse(file, [Mistake((), error.what, of_syntax(error.__cause__))], as_json)
-        raise
+    found = load_to_serve(file)
     if wrong := list(_wrong(found)):
-        _refuse(file, wrong, as_json)
+        raise ConfigError.of(wrong, str(file), file.read_text(encoding="utf-8"))
     users = Users(found.users_file).hashes
     listed = Registry(found.gateway.data).registered()
     boards = [name for name, item in listed.items() if item.status != "revoked"]
@@ -102,23 +85,6 @@ def _wrong(config: Config) -> Iterator[Mistake]:
             check()
         except OncewayError as error:
             yield Mistake(place, str(error))
-
-
-def _refuse(file: Path, wrong: Sequence[Mistake], as_json: bool) -> NoReturn:
-    """Print a line for each mistake, and exit."""
-    lines = Lines(file.read_text(encoding="utf-8"))
-    told = [(item.line or lines.of(item.place), item.what) for item in wrong]
-    told.sort(key=lambda item: item[0] or 0)
-    if as_json:
-        rows = [{"line": line, "what": what} for line, what in told]
-        text = "; ".join(item.what for item in wrong)
-        error = {"error": text, "where": str(file), "hint": None, "mistakes": rows}
-        typer.echo(json.dumps(error), err=True)
-    else:
-        for line, what in told:
-            where = file if line is None else f"{file}:{line}"
-            typer.echo(f"error: {where}: {what}", err=True)
-    raise typer.Exit(USAGE)
 
 
 def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:

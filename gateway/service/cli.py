@@ -186,7 +186,9 @@ def reload(
     if as_json:
         typer.echo(json.dumps(found))
     elif found["wrong"] is not None:
-        typer.echo(f"not reloaded, the old configuration stays in force: {found['wrong']}")
+        typer.echo("not reloaded, the old configuration stays in force:")
+        for text in found.get("mistakes", [found["wrong"]]):  # earlier versions have none
+            typer.echo(f"error: {text}")
     else:
         typer.echo("reloaded")
         for key in found["restart"]:

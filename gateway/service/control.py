@@ -47,7 +47,8 @@ they are known.
                            silence problems of the board for a time; `0` ends the pause; one row,
                            as of `boards`
     reload                 one row {"wrong": why the old configuration stays in force, or null,
-                           "restart": [keys that take effect at the next start only]}
+                           "mistakes": [the same, one each], "restart": [keys that take effect at
+                           the next start only]}
     notify-test            send a test notification; one row {"channels": those that accepted it}
     device, words          the output of `onceway device WORDS`: rows with `to` and `line`, empty
                            rows while there is none, a last row with the exit `code`; words: JSON
@@ -356,7 +357,11 @@ class Control:
     async def _reload(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         assert self.reload is not None  # noqa: S101 - set before the socket is there
         wrong, keys = await self.reload()
-        yield {"wrong": None if wrong is None else str(wrong), "restart": keys}
+        yield {
+            "wrong": None if wrong is None else str(wrong),
+            "mistakes": [] if wrong is None else wrong.lines,
+            "restart": keys,
+        }
 
     async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         words = device_commands.parse(request["words"])

@@ -124,7 +124,8 @@ class Gateway:
                 passwords = Passwords(Users(config.users_file), config.access, self._passwords)
                 await listeners.change(config, passwords)
             except OncewayError as error:
-                log.error("not reloaded, the old configuration stays in force: %s", error)
+                for text in error.lines:
+                    log.error("not reloaded, the old configuration stays in force: %s", text)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
             gone, self._passwords = self._passwords.changed(passwords), passwords

@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from gateway.broker.access import Acl
 from gateway.config import INSIDE, Config, ConfigError, advice, load, split_bind
-from gateway.service.cli import app
 
 
 def _load(folder: Path, text: str) -> Config:
@@ -215,11 +213,11 @@ def test_all_files_that_are_named_are_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "line"), [("a = 1\nb = =", 2), ("[x\n", 1), ("[a]\n[a]\n", 2)])
 def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "gateway.toml"
-    file.write_text(text)
-    done = CliRunner().invoke(app, ["check-config", "--config", str(file)])
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {file}:{line}: not TOML: ")
-    assert done.stderr.count("\n") == 1
+    with pytest.raises(ConfigError) as refused:
+        _load(tmp_path, text)
+    (told,) = refused.value.lines
+    assert told.startswith(f"{file}:{line}: not TOML: ")
+    assert refused.value.as_json["mistakes"][0]["line"] == line
 
 
 def test_packaged_configuration_admits_no_remote_client() -> None:

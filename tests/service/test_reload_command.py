@@ -63,7 +63,7 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
         )
         assert code == 2
         assert "the old configuration stays in force" in said
-        assert "spool.max_bytes" in said
+        assert f"error: {file}:7: spool.max_bytes = 0: " in said
 
 
 async def test_an_error_of_the_gateway_says_what_where_and_what_to_do(tmp_path: Path) -> None:

@@ -241,12 +241,9 @@ function search() {
 const STATIONS = ["board", "spool", "batch", "landed"];
 
 /** The way of one reading, with the place where it is. */
-function path(sequence, { places, known_from, doubts, error }) {
+function path(sequence, { places, unknown, doubts, error }) {
   if (error) return [h("p", { class: "told bad" }, error)];
-  if (places.length === 0) {
-    return [h("p", { class: "told" }, `Reading ${sequence} is not in this gateway's spool or batches: it never arrived here, or is still in the board`
-      + (known_from ? `, or landed before batch ${known_from}.` : "."))];
-  }
+  if (places.length === 0) return [h("p", { class: "told" }, `${unknown}.`)];
   return [...places.map((place) => {
     const at = STATIONS.indexOf(place.place);
     const words = {
