@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / ".setup"))
 import manual
 
 SERVICES = {"gateway run", "uplink run"}
-"""They print nothing but their log, which --log-format has as JSON."""
+"""Commands that print nothing but their log, which --log-format has as JSON."""
 SPARK = {f"ingest {name}" for name in ("run", "release", "compact", "summarise", "expire")}
 """Spark takes the place of the process, and logs."""
 RIG = {"hil run", "hil demo", "hil replay"}
-"""They show how a run goes. Its facts are in report.json, or `hil report --json`."""
+"""Commands that show how a run goes. Its facts are in report.json, or `hil report --json`."""
 WITHOUT_JSON = SERVICES | SPARK | RIG
 
 Run = Callable[..., tuple[int, str, str]]
@@ -197,9 +197,9 @@ WRONG = '[gateway]\nname = 5\n[[listener]]\nbind = ":1883"\nnosuch = 1\n'
 
 
 _MORE = {"backup": ["5m"], "bridge again": ["--all"], "bridge discard": ["--all"]}
-"""What a command wants beside its arguments that are required."""
+"""Options that a command needs beside its required arguments."""
 _OTHER_FIRST = {"restore", "device import", "device read", "registry import"}
-"""They read another file, or a board, before the configuration."""
+"""Commands that read another file, or a board, before the configuration."""
 
 
 @pytest.mark.parametrize(
