@@ -231,9 +231,9 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
         else ""
     )
     return (
-        f"{device} {sequence}: not in this gateway's spool or batches; it never came here (it is"
+        f"{device} {sequence}: not in this gateway's spool or batches; it never arrived here (it is"
         " not measured yet, still in the board, or went by another gateway), or was discarded, or"
-        f" came while there was no [uplink]{before}{within}"
+        f" arrived while there was no [uplink]{before}{within}"
     )
 
 
