@@ -119,3 +119,16 @@ def test_every_path_that_contributors_read_is_there() -> None:
     assert len(paths) > 30
     paths.remove("tests/ingest/FOLDER")
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+GUIDES = subprocess.run(
+    ("git", "ls-files", "*.md"), cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.split()
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_each_link_of_a_guide_leads_to_a_file(guide: str) -> None:
+    links = {link for link in _LINK.findall((ROOT / guide).read_text()) if ":" not in link}
+    missing = sorted(link for link in links if not (ROOT / guide).parent.joinpath(link).exists())
+    assert missing == []

@@ -139,7 +139,7 @@ class _Import:
         self._journey = values
 
     def _begin_journey(self, lineage: int, moves: int, giver: str, forwarded: int) -> None:
-        """Exclude forwarded messages of other gateways until their cuts come (`journey.py`). If the
+        """Exclude forwarded messages of other gateways until their cuts come (`session_move.py`). If the
         session returns to a gateway that it has left, it replaces its forwarder there.
         """
         order = self._order

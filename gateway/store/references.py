@@ -108,7 +108,7 @@ _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 (`queue_reads.py`), and cells of `spool` by the uplink.
 """
 _IS_FORWARDER = "length(client) = 0 AND client <> ''"
-"""SQL: the session is a forwarder (`following.py`). The name of a forwarder has length 0 for
+"""SQL: the session is a forwarder (`forwarders.py`). The name of a forwarder has length 0 for
 SQLite.
 """
 _KEYS = "(SELECT session, key FROM journey)"
