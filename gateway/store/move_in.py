@@ -139,8 +139,8 @@ class _Import:
         self._journey = values
 
     def _begin_journey(self, lineage: int, moves: int, giver: str, forwarded: int) -> None:
-        """Exclude forwarded messages of other gateways until their cuts come (`session_move.py`). If the
-        session returns to a gateway that it has left, it replaces its forwarder there.
+        """Exclude forwarded messages of other gateways until their cuts come (`session_move.py`).
+        If the session returns to a gateway that it has left, it replaces its forwarder there.
         """
         order = self._order
         closed, filters = sorted(order.others), [item for item in self._filters if _is_plain(item)]
