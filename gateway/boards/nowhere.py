@@ -39,7 +39,7 @@ class Nowhere:
         """The names of the last query; a name added since then was not part of it."""
         self._asked = -math.inf
         self._unanswered: float | None = None
-        """When the first question after the last answer was asked."""
+        """Time of the first query since the last reply, if there was one."""
         self._task: asyncio.Task[None] | None = None
 
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
