@@ -2,8 +2,8 @@
 
 In: `build/wheel/onceway-*.whl` (`make wheel`), `gateway.txt`, `debian/`, `systemd/`. Out: the
 package, with its Python packages under /usr/lib/onceway as a virtual environment of the release's
-own Python; no compiler, no Java. Wheels for other releases and machines need nothing of them, so
-`deb.py --all` makes every package anywhere.
+own Python; no compiler, no Java. Packages for other releases and machines are built from wheels
+alone, so `deb.py --all` makes every package on any machine.
 """
 
 import gzip
@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 HOME = Path("usr/lib/onceway")
 _SERVICES = ("s3", "sso", "sso-oidc", "sts")
-"""Of Amazon's: the landing place, and what logs in to it."""
+"""Amazon services of which botocore's data are kept: the landing place, and its login."""
 _KEPT = ("__init__.py", "_mapping.py", "cli.py")
 _SOURCES = ("*.c", "*.h", "*.pxd", "*.pxi", "*.pyi", "*.pyx")
-"""Of compiled modules."""
+"""Source files of compiled modules, which are left out."""
 UNITS = (
     "onceway-gateway.service",
     "onceway-uplink.service",
@@ -93,7 +93,7 @@ def build(target: Target, wheel: Path) -> Path:
 
 
 def _install(packages: Path, target: Target, wheel: Path) -> None:
-    """Only what the lock names, only as wheels, and each with its hash."""
+    """Install only the packages of the lock, only as wheels, each checked by its hash."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     locked = ["--require-hashes", "--requirement", ROOT / ".setup/gateway.txt"]
     subprocess.run([*pip, *target.pip, "--target", packages, *locked], check=True)
@@ -113,11 +113,11 @@ def _install(packages: Path, target: Target, wheel: Path) -> None:
     libraries = [file for file in packages.rglob("*.so") if file.is_file()]
     subprocess.run([strip, "--strip-unneeded", *libraries], check=True)
     for record in packages.glob("*.dist-info/direct_url.json"):
-        record.unlink()  # a path of the machine that built it
+        record.unlink()  # it has a path of the machine that built the wheel
 
 
 def _environment(tree: Path, target: Target) -> None:
-    """What `python3 -m venv` would make, without pip."""
+    """Write the files that `python3 -m venv` would write, without pip."""
     home = tree / HOME
     (home / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     (home / "bin").mkdir()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the Debian packages that are missing: debian.sh NEED... (needs as in debian-packages.txt). Says nothing when nothing is missing.
+# Install the Debian packages that are missing: debian.sh NEED... (needs as in debian-packages.txt). Prints nothing if all are installed.
 set -eu
 list=$(dirname "$0")/debian-packages.txt
 
@@ -43,12 +43,12 @@ for entry in $missing; do
     for package in $(echo "${entry%:*}" | tr '|' ' '); do
         if [ -z "$chosen" ] && offered "$package"; then chosen=$package; fi
     done
-    # none is offered: apt-get says so of the first
+    # no choice is available: let apt-get report the first
     packages="$packages ${chosen:-${entry%%[|:]*}}"
     services="$services ${entry##*:}"
 done
 
-# Debian starts a service when its package is installed, and once more at each boot. Nobody asked us for a broker on port 1883.
+# Debian starts a service when its package is installed, and at each boot. Prevent that: a broker on port 1883 is not wanted.
 policy=/usr/sbin/policy-rc.d
 if [ -n "$(echo $services)" ] && [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null

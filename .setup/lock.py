@@ -22,7 +22,7 @@ def main() -> None:
     hashes: dict[str, set[str]] = {}
     for target in TARGETS:
         for name, sha256 in _wheels(target):
-            if name.startswith("pip=="):  # sqlite-utils wants it for a command that nobody uses
+            if name.startswith("pip=="):  # sqlite-utils needs it for an unused command
                 continue
             hashes.setdefault(name, set()).add(sha256)
     lines = [
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _wheels(target: Target) -> list[tuple[str, str]]:
-    """What pip would install on a target: (name==version, hash)."""
+    """Return the wheels that pip would install on a target: (name==version, hash)."""
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"]]
     for extra in EXTRAS:

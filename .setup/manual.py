@@ -1,5 +1,5 @@
 """Manual pages from the code. In: the commands and the configuration's keys. Out: the text of
-onceway(1) and gateway.toml(5), as man(7) has them.
+onceway(1) and gateway.toml(5), in the markup of man(7).
 """
 
 import re
@@ -15,14 +15,15 @@ _TITLE = '.TH {title} {section} "" "onceway {version}" "Onceway"\n'
 
 
 _CODES = (
-    (0, "Done; all is well."),
-    (1, "It could not be done, and the error says why. status, doctor: something is wrong."),
+    (0, "Success."),
+    (1, "The command failed; the error says why. status, doctor: they found a problem."),
     (2, "The command line or the configuration file is wrong."),
-    (3, "A board of the registry does not speak as it ought to; or the store cannot be used."),
+    (3, "A board of the registry is silent or faulty; or the store cannot be used."),
     (4, "Another process has the data directory."),
     (5, "There is no such session or board."),
-    (6, "This account may not do that: use sudo, or join the group onceway-admin."),
-    (7, "The reload is done, and a part of the new configuration counts from the next start only."),
+    (6, "This account has no permission: use sudo, or join the group onceway-admin."),
+    (7, "The reload is done, but a part of the new configuration takes effect at the next start."),
+    (8, "There is no [uplink], so nothing is landed; systemd does not start the uplink again."),
     (70, "An internal error has ended the gateway; systemd starts it again."),
 )
 _ENVIRONMENT = (
@@ -34,16 +35,16 @@ _ENVIRONMENT = (
 
 _JSON = """\
 With --json a command prints one JSON document on standard output: an object, or a list. A command
-that goes on, such as radio listen, prints one object a line. Keys are words with underscores; those
-that end with _s are seconds. Where a thing is not known the value is null. Later versions may add
-keys. An error is one object on standard error: error (what happened), where (a file, a port or a
-command, or null) and hint (what to do, or null); that of gateway check-config has mistakes, too,
-each with line and what. Exit codes are the same as without.
+that runs on, such as radio listen, prints one object a line. Keys are words with underscores; keys
+that end with _s are seconds. An unknown value is null. Later versions may add keys. An error is one
+object on standard error: error (what happened), where (a file, a port or a command, or null) and
+hint (what to do, or null). The error of a wrong configuration also has mistakes, each with line and
+what. Exit codes are the same as without --json.
 """
 
 
 def pages(version: str) -> dict[str, str]:
-    """By file name."""
+    """Return the pages by file name."""
     return {"onceway.1": _commands(version), "gateway.toml.5": _configuration(version)}
 
 
@@ -56,7 +57,7 @@ def _commands(version: str) -> str:
     ]
     for point in sorted(entry_points(group="onceway.commands")):
         if point.name in ("hil", "ingest"):
-            continue  # no part of a gateway
+            continue  # not part of a gateway
         command = typer.main.get_command(point.load())
         out += [_command(words, item) for words, item in leaves(point.name, command)]
     out.append(".SH EXIT STATUS\n")
@@ -96,8 +97,8 @@ def _configuration(version: str) -> str:
     out = [
         _TITLE.format(title="GATEWAY.TOML", section=5, version=version),
         ".SH NAME\ngateway.toml \\- configuration of the Onceway gateway and its uplink\n",
-        ".SH DESCRIPTION\nTOML. Tables in [[ ]] may stand in the file any number of times.\n",
-        ".B onceway gateway check-config\nsays what is wrong with a change.\n",
+        ".SH DESCRIPTION\nTOML. Tables in [[ ]] may appear in the file any number of times.\n",
+        ".B onceway gateway check-config\nchecks a change and lists its mistakes.\n",
     ]
     for entry in entries():
         out.append(f".SH {_escape(entry.header)}\n{_plain(entry.meaning)}")

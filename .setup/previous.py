@@ -1,8 +1,8 @@
-"""The Debian packages of the release before this one: users upgrade from it, and roll back to it.
+"""The Debian packages of the release before this one, for trials of upgrade and rollback.
 
 In: the release's commit. Out: `build/previous/RELEASE/build/onceway_*.deb`, made by the release's
 own Makefile and `deb.py`, with the Python packages of this tree's .venv. A package is built once.
-After a release, `RELEASE` and `COMMIT` become those of that one.
+After a release, set `RELEASE` and `COMMIT` to it.
 """
 
 import os
@@ -22,7 +22,7 @@ build({target!r}, Path("{wheel}"))
 
 
 def package(target: Target) -> Path:
-    """The package of the last release for this Debian and machine."""
+    """Return the package of the last release for this Debian and machine."""
     tree = ROOT / "build/previous" / RELEASE
     made = f"build/onceway_{RELEASE}+deb{target.release}_{target.architecture}.deb"
     if not (tree / made).exists():
@@ -36,7 +36,7 @@ def _make(tree: Path, target: Target) -> None:
     subprocess.run(["tar", "--extract"], cwd=tree, check=True, input=files.stdout)
     make = ["make", "--silent", "--no-print-directory"]
     subprocess.run([*make, "-C", "firmware"], cwd=tree, check=True)
-    # what it would install first is in this tree's .venv
+    # the packages that it would install first are in this tree's .venv
     ready = ["--old-file=setup", "--old-file=firmware", f"BIN={Path(sys.executable).parent}"]
     subprocess.run([*make, *ready, "wheel"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     wheel = f"build/wheel/onceway-{RELEASE}-py3-none-any.whl"

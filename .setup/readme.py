@@ -1,5 +1,5 @@
-"""The commands in README.md, so that what runs is what stands there. In: a heading. Out: its blocks
-of indented lines.
+"""The commands in README.md, so that trials run the very text. In: a heading. Out: its blocks of
+indented lines.
 """
 
 from pathlib import Path
@@ -8,12 +8,12 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def lines(heading: str) -> list[str]:
-    """All of a section, without its blocks."""
+    """Return all indented lines of a section, in order."""
     return [line for block in commands(heading) for line in block]
 
 
 def commands(heading: str) -> list[list[str]]:
-    """The blocks of a section, each a list of lines. Raises ValueError when there is none."""
+    """Return the blocks of a section, each a list of lines. Raises ValueError without any."""
     _, found, rest = README.read_text().partition(f"\n## {heading}\n")
     if not found:
         raise ValueError(f"README.md has no section {heading!r}")

@@ -1,5 +1,5 @@
-"""What the Debian package is made of. In: a folder of installed Python packages. Out: a software
-bill of materials (CycloneDX 1.5, JSON) and the licences of all parts in one list.
+"""The parts of the Debian package. In: a folder of installed Python packages. Out: a software bill
+of materials (CycloneDX 1.5, JSON) and the licences of all parts in one list.
 """
 
 import re
@@ -29,7 +29,7 @@ class Part:
 
 
 def parts(packages: Path) -> list[Part]:
-    """All but onceway, by name. Raises ValueError when one does not say its licence."""
+    """Return all packages but onceway, by name. Raises ValueError for one without a licence."""
     locked = _locked()
     found = []
     for item in distributions(path=[str(packages)]):
@@ -44,13 +44,13 @@ def parts(packages: Path) -> list[Part]:
 
 
 def licences(found: list[Part]) -> str:
-    """One line a part."""
+    """Return one line for each part."""
     lines = [f"{part.name} {part.version}: {part.licence}" for part in found]
     return f"{_OURS}\n" + "\n".join(lines) + "\n"
 
 
 def cyclonedx(found: list[Part], version: str) -> dict[str, Any]:
-    """A document of CycloneDX 1.5; its reference names package URLs (purl)."""
+    """Return a document of CycloneDX 1.5; its references are package URLs (purl)."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -82,7 +82,7 @@ def cyclonedx(found: list[Part], version: str) -> dict[str, Any]:
 
 
 def _licence(item: Distribution) -> str:
-    """An expression, or what people wrote before there were expressions."""
+    """Return the licence expression, or the older free text."""
     said = item.metadata.get("License-Expression") or item.metadata.get("License") or ""
     if said and "\n" not in said and len(said) < 80:
         return said

@@ -1,5 +1,5 @@
-"""What the Debian package is built for. In: nothing, or this machine. Out: releases of Debian with
-their Python, and wheels' platforms by Debian's name of an architecture.
+"""Targets of the Debian package. In: nothing, or this machine. Out: releases of Debian with their
+Python, and platforms of wheels by Debian's name of an architecture.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """release: of Debian. python: its minor version. architecture: as Debian calls it."""
+    """A target. release: of Debian. python: its minor version. architecture: Debian's name."""
 
     release: int
     python: int
@@ -20,12 +20,12 @@ class Target:
 
     @property
     def machine(self) -> str:
-        """As compilers and wheels call it."""
+        """The architecture's name for compilers and wheels."""
         return _MACHINES[self.architecture]
 
     @property
     def pip(self) -> list[str]:
-        """Options that make pip choose wheels for it, whatever machine this is."""
+        """Options that make pip choose wheels for the target on any machine."""
         tags = [f"manylinux_2_{minor}" for minor in _GLIBC] + ["manylinux2014", "manylinux1"]
         platforms = [part for tag in tags for part in ("--platform", f"{tag}_{self.machine}")]
         return [
@@ -46,7 +46,7 @@ TARGETS = [
 
 
 def here() -> Target:
-    """The one for this machine. Raises SystemExit when there is none."""
+    """Return the target of this machine. Raises SystemExit when there is none."""
     architecture = _output("dpkg", "--print-architecture")
     python = int(_output("/usr/bin/python3", "-c", "import sys; print(sys.version_info.minor)"))
     for target in TARGETS:

@@ -1,6 +1,6 @@
-"""All calls that dpkg makes of the package's scripts (Debian Policy 6.5 to 6.8), with dpkg and
-systemd themselves. Before each of them the gateway runs; afterwards it runs as before, or not at
-all, as dpkg's state says, and what a user has switched off stays off.
+"""All calls that dpkg makes of the package's scripts (Debian Policy 6.5 to 6.8), with real dpkg and
+systemd. Before each call the gateway runs. Afterwards it runs as before, or not at all, as dpkg's
+state demands, and services that a user has switched off stay off.
 
 In: a booted userland in which the package's dependencies are installed, and the package. Out: a
 userland without the package. Raises Wrong if a service is in another state than expected, or if
@@ -42,10 +42,10 @@ Description: stands in the way of onceway
 
 
 def _with_hooks(folder: Path) -> None:
-    """Let each script write down its call, and fail when it is told to."""
+    """Let each script log its call, and fail when it is told to."""
     for script in Path(folder, "DEBIAN").glob("p*"):
         hook = _HOOK.format(name=script.name, log=LOG, fail=FAIL)
-        # postinst fails behind its first lines: what it does then is its own
+        # postinst fails after its first lines: the later ones must not depend on the hook
         before = "\nif [ $call = configure ]" if script.name == "postinst" else "\nset -e\n"
         head, found, rest = script.read_text().partition(before)
         if not found:
@@ -54,7 +54,7 @@ def _with_hooks(folder: Path) -> None:
 
 
 def _as_taker(folder: Path) -> None:
-    """A package without scripts that replaces all files of this one."""
+    """Make a package without scripts that replaces all files of this one."""
     control = folder / "DEBIAN/control"
     text = control.read_text().replace("Package: onceway", "Package: taker\nReplaces: onceway")
     control.write_text(text)
@@ -63,7 +63,7 @@ def _as_taker(folder: Path) -> None:
 
 
 class Calls:
-    """The trial. It leaves the userland without the package."""
+    """The trial. It leaves a userland without the package."""
 
     def __init__(self, userland: Userland, package: Path) -> None:
         self._userland = userland
@@ -83,7 +83,7 @@ class Calls:
             self._other(name, relation)
 
     def _other(self, name: str, relation: str) -> None:
-        """A package that cannot stand beside this one, and whose preinst fails when told to."""
+        """Make a package that conflicts with this one, and whose preinst fails when told to."""
         with tempfile.TemporaryDirectory() as folder:
             control = Path(folder, "DEBIAN")
             control.mkdir()
@@ -175,7 +175,7 @@ class Calls:
             self._dpkg(
                 "--auto-deconfigure", "--install", f"{name}.deb", failing=(name,), fails=True
             )
-        for name in ("breaker", "flasher"):  # dpkg cannot configure onceway again, and says so
+        for name in ("breaker", "flasher"):  # dpkg cannot configure onceway again, and reports it
             self._dpkg("--auto-deconfigure", "--install", f"{name}.deb", fails=True,
                        status="half-configured", active=())  # fmt: skip
             self._userland.run("dpkg", "--remove", name)
@@ -211,8 +211,8 @@ class Calls:
         status: str = "installed",
         active: tuple[str, ...] = SERVICES,
     ) -> None:
-        """Run dpkg, and look at the services. failing: calls that fail at once. fails: so does
-        dpkg.
+        """Run dpkg, and check the services. failing: calls that fail at once. fails: whether dpkg
+        fails, too.
         """
         fail = self._userland.path / FAIL[1:]
         fail.mkdir()
@@ -220,7 +220,7 @@ class Calls:
             (fail / call).touch()
         words = tuple(f"/root/{word}" if word.endswith(".deb") else word for word in words)
         command = f"dpkg {' '.join(words)}"
-        # nobody waits for a service that is about to start
+        # a service that is about to start is not waited for
         self._userland.run("sh", "-c", f"! {command}" if fails else command)
         shutil.rmtree(fail)
         what = f"{command} ({', '.join(failing)})" if failing else command

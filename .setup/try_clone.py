@@ -27,6 +27,8 @@ CERTIFICATES = "usr/local/share/ca-certificates"
 LONGEST_S = 3 * 3600
 """Time limit of one command, in seconds."""
 LAST_LINES = 60
+FAILURES = ("FAILED ", "ERROR ")
+"""First words of pytest's lines about failures, which any group of tests may print."""
 
 
 def main() -> None:
@@ -65,6 +67,8 @@ def _try_release(release: int, path: Path, accounts: list[str]) -> bool:
                 took = f"({time.monotonic() - start:.1f} s)"
                 print(f"Debian {release}, {account}: {command}: rc {done.returncode} {took}")
                 said = done.stdout.splitlines()
+                if done.returncode:
+                    print(*(line for line in said if line.startswith(FAILURES)), sep="\n")
                 print("\n".join(said[-LAST_LINES if done.returncode else -1 :]), flush=True)
                 failed |= done.returncode != 0
     return failed

@@ -1,6 +1,6 @@
-"""The Debian packages in bare userlands of Debian 12 and 13, as root: what a person does with one,
-from its installation to its end. Prints sizes and times; exit code 1 at the first thing that is
-not as it should be. `try_install.py 13` tries one release.
+"""The Debian packages in bare userlands of Debian 12 and 13, as root: the steps of a user, from
+installation to removal. Prints sizes and times; exit code 1 at the first failure.
+`try_install.py 13` tries one release.
 
 Each userland is made by debootstrap under /tmp, booted by systemd-nspawn without a network, and
 removed at the end. The board is the simulated one, on a port of the userland.
@@ -23,6 +23,7 @@ from readme import commands, lines
 from repack import repack
 from targets import TARGETS, here
 from try_calls import Calls
+from try_problems import Problems
 from try_upgrade import Upgrades
 from userland import NAMES, Userland, Wrong, debootstrap, wait_for
 
@@ -33,7 +34,7 @@ BUILD = ROOT / "build"
 NEXT = "9.9.9"
 MOST_MB = 150
 MOST_EXPOSED = 1.6
-"""By `systemd-analyze security`, of which each release has its own."""
+"""Largest exposure by `systemd-analyze security`, of which each release has its own version."""
 CONFIG = """
 [gateway]
 name = "site-1"
@@ -82,7 +83,7 @@ def main() -> None:
 
 
 def _try_wheel(folder: Path) -> None:
-    """`pip install onceway[gateway]` in a venv: all commands, or a hint that is true; HEX files."""
+    """Try `pip install onceway[gateway]` in a venv: commands work, or their hint is right."""
     start = time.monotonic()
     (wheel,) = (BUILD / "wheel").glob("onceway-*.whl")
     onceway, pip = folder / "bin/onceway", [folder / "bin/pip", "install", "--quiet"]
@@ -102,7 +103,7 @@ def _try_wheel(folder: Path) -> None:
         _expect(said(command, "--help"), more if command == "hil" else "Usage")
     _, slave = os.openpty()
     port = os.ttyname(slave)
-    os.close(slave)  # else it is in use
+    os.close(slave)  # otherwise the port is in use
     own = ("--registry", "registry.db")
     _expect(said("device", "add", "roof-1", "--port", port, "--dry-run", *own), "hex/uno.hex")
     print(f"the wheel in a venv has every command ({time.monotonic() - start:.1f} s)", flush=True)
@@ -208,6 +209,9 @@ def _try_release(release: int, path: Path) -> None:
         _more_readings(userland, 2)
         _each_once(userland)
         say(f"upgraded from {RELEASE}, gone back, upgraded: nothing lost or doubled", start)
+        start = time.monotonic()
+        Problems(userland, _board).run()
+        say("a board silent, unplugged, refused: people are told, and of the end, too", start)
         userland.run("apt-get", "purge", "--yes", "onceway")
 
     with userland.booted():
@@ -225,7 +229,7 @@ def _exposure(userland: Userland, service: str) -> float:
 
 
 def _follow(userland: Userland, line: str, package: Path) -> None:
-    """A line of README as it stands there, but for the package's folder, the board's port, and a
+    """Run a line of README with only these changes: the package's folder, the board's port, and a
     firmware that measures twice a second.
     """
     line = line.replace("sudo ", "").replace("./onceway_*.deb", f"--yes /root/{package.name}")
@@ -237,8 +241,8 @@ def _follow(userland: Userland, line: str, package: Path) -> None:
 
 
 def _try_arm64(release: int, path: Path) -> None:
-    """As far as qemu's emulation of one process carries it: all compiled parts load, the commands
-    answer, and a batch is made.
+    """Try the package as far as qemu's emulation of one process allows: all compiled parts load,
+    the commands answer, and a batch is made.
     """
     start = time.monotonic()
     qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
@@ -271,13 +275,13 @@ def _bootstrap(userland: Userland, release: int, package: Path) -> None:
     shutil.copy(package, userland.path / "root")
     shutil.copy(BUILD / "hasty/uno/sensor.hex", userland.path / "root")
     repack(package, userland.path / "root/next.deb", NEXT)
-    # while it runs it has no network: nobody else's port 1883 is in its way
+    # while it runs it has no network, so port 1883 is free there
     userland.outside("apt-get", "update")
     userland.outside("apt-get", "install", "--yes", "--download-only", f"/root/{package.name}")
 
 
 def _add_board(userland: Userland) -> None:
-    """The simulated board with the libraries that it needs."""
+    """Install the simulated board with the libraries that it needs."""
     folder = userland.path / "opt/board"
     folder.mkdir()
     program = BUILD / "firmware/sim/simboard"
@@ -293,7 +297,7 @@ def _add_board(userland: Userland) -> None:
 
 
 def _board(userland: Userland) -> None:
-    """Plug the board in, as the gateway's account: a pseudo-terminal belongs to who made it."""
+    """Plug the board in, as the gateway's account, which owns the pseudo-terminal then."""
     userland.run(
         *("systemd-run", "--unit=board", "--uid=onceway", "--property=RuntimeDirectory=board"),
         *("--property=StateDirectory=board", "--setenv=LD_LIBRARY_PATH=/opt/board"),
@@ -309,7 +313,7 @@ def _configure(userland: Userland) -> None:
 
 
 def _home_assistant(userland: Userland) -> None:
-    """README's section: other machines reach the listener, and boards are told of."""
+    """Follow README's section: other machines reach the listener, and boards are announced."""
     file = userland.path / "etc/onceway/gateway.toml"
     text = file.read_text().replace("127.0.0.1:1883", ":1883")
     file.write_text(f"{text}\n[home_assistant]\n")

@@ -1,7 +1,6 @@
-"""An upgrade from the last release, the way back, and the upgrade again, each while much is under
-way: sessions with messages that wait, QoS 2 exchanges stopped half-way on both sides, a full spool,
-batches that are cut and cannot land, and a board whose journal is full. Nothing may be lost, and
-nothing doubled.
+"""Upgrade from the last release, rollback, and upgrade again, each under load. The load: sessions
+with waiting messages; QoS 2 exchanges stopped halfway on both sides; a full spool; batches that are
+cut and cannot land; a board with a full journal. Nothing may be lost or duplicated.
 
 In: a booted userland with the last release and a board. Out: figures of the load at each change.
 Raises Wrong if a message or a reading is missing, or is there twice.
@@ -199,7 +198,7 @@ def _enter_network(process: int) -> None:
 
 
 class Upgrades:
-    """old, new: files in the userland's /root."""
+    """The trial. old, new: files in the userland's /root."""
 
     def __init__(self, userland: Userland, old: str, new: str) -> None:
         self._userland = userland

@@ -16,7 +16,7 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)  # so that equal content is an equal file
 
 
 def files() -> list[Path]:
-    """What belongs to the library: library.json names it, for PlatformIO."""
+    """Return the files of the library, as library.json lists them for PlatformIO."""
     described = json.loads((HERE / "library.json").read_text())
     named = [HERE / name for name in described["export"]["include"]]
     found = [path for name in named for path in ([name] if name.is_file() else name.rglob("*"))]

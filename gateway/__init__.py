@@ -1,5 +1,5 @@
-"""The gateway: what runs on the Pi (broker, links, store, uplink) and the Spark job at its far end
-(ingest).
+"""The gateway: the programs on the Pi (broker, links, store, uplink), and the Spark job at the
+centre (ingest).
 """
 
 __version__ = "0.2.1"

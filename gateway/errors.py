@@ -1,5 +1,7 @@
 """The one error that reaches a person: what went wrong, where, and what to do about it."""
 
+from typing import Any
+
 
 class OncewayError(Exception):
     """An expected failure. The command line prints it without a traceback and exits with
@@ -17,18 +19,28 @@ class OncewayError(Exception):
         self.where = where
         self.hint = hint
 
+    @property
+    def lines(self) -> list[str]:
+        """Lines for the command line, which prints `error:` before each."""
+        return [str(self)]
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The error as the command line prints it with --json."""
+        return {"error": self.what, "where": self.where, "hint": self.hint}
+
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}. {self.hint}" if self.hint else text
 
 
 class UsageError(OncewayError):
-    """What was typed cannot be meant."""
+    """The command line or a value cannot be used as it was typed."""
 
     exit_code = 2
 
 
 class NotAllowed(OncewayError):
-    """This account may not do that; another one may."""
+    """An action that this account may not do, but another one may."""
 
     exit_code = 6

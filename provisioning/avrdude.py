@@ -1,5 +1,5 @@
-"""avrdude as a process. In: a board, a port, a HEX file. Out: progress while it runs; an
-OncewayError in words if it fails.
+"""Runs avrdude as a process. In: a board, a port, a HEX file. Out: progress while avrdude runs, and
+an OncewayError that explains a failure.
 
 avrdude draws its progress bars on standard error as a title (`Reading`, `Writing`), a bar of fifty
 `#`, and a time.
@@ -19,15 +19,17 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 Progress = Callable[[str, float], None]
-"""Called with the stage ("connect", "save", "wipe", "write", "verify", "greet") and the share of
-it that is done, 0 to 1.
+"""Called with the stage ("connect", "save", "wipe", "write", "verify", "greet") and the finished
+share of the stage, 0 to 1.
 """
 
 _BAR = 50
 _SILENCE_S = 6.0
-"""A board that is there makes progress every second; a boot loader answers within two."""
+"""Longest time without progress, in seconds. A connected board makes progress every second, and a
+boot loader answers within two.
+"""
 _OUT_OF_STEP = re.compile(r"protocol expects (?:sync|OK) byte")
-"""An answer that came later than avrdude waits for it is taken for that to its next question."""
+"""avrdude's error if an answer came too late and was taken for the answer to the next question."""
 
 _NO_ANSWER = re.compile(
     r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync"
@@ -39,13 +41,13 @@ def write(board: Board, port: str, image: Path, progress: Progress) -> None:
 
     Raises OncewayError: avrdude missing, port lost, no answer, wrong chip, verification failed.
     """
-    # -D: boot loaders erase page by page; they know no chip erase.
+    # -D: boot loaders erase page by page and know no chip erase.
     _run(board, port, ["-D", "-U", f"flash:w:{image}:i"], progress)
 
 
 def read(board: Board, port: str, address: int, length: int, progress: Progress) -> bytes:
-    """Bytes of the board's flash. avrdude's terminal mode reads them alone; its `-U` would read the
-    whole flash.
+    """Read bytes of the board's flash. Uses avrdude's terminal mode, which reads only these bytes;
+    `-U` would read the whole flash.
     """
     output = _run(
         board, port, ["-t"], progress, commands=f"dump flash 0x{address:X} {length}\nquit\n"
@@ -60,20 +62,20 @@ def read(board: Board, port: str, address: int, length: int, progress: Progress)
 
 
 def save(board: Board, port: str, image: Path, progress: Progress) -> None:
-    """Read the board's whole flash into a HEX file. Raises OncewayError as `write`."""
+    """Read the board's whole flash into a HEX file. Raises OncewayError, as `write` does."""
     _run(board, port, ["-U", f"flash:r:{image}:i"], lambda stage, share: progress("save", share))
 
 
 def answers(board: Board, port: str) -> bool:
-    """Whether the boot loader at a port speaks as that of this board, and its chip has the board's
-    signature. Resets the board, and writes nothing.
+    """Whether a boot loader with this board's protocol answers at a port, and the chip has the
+    board's signature. Resets the board and writes nothing.
     """
-    follower, silent, code = _follow(_command(board, port), "", lambda stage, share: None)
+    follower, silent, code = _run_once(_command(board, port), "", lambda stage, share: None)
     return not silent and code == 0 and "evice signature" in follower.output
 
 
 def _command(board: Board, port: str) -> list[str]:
-    """What starts avrdude for a board at a port. Raises OncewayError if avrdude is missing."""
+    """Return the command line that starts avrdude. Raises OncewayError if avrdude is missing."""
     program = shutil.which("avrdude")
     if program is None:
         raise OncewayError("avrdude is not installed", hint="On Debian: apt-get install avrdude")
@@ -93,14 +95,14 @@ def _command(board: Board, port: str) -> list[str]:
 def _run(
     board: Board, port: str, operation: list[str], progress: Progress, commands: str = ""
 ) -> str:
-    """Run avrdude to its end and return what it said. commands: for its terminal mode."""
+    """Run avrdude to its end and return its output. commands: input for its terminal mode."""
     command = [*_command(board, port), *operation]
-    follower, silent, code = _follow(command, commands, progress)
+    follower, silent, code = _run_once(command, commands, progress)
     missed = silent or _OUT_OF_STEP.search(follower.output) or _NO_ANSWER.search(follower.output)
     if code != 0 and follower.stage == "connect" and missed:
         # A boot loader listens for a second, which a busy machine can miss. Opening the port resets
-        # the board: all starts again.
-        follower, silent, code = _follow(command, commands, progress)
+        # the board, so the next try starts from the beginning.
+        follower, silent, code = _run_once(command, commands, progress)
     if silent and follower.stage != "connect":
         raise OncewayError(
             "the board fell silent in the middle",
@@ -122,31 +124,33 @@ def _run(
     return follower.output
 
 
-def _follow(command: list[str], commands: str, progress: Progress) -> tuple["_Follower", bool, int]:
-    """Run avrdude once. Returns what it said, whether it fell silent and was ended, and its exit
-    code.
+def _run_once(
+    command: list[str], commands: str, progress: Progress
+) -> tuple["_OutputReader", bool, int]:
+    """Run avrdude once. Returns its output, whether it was ended because it made no progress, and
+    its exit code.
     """
     process = subprocess.Popen(
         command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, stdin=subprocess.PIPE, bufsize=0
     )
-    # broken: it has ended already, and says why
+    # A broken pipe: avrdude has ended already, and its output says why.
     with (
         suppress(BrokenPipeError),
         cast(IO[bytes], process.stdin) as terminal,
     ):
         terminal.write(commands.encode())
-    follower = _Follower(progress)
+    follower = _OutputReader(progress)
     try:
         silent = not follower.follow(cast(IO[bytes], process.stdout))
     finally:
         if process.poll() is None:
-            process.terminate()  # silent, or we are being interrupted ourselves
+            process.terminate()  # no progress, or this process is being interrupted
         code = process.wait()
     return follower, silent, code
 
 
-class _Follower:
-    """Reads avrdude's output as it comes and turns its bars into progress calls."""
+class _OutputReader:
+    """Reads avrdude's output while it runs and turns the bars into progress calls."""
 
     def __init__(self, progress: Progress) -> None:
         self.output = ""
@@ -155,8 +159,8 @@ class _Follower:
         self._done = 0
 
     def follow(self, stream: IO[bytes]) -> bool:
-        """Read to the end; False as soon as there was no progress for too long (avrdude itself goes
-        on trying for a minute).
+        """Read to the end of the output. Return False as soon as progress stops for too long;
+        avrdude itself would try for a minute.
         """
         self._progress(self.stage, 0.0)
         progressed = time.monotonic()
@@ -176,7 +180,7 @@ class _Follower:
         if character == "|" and (title := re.search(r"(Reading|Writing) \|$", self.output)):
             if title[1] == "Writing":
                 self.stage = "write"
-            elif "evice signature" in self.output:  # the first bar is that of reading the signature
+            elif "evice signature" in self.output:  # the first bar belongs to the signature
                 self.stage = "verify"
             self._done = 0
         elif character == "#" and self.stage != "connect":

@@ -1,12 +1,12 @@
-"""A registry as one encrypted file. In: the registry's rows and a passphrase. Out: bytes that are
-useless without it, and the rows again.
+"""The device registry as one encrypted file. In: the registry's rows and a passphrase. Out: the
+encrypted bytes; and from bytes and passphrase the rows.
 
     file = "OWREG2" salt:16 nonce:12 ciphertext sha256:32    AES-256-GCM over the rows as JSON; the
                                                              first 34 bytes are authenticated too
 
 The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a
-second on a Raspberry Pi 5). The SHA-256 of all before it tells a damaged file from a wrong
-passphrase; AES-GCM finds a change that was made on purpose.
+second on a Raspberry Pi 5). The SHA-256 over the bytes before it tells a damaged file from a wrong
+passphrase; AES-GCM detects deliberate changes.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ def seal(rows: Rows, passphrase: str) -> bytes:
 
 
 def open_sealed(data: bytes, passphrase: str) -> Rows:
-    """Decrypt the rows. Raises OncewayError: no backup, damaged, wrong passphrase, of another
-    version.
+    """Decrypt the rows. Raises OncewayError if the data is not a backup, is damaged, or is of
+    another version, or if the passphrase is wrong.
     """
     if not data.startswith(_MAGIC):
         raise OncewayError("this is not a backup of a device registry")

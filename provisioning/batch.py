@@ -1,7 +1,7 @@
-"""Many devices from one list. In: a CSV file with the columns name, port and, as you like, board.
+"""Provisions a list of devices. In: a CSV file with the columns name, port and optionally board.
 Out: each device provisioned, in order.
 
-Devices that are ready are left alone, so a run that broke off is taken up by running it again.
+Devices that are ready are skipped, so the same command continues an interrupted run.
 """
 
 import csv
@@ -24,7 +24,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the list. line: its number in the file, for messages."""
+    """One line of the list. line: its number in the file, for error messages."""
 
     line: int
     name: str
@@ -33,8 +33,8 @@ class Entry:
 
 
 def read(path: Path) -> list[Entry]:
-    """The whole list, checked before the first board is touched. Raises OncewayError with file and
-    line.
+    """Read and check the whole list before the first board is touched. Raises OncewayError with
+    file and line.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -46,8 +46,8 @@ def read(path: Path) -> list[Entry]:
 
 
 def by_port(entries: list[Entry], one: Callable[[int, Entry], Done]) -> list[Done]:
-    """What `one` makes of each entry and its number, from 1 on, in order of the list: ports at the
-    same time, those of one port one after the other.
+    """Call `one` with each entry and its number, counted from 1, and return the results in order of
+    the list. Entries of different ports run at the same time, those of one port one by one.
     """
     numbered = sorted(enumerate(entries, 1), key=lambda item: item[1].port)
     groups = [list(group) for _, group in groupby(numbered, key=lambda item: item[1].port)]

@@ -11,9 +11,7 @@ from gateway.errors import OncewayError
 
 
 class Board(BaseModel):
-    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; what each field means stands in
-    boards.toml.
-    """
+    """A kind of board. Sizes and addresses in bytes, `clock` in Hz; see boards.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -36,24 +34,24 @@ class Board(BaseModel):
 
     @property
     def hex_file(self) -> Path:
-        """The sensor example built for this board, from the root of the source tree."""
+        """Path of the sensor example built for this board, relative to the source tree."""
         return Path("build/firmware") / self.firmware / f"{self.example}.hex"
 
     @property
     def packed(self) -> str:
-        """The same in an installed package."""
+        """Path of the sensor example for this board in an installed package."""
         return f"{self.firmware}.hex" if self.example == "sensor" else f"{self.name}.hex"
 
 
 @cache
 def catalogue() -> dict[str, Board]:
-    """All boards by name."""
+    """Return all kinds of board by name."""
     entries = tomllib.loads(files("provisioning").joinpath("boards.toml").read_text())
     return {name: Board(name=name, **entry) for name, entry in entries.items()}
 
 
 def board(name: str) -> Board:
-    """The board of that name, or an OncewayError that lists the known ones."""
+    """Return the board of that name. Raises OncewayError that lists the known names."""
     try:
         return catalogue()[name]
     except KeyError:
@@ -63,7 +61,7 @@ def board(name: str) -> Board:
 
 
 def by_usb(vendor: int | None, product: int | None) -> list[Board]:
-    """The boards that come with these USB ids, the likeliest first."""
+    """Return the boards that have these USB ids, the most likely one first."""
     if vendor is None or product is None:
         return []
     ids = f"{vendor:04x}:{product:04x}"

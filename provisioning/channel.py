@@ -1,8 +1,9 @@
-"""The channel and number of a board by radio. In: what the user wants, the device registry, and the
-radios of the gateway in the registry's folder, if one runs there. Out: a `RadioPlan`.
+"""Chooses channel and number of a board by radio. In: the user's options, the device registry, and
+the radios of the gateway that runs in the registry's folder, if any. Out: a `RadioPlan`.
 
-What the user leaves open is as the gateway's radio has it, else as the board has it, else as a
-`[[lora]]` section has it by default. A number is the board's own, else the lowest that nobody has.
+For an option that the user leaves out, the value comes from the gateway's radio, else from the
+board, else from the defaults of a `[[lora]]` section. A board keeps its number; a new board gets
+the lowest free one.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ _NUMBERS = range(1, 255)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """None: the user leaves it open. mhz: of the channel. power: dBm."""
+    """The user's options; None if an option was left out. mhz: of the channel. power: in dBm."""
 
     network: int | None = None
     number: int | None = None
@@ -32,7 +33,7 @@ OPEN = Wanted()
 
 
 def radios(registry: Registry) -> list[dict[str, Any]]:
-    """Those of the running gateway, as its control socket tells them."""
+    """Return the radios of the running gateway, as its control socket lists them."""
     try:
         return ask(registry.path.parent, do="radios")
     except NotRunning:
@@ -40,8 +41,8 @@ def radios(registry: Registry) -> list[dict[str, Any]]:
 
 
 def channel(registry: Registry, name: str, wanted: Wanted = OPEN) -> RadioPlan:
-    """For a board of this name. Raises OncewayError: no number is free, the gateway has several
-    radios, or the law does not allow it.
+    """Return the radio plan of the board of this name. Raises OncewayError if no number is free,
+    the gateway has several radios, or the law does not allow the plan.
     """
     radio = _radio(registry, name, wanted)
     network = radio["network"] if wanted.network is None else wanted.network
@@ -54,7 +55,7 @@ def channel(registry: Registry, name: str, wanted: Wanted = OPEN) -> RadioPlan:
         POWER if wanted.power is None else wanted.power,
         region,
     )
-    _ = plan.silence  # what the law forbids is said before anything is written
+    _ = plan.silence  # raises before anything is written if the law forbids the plan
     return plan
 
 
@@ -86,7 +87,7 @@ def _radio(registry: Registry, name: str, wanted: Wanted) -> dict[str, Any]:
 
 
 def _free(registry: Registry, name: str, network: int, radio: dict[str, Any]) -> int:
-    """The one that the gateway's configuration names, else the lowest that nobody has."""
+    """Return the number that the gateway's configuration has for the name, else the lowest free."""
     numbers = {int(number): owner for number, owner in radio["numbers"].items()}
     if own := [number for number, owner in numbers.items() if owner == name]:
         return own[0]

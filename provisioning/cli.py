@@ -1,4 +1,4 @@
-"""`onceway device …`: the commands that write to boards. Those that only look or mark are in
+"""`onceway device …`: the commands that write to boards. Commands that only read or mark are in
 `listing_cli.py`.
 """
 
@@ -80,8 +80,8 @@ def add(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """From a bare board to its first greeting: provision it, then wait until it speaks over its
-    port as it will to the gateway. A board by radio is told its channel, and greets by radio.
+    """Put a bare board into service: provision it, then wait until it greets over its port as it
+    will greet the gateway. A board by radio gets its channel, and greets by radio.
 
     Example: onceway device add greenhouse-1 --board uno --interval 15min
     """
@@ -108,7 +108,7 @@ def add(
     if dry_run:
         job.rehearse()
         return
-    job = _asked(job)
+    job = _confirmed(job)
     if kind.radio:
         job.run(dry_run=False)
         return
@@ -155,7 +155,7 @@ def provision(
     opened = open_registry(registry, make=not dry_run)
     target = _target(boards.board(board), port, hex_file, foreign, empty)
     job = Job("provisioned", opened, _provision(opened, name, target.board), target, as_json)
-    (job if dry_run else _asked(job)).run(dry_run)
+    (job if dry_run else _confirmed(job)).run(dry_run)
 
 
 @app.command()
@@ -169,15 +169,14 @@ def flash(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write a new firmware to a device of the registry, at the port that it had; its identity
-    stays.
+    """Write a new firmware to a device of the registry, at its last port. The identity stays.
 
     Example: onceway device flash greenhouse-1 --port /dev/ttyACM0 --hex
     build/firmware/uno/sensor.hex
     """
     opened = existing_registry(registry)
     plan = plans.flash(opened, name)
-    target = _known(opened, name, board, port, hex_file, foreign, at_its_port=True)
+    target = _device_and_target(opened, name, board, port, hex_file, foreign, at_its_port=True)
     Job("flashed", opened, plan, target, as_json).run(dry_run)
 
 
@@ -192,14 +191,14 @@ def replace(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Let a new board take over a name; it gets a new key and a new incarnation. If it was a device
-    before, even this one, its EEPROM is emptied first, with the readings in it that were not sent.
+    """Let a new board take over a name. It gets a new key and a new incarnation. If the board was a
+    device before, even this one, its EEPROM is emptied first, and its unsent readings with it;
     `flash` keeps them. At a terminal you are asked first if the board is this very device.
 
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
-    target = _known(opened, name, board, port, hex_file, foreign)
+    target = _device_and_target(opened, name, board, port, hex_file, foreign)
     radio = channel(opened, name) if target.board.radio else None
     job = Job(
         "given to a new board",
@@ -225,16 +224,17 @@ def rename(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another name: it is written again, since the name is in its flash. What it
-    published stays under the old one. What it has not sent yet goes out under the new one, and a
-    reading that is under way just then may arrive under both: to rule that out, set its interval to
-    65535 (no samples), and wait until nothing more arrives before you stop the gateway.
+    """Give a device another name. The board is written again, since the name is in its flash.
+    Earlier readings stay under the old name, and unsent ones go out under the new name. A reading
+    that is being sent at that moment may arrive under both names. To rule that out, set the
+    interval to 65535 (no samples) and wait until no more readings arrive before you stop the
+    gateway.
 
     Example: onceway device rename greenhouse-1 roof-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
     plan = plans.rename(opened, name, new_name)
-    target = _known(opened, name, board, port, hex_file, foreign, at_its_port=True)
+    target = _device_and_target(opened, name, board, port, hex_file, foreign, at_its_port=True)
     Job(f"(was {name}) renamed", opened, plan, target, as_json).run(dry_run)
 
 
@@ -247,14 +247,14 @@ def rekey(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another key, for example after somebody has read the one that it had. Its
-    firmware stays, and so do the readings that it has not sent.
+    """Give a device another key, for example after the old one may have been read. Firmware and
+    unsent readings stay.
 
     Example: onceway device rekey greenhouse-1 --port /dev/ttyACM0
     """
     opened = existing_registry(registry)
     plan = plans.rekey(opened, name)
-    kind, where = _where(opened, name, board, port, at_its_port=True)
+    kind, where = _board_and_port(opened, name, board, port, at_its_port=True)
     target = Target(kind, os.path.abspath(where) if where else ports.find(kind), None)
     Job("given another key", opened, plan, target, as_json).run(dry_run)
 
@@ -271,8 +271,8 @@ def import_list(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Provision the boards of a list, those on different ports at the same time. Those that are
-    ready are left alone, and an error ends that board only: run it again after you have mended it.
+    """Provision the boards of a list, those on different ports at the same time. Boards that are
+    ready are skipped. An error stops only its own board: mend the cause and run the command again.
 
     Example: onceway device import boards.csv
     """
@@ -292,8 +292,8 @@ def import_list(
                 error.hint,
             )
             if not as_json:
-                _say(f"{place} {entry.name} failed")
-                _say(f"error: {failed}", sys.stderr)
+                _print_line(f"{place} {entry.name} failed")
+                _print_line(f"error: {failed}", sys.stderr)
             return {"name": entry.name, "port": entry.port, "status": None, "error": str(failed)}
 
     done = batch.by_port(entries, one)
@@ -310,8 +310,8 @@ def import_list(
         print(f"{len(done)} of {len(done)} boards {'can be written' if dry_run else 'are done'}")
 
 
-def _say(line: str, where: TextIO | None = None) -> None:
-    """A line in one piece: several threads have something to say."""
+def _print_line(line: str, where: TextIO | None = None) -> None:
+    """Print a line in one piece, because several threads print."""
     stream = where or sys.stdout
     stream.write(f"{line}\n")
     stream.flush()
@@ -328,25 +328,25 @@ def _import(
     known = registry.find(entry.name)
     if known is not None and known.status in ("ready", "written"):
         if not as_json:
-            _say(f"{place} {entry.name} is {known.status}")
+            _print_line(f"{place} {entry.name} is {known.status}")
         return known.public()
     plan = _provision(registry, entry.name, entry.board)
     job = Job("provisioned", registry, plan, target, as_json)
     if not as_json:
-        _say(f"{place} {entry.name} on {entry.port}")
+        _print_line(f"{place} {entry.name} on {entry.port}")
     if dry_run:
         with borrowed(registry.path.parent, target.port):
             device.check(target)
         return {"name": entry.name, "port": entry.port, "status": known.status if known else None}
     done = job.write(quiet=True)
     if not as_json:
-        _say(f"{place} {entry.name} is {done.status}")
+        _print_line(f"{place} {entry.name} is {done.status}")
     return done.public()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One plan on its way to one board. verb: what was done then, for the message."""
+    """One plan for one board. verb: past participle of the job, for messages."""
 
     verb: str
     registry: Registry
@@ -355,7 +355,7 @@ class Job:
     as_json: bool
 
     def run(self, dry_run: bool) -> None:
-        """Do it, or only say what would be done."""
+        """Carry out the plan, or only print it."""
         if dry_run:
             self.rehearse()
             return
@@ -371,7 +371,7 @@ class Job:
                 print(f"by radio: {done.channel}")
 
     def rehearse(self) -> None:
-        """Check all that can be checked without touching the board."""
+        """Check everything that can be checked without touching the board."""
         target = self.target
         with self._port():
             image = device.check(target)
@@ -393,7 +393,7 @@ class Job:
                 print(f"by radio: {self.plan.radio}")
 
     def write(self, quiet: bool = False) -> Device:
-        """Before the board is entered, it must greet."""
+        """Write the board, and enter it in the registry once it has greeted."""
         with self._port(), shown(self.as_json or quiet) as progress:
 
             def greet(identity: Identity) -> None:
@@ -406,7 +406,7 @@ class Job:
     def write_and_meet(
         self, interval: Interval | None, forced: bool
     ) -> tuple[Device, DeviceIdentity]:
-        """The same, and it is answered as a gateway would, and told its interval."""
+        """Write the board, answer its greeting as a gateway would, and set its interval."""
         met: list[DeviceIdentity] = []
         with self._port(), shown(self.as_json) as progress:
 
@@ -427,7 +427,7 @@ class Job:
 
 
 def _provision(registry: Registry, name: str, kind: boards.Board, wanted: Wanted = OPEN) -> Plan:
-    """With a channel, if it is a board by radio."""
+    """Return the plan; for a board by radio it includes a channel."""
     return plans.provision(registry, name, channel(registry, name, wanted) if kind.radio else None)
 
 
@@ -442,8 +442,8 @@ def _target(
     return Target(board, where, hex_file or hex_for(board), foreign, empty)
 
 
-def _asked(job: Job) -> Job:
-    """At a terminal, ask whether the readings of a board that was another device may go."""
+def _confirmed(job: Job) -> Job:
+    """At a terminal, ask whether unsent readings of the board's former device may be deleted."""
     target, plan = job.target, job.plan
     if target.empty or job.as_json or not sys.stdin.isatty() or plan.identity is None:
         return job
@@ -461,7 +461,9 @@ def _asked(job: Job) -> Job:
 
 
 def _ask_unless_new(registry: Registry, name: str, target: Target) -> None:
-    """Most who have this very board here want another command, and one that keeps its readings."""
+    """Ask before the readings of this very device are deleted: its user probably wants a command
+    that keeps them.
+    """
     known = registry.get(name)
     with borrowed(registry.path.parent, target.port), shown(quiet=False) as progress:
         carried = device.read(target.board, target.port, progress)
@@ -473,7 +475,7 @@ def _ask_unless_new(registry: Registry, name: str, target: Target) -> None:
         typer.confirm("Go on?", abort=True)
 
 
-def _known(
+def _device_and_target(
     registry: Registry,
     name: str,
     board: str | None,
@@ -483,16 +485,18 @@ def _known(
     *,
     at_its_port: bool = False,
 ) -> Target:
-    """at_its_port: without a port that is named it is the one where the board was written last, if
-    there is still one of that name.
+    """Return the device and its target. at_its_port: if no port is named, use the one where the
+    board was written last, provided that it still exists.
     """
-    return _target(*_where(registry, name, board, port, at_its_port=at_its_port), hex_file, foreign)
+    return _target(
+        *_board_and_port(registry, name, board, port, at_its_port=at_its_port), hex_file, foreign
+    )
 
 
-def _where(
+def _board_and_port(
     registry: Registry, name: str, board: str | None, port: str | None, *, at_its_port: bool
 ) -> tuple[boards.Board, str | None]:
-    """Kind of board and port of a device; None: the only such port."""
+    """Return kind of board and port of a device. None: the only port with such a board."""
     known = registry.get(name)
     kind = board or known.board
     if port is None and at_its_port and known.port and os.path.exists(known.port):

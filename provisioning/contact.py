@@ -1,8 +1,8 @@
-"""First contact: wait until a board greets on its port over the reliable link, as it will greet the
-gateway.
+"""First contact: waits until a board greets on its port over the reliable link, as it will greet
+the gateway.
 
-In: a port and the identity that is expected. Out: what the board said, or an OncewayError. A board
-without an incarnation gets one here, and the interval that it shall have.
+In: a port and the expected identity. Out: the board's greeting, or an OncewayError. A board without
+an incarnation gets one here, and its interval.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
-from gateway.links.carrier import Carrier, Receiver
 from gateway.links.frames import (
     HANDSHAKE_TYPE,
     FrameDecoder,
@@ -25,6 +24,7 @@ from gateway.links.greeter import Greeter
 from gateway.links.handshake import KEYED, Hello
 from gateway.links.serial_port import UNHEARD, WHERE_UNHEARD, SerialListener
 from gateway.links.statistics import LinkStatistics
+from gateway.links.transport import Receiver, Transport
 from gateway.links.tty import Tty
 from provisioning.boards import Board
 from provisioning.first_session import FirstSession
@@ -36,9 +36,9 @@ _AT_ONCE = 4096
 
 
 def hear(port: str, identity: Identity, board: Board, wait_s: float = WAIT_S) -> None:
-    """Wait until a board greets under this name, and with this key if its firmware has keys; and do
-    not answer: it gets no incarnation here, and begins no session. Raises OncewayError if it does
-    not.
+    """Wait until a board greets under this name, and with this key if its firmware has keys. Sends
+    no answer: the board gets no incarnation and begins no session. Raises OncewayError if no such
+    greeting comes.
     """
     try:
         with Tty(port, board.link_baud) as line:
@@ -46,7 +46,7 @@ def hear(port: str, identity: Identity, board: Board, wait_s: float = WAIT_S) ->
     except OSError as error:
         raise OncewayError(f"the port has failed ({error.strerror})", port) from error
     if said is None:
-        raise _silent(port, board, wait_s)
+        raise _no_greeting(port, board, wait_s)
     _check_name(said.name, identity.name, port, board)
     if said.version == KEYED and not said.proves(identity.key):
         raise _other_key(identity, port)
@@ -66,8 +66,8 @@ def _first_hello(line: Tty, end: float) -> Hello | None:
 
 
 @dataclass(slots=True)
-class _Silent:
-    """Takes a session and lets nothing happen on it."""
+class _IgnoredSession:
+    """Accepts a session and ignores its data."""
 
     def receive(self, data: bytes) -> None: ...
 
@@ -86,18 +86,18 @@ def await_greeting(
     forced: bool = False,
 ) -> DeviceIdentity:
     """Answer a board's HELLO and wait for the first frame of its session. Raises OncewayError if
-    none comes, or another device greets.
+    none comes, or if another device greets.
 
-    interval: the board shall have it, and acknowledge it; None for as it is. forced: even if it
-    leaves the EEPROM less than a year.
+    interval: what the board shall use and acknowledge; None leaves its interval as it is. forced:
+    set the interval even if the EEPROM then lasts less than a year.
     """
     try:
         return asyncio.run(_greeting(port, identity, board, wait_s, interval, forced))
     except TimeoutError:
-        raise _silent(port, board, wait_s) from None
+        raise _no_greeting(port, board, wait_s) from None
 
 
-def _silent(port: str, board: Board, wait_s: float) -> OncewayError:
+def _no_greeting(port: str, board: Board, wait_s: float) -> OncewayError:
     return OncewayError(
         f"the board was flashed and read back, but no greeting came within {wait_s:.0f} s",
         port,
@@ -143,17 +143,17 @@ async def _greeting(
     obeyed: asyncio.Future[None] = loop.create_future()
     command = interval.command + " force" * forced if interval else ""
 
-    def accept(carrier: Carrier) -> Receiver:
-        device = carrier.peer.device
+    def accept(transport: Transport) -> Receiver:
+        device = transport.peer.device
         if device is not None and not met.done():
             met.set_result(device)
         if interval is None or device is None or device.name != identity.name:
-            return _Silent()
+            return _IgnoredSession()
         if not forced and interval.is_short(device.next_sequence):
-            return _Silent()
-        return FirstSession(carrier, identity.name, command, obeyed)
+            return _IgnoredSession()
+        return FirstSession(transport, identity.name, command, obeyed)
 
-    # Whatever name it gives: a wrong one shall be told.
+    # A board that gives a wrong name is answered too: the error names both.
     greeter = Greeter(gateway_boot=0, key=lambda name: identity.key)
     listener = SerialListener(accept, port, greeter, baud=board.link_baud)
     await listener.start()

@@ -1,9 +1,9 @@
-"""Writing one board. In: registry, plan, board, port, HEX file. Out: a board that was read back,
-and a registry row that says so.
+"""Writes one board. In: registry, plan, board, port, HEX file. Out: a written and verified board,
+and its registry row.
 
-The board is asked first who it is, so that a wrong port costs no other device its firmware. From
-the first byte written until the last one read back, and its first contact if that is awaited, the
-registry has it as `flashing`; the same command again takes that up.
+The board's identity is read first, so that a wrong port costs no other device its firmware. The
+registry lists the board as `flashing` from the first byte written until the last one is read back,
+and until its first contact if that is awaited. The same command continues an interrupted job.
 """
 
 import os
@@ -28,10 +28,10 @@ Contact = Callable[[Identity], None]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a job writes: a kind of board, its serial port, the firmware's HEX file, None if the
-    board's own stays. foreign: the firmware need not be one with the Onceway library. empty: the
-    unsent readings of the device that the board was before may be deleted. restores: the file was
-    read from this very board, which the registry knows under the SHA-256 of another file.
+    """The target of a job: a kind of board, its serial port, and the firmware's HEX file, or None
+    if the board's own firmware stays. foreign: the firmware may lack the Onceway library. empty:
+    the unsent readings of the board's former device may be deleted. restores: the file was read
+    from this very board, while the registry has the SHA-256 of another file.
     """
 
     board: Board
@@ -43,8 +43,9 @@ class Target:
 
 
 def check(target: Target) -> Image | None:
-    """All that can be known without touching the board. Raises OncewayError: no such file, not for
-    this chip, not one of ours, port missing or busy.
+    """Check everything that can be checked without touching the board. Raises OncewayError if the
+    file is missing or does not fit the chip, if the firmware has no signature, or if the port is
+    missing or busy.
     """
     image = Image(target.firmware, target.board) if target.firmware else None
     if image is not None and not (image.signed or target.foreign):
@@ -60,14 +61,14 @@ def check(target: Target) -> Image | None:
 
 
 def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
-    """The identity that a board carries, read from its flash, or None if it carries none."""
+    """Read the identity from a board's flash; None if it carries none."""
     ports.look(port)
     with exclusive.port(port):
         return carried(board, port, progress)
 
 
 def carried(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
-    """The same, on a port that is ours already."""
+    """Read the identity from a board's flash, on a port that this process holds already."""
     ports.check(port)
     ports.drop_dtr(port)
     page = avrdude.read(
@@ -83,11 +84,11 @@ def write(
     progress: avrdude.Progress,
     contact: Contact = lambda identity: None,
 ) -> Device:
-    """Carry out a plan: ask the board who it is, write, read back, enter it in the registry. Raises
-    OncewayError.
+    """Carry out a plan: read the board's identity, write, read back, enter it in the registry.
+    Raises OncewayError.
 
-    contact: what else a board must do before it is entered, unless its firmware is foreign; raises
-    OncewayError when it does not.
+    contact: a further check before the board is entered, unless its firmware is foreign. It raises
+    OncewayError if the board fails.
     """
     image = check(target)
     with ExitStack() as ours:
@@ -118,7 +119,7 @@ def _write(
     elif found is not None:
         identity = Identity(plan.name, found.key)
     else:
-        raise _another(plan, "carries no identity", target.port)
+        raise _wrong_board(plan, "carries no identity", target.port)
     wiping = not plan.rekeys and found is not None and found.key != identity.key
     if wiping and not target.empty and found and deletes(registry, identity, found):
         raise OncewayError(
@@ -147,18 +148,18 @@ def _write(
                 image.write(patched, identity, plan.radio)
             avrdude.write(target.board, target.port, patched, watch)
         greets = image.signed if image else plan.known is None or plan.known.status != "written"
-        greets = greets and not target.board.radio  # it does so on the air only
+        greets = greets and not target.board.radio  # a board by radio greets on the air only
         if greets:
             contact(identity)
     except OncewayError:
-        if not touched:  # the board is as it was, and so shall be what we say of it
+        if not touched:  # the board is unchanged, so its registry row stays too
             registry.abandon(work, earlier)
         raise
     return registry.finish(work, image.sha256 if image and not target.restores else None, greets)
 
 
 def _check_radio(plan: Plan, target: Target) -> None:
-    """Raise OncewayError unless a board has a channel that needs one, and it alone."""
+    """Raise OncewayError if a board by radio has no channel, or a wired board has one."""
     if target.board.radio and plan.radio is None:
         raise OncewayError(
             f"the registry knows no channel of {plan.was or plan.name!r}",
@@ -174,24 +175,24 @@ def _check_radio(plan: Plan, target: Target) -> None:
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
-    """Whether giving a board this identity deletes what somebody may still want: the EEPROM of
-    another device, unless that was revoked.
+    """Whether giving a board this identity deletes readings: the EEPROM holds those of another
+    device that was not revoked.
     """
     known = registry.find(carried.name)
     return carried.key != identity.key and (known is None or known.status != "revoked")
 
 
 def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: str) -> None:
-    """Raise OncewayError if the board on this port is another device's."""
+    """Raise OncewayError if the board on this port belongs to another device."""
     if carried is None:
         if not plan.new_board and plan.interrupted is None:
-            raise _another(plan, "carries no identity", port)
+            raise _wrong_board(plan, "carries no identity", port)
         return
     known = registry.find(carried.name)
     if carried.name not in (plan.name, plan.was):
         alive = known is not None and known.status != "revoked" and known.key in (None, carried.key)
         if not plan.new_board or alive:
-            raise _another(
+            raise _wrong_board(
                 plan, f"is {carried.name!r}" + (f" ({known.status})" if known else ""), port
             )
     elif (
@@ -199,12 +200,12 @@ def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: s
         and plan.identity is not None
         and carried.key != plan.identity.key
     ):
-        raise _another(
+        raise _wrong_board(
             plan, f"had the name {carried.name!r} before another board took it over", port
         )
 
 
-def _another(plan: Plan, what: str, port: str) -> OncewayError:
+def _wrong_board(plan: Plan, what: str, port: str) -> OncewayError:
     name = plan.was or plan.name
     if not plan.new_board:
         return OncewayError(
@@ -221,8 +222,8 @@ def _another(plan: Plan, what: str, port: str) -> OncewayError:
 
 @contextmanager
 def in_memory() -> Iterator[Path]:
-    """A file for avrdude that is on no disk: it holds the key, and a process that is killed cannot
-    remove it.
+    """Yield a file in memory for avrdude. The file holds the key, and a killed process could not
+    remove it from a disk.
     """
     file = os.memfd_create("firmware")
     try:
@@ -232,7 +233,7 @@ def in_memory() -> Iterator[Path]:
 
 
 def _wipe(target: Target, progress: avrdude.Progress) -> None:
-    """Empty the EEPROM of a board that had another key: what is in it belongs to another device."""
+    """Empty the EEPROM of a board that had another key: its content belongs to another device."""
     with in_memory() as eraser:
         eeprom.write_eraser(eraser, target.board.eeprom)
         avrdude.write(target.board, target.port, eraser, progress)

@@ -1,9 +1,9 @@
-"""Emptying a board's EEPROM. In: how large it is. Out: a program that does it, and how long that
-takes.
+"""Empties a board's EEPROM. In: its size. Out: a program for the board that erases the EEPROM, and
+how long the program runs.
 
-The EEPROM of a board that had another identity holds its incarnation and perhaps publications that
-nobody has got: under the new name they would be another device's. Few boot loaders can write to the
-EEPROM, so a small program does it, flashed before the firmware.
+The EEPROM of a board that had another identity holds its incarnation and perhaps unsent
+publications, which would be published under the new name. Few boot loaders can write the EEPROM, so
+a small program does it, flashed before the firmware.
 """
 
 import struct
@@ -15,7 +15,7 @@ CELL_S = 0.0034
 """ATmega328P data sheet, table 8-2 (programming time, erase and write in one operation)."""
 _MARGIN = 1.25
 _BOOT_S = 3.0
-"""For boot loaders that wait before they start the program."""
+"""Allowance for boot loaders that wait before they start the program."""
 
 _COMPARE = 12
 _PROGRAM = (
@@ -49,5 +49,5 @@ def write_eraser(path: Path, size: int) -> None:
 
 
 def seconds(size: int) -> float:
-    """How long the program needs at most, from the end of flashing."""
+    """Return the longest time that the program needs after flashing."""
     return _BOOT_S + size * CELL_S * _MARGIN

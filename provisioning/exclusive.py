@@ -1,9 +1,9 @@
-"""One job at a time on a port, and on a name. In: what is wanted. Out: it is ours for as long as
-the context lasts, or an OncewayError.
+"""Locks on a port and on a device name, so that only one job uses each. In: a port or a name. Out:
+a lock for as long as the context lasts, or an OncewayError.
 
-Held as the name of an abstract socket (unix(7)): no file can be left behind, and the kernel lets go
-of it however the process ends. The port itself cannot be held open instead: opening it is what
-resets the board, at each run of avrdude.
+A lock is the name of an abstract socket (unix(7)): it leaves no file behind, and the kernel frees
+it however the process ends. The port cannot be held open instead, because each run of avrdude
+opens it and so resets the board.
 """
 
 import errno
@@ -21,7 +21,7 @@ _HINT = "Wait until it is done"
 
 @contextmanager
 def port(path: str) -> Iterator[None]:
-    """A serial port, by whatever name it is called."""
+    """Lock a serial port, by whichever of its paths it is named."""
     try:
         device = os.stat(path).st_rdev
     except OSError as error:
@@ -35,7 +35,7 @@ def port(path: str) -> Iterator[None]:
 
 @contextmanager
 def name(registry: Path, wanted: str) -> Iterator[None]:
-    """A device's name in a registry."""
+    """Lock a device's name in a registry."""
     busy = OncewayError(
         f"another `onceway device` command is writing to {wanted!r}", str(registry), _HINT
     )

@@ -1,5 +1,5 @@
-"""The firmware that a job takes when nobody names one. In: a board. Out: the sensor example's HEX
-file for it: built if need be, or the one that the package carries.
+"""The default firmware of a job. In: a board. Out: the HEX file of the sensor example for it, from
+the source tree (built if need be) or from the installed package.
 """
 
 import subprocess
@@ -10,13 +10,12 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The source tree, when this is not an installed package."""
+"""The source tree, unless this is an installed package."""
 _one_at_a_time = threading.Lock()
 
 
 def hex_for(board: Board, root: Path = ROOT) -> Path:
-    """In a source tree its own HEX file, built first if it is not there; else the one that the
-    package brought along.
+    """Return the HEX file for a board: in a source tree the built one, else the packaged one.
 
     Raises OncewayError if there is none, or it cannot be built.
     """

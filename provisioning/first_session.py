@@ -1,13 +1,13 @@
 """The first MQTT session of a board that is added: a command for it, and its acknowledgement.
 
 In: bytes of a session of the reliable link. Out: the command on `commands/NAME`, once the board has
-subscribed to that, and whether it was acknowledged. What the board publishes meanwhile is not
-acknowledged, so it stays in its journal until the gateway has it.
+subscribed to that topic, and whether the board acknowledged it. Publications of the board are not
+acknowledged here, so they stay in its journal for the gateway.
 """
 
 import asyncio
 
-from gateway.links.carrier import Carrier
+from gateway.links.transport import Transport
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MalformedPacket, ProtocolError
 from gateway.mqtt.packets import (
@@ -31,12 +31,12 @@ _QOS = {0: ReasonCode.SUCCESS, 1: ReasonCode.GRANTED_QOS_1, 2: ReasonCode.GRANTE
 
 
 class FirstSession:
-    """The server's end (a `Receiver`). obeyed: done with the acknowledgement."""
+    """The server's end of the session. obeyed: set once the board has acknowledged the command."""
 
     def __init__(
-        self, carrier: Carrier, name: str, command: str, obeyed: asyncio.Future[None]
+        self, transport: Transport, name: str, command: str, obeyed: asyncio.Future[None]
     ) -> None:
-        self._carrier = carrier
+        self._transport = transport
         self._topic = f"commands/{name}"
         self._command = command.encode()
         self._obeyed = obeyed
@@ -48,7 +48,7 @@ class FirstSession:
             for packet in self._stream:
                 self._take(packet)
         except (MalformedPacket, ProtocolError):
-            self._carrier.close()  # the board tries again
+            self._transport.close()  # the board tries again later
 
     def lost(self, reason: str) -> None: ...
 
@@ -72,4 +72,4 @@ class FirstSession:
                 pass
 
     def _send(self, packet: Packet) -> None:
-        self._carrier.write(encode(packet, self._stream.version or Version.V5))
+        self._transport.write(encode(packet, self._stream.version or Version.V5))

@@ -1,5 +1,5 @@
-"""The identity page: who a board is. In: name and key. Out: the bytes for its flash page (format in
-firmware/README.md), and back.
+"""The identity page of a board. In: name and key. Out: the bytes of its flash page (format in
+firmware/JOURNAL.md), and back.
 """
 
 import re
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}")
 
 
 def check_name(name: str) -> None:
-    """Raise OncewayError unless this can be a device's name: a part of topics, file names and
+    """Raise OncewayError unless the name is valid. Names are parts of topics, file names and
     tables.
     """
     if not _NAME.fullmatch(name):
@@ -45,20 +45,18 @@ class Identity:
 
     @classmethod
     def create(cls, name: str) -> "Identity":
-        """A new identity with a random key."""
+        """Return a new identity with a random key."""
         return cls(name, secrets.token_bytes(KEY_SIZE))
 
     def to_bytes(self) -> bytes:
-        """The page's first 47 bytes; the rest of a page is 0xFF."""
+        """Return the page's first 47 bytes; the rest of a page is 0xFF."""
         name = self.name.encode("ascii")
         body = _MAGIC + bytes([_VERSION, len(name)]) + name.ljust(NAME_SIZE, b"\0") + self.key
         return body + crc_hqx(body, 0xFFFF).to_bytes(2, "big")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Identity | None":
-        """The identity in a page, or None if the page holds none (never provisioned, or
-        damaged).
-        """
+        """Return the identity in a page, or None if it holds none or is damaged."""
         if (
             len(data) < SIZE
             or data[:4] != _MAGIC

@@ -19,7 +19,7 @@ _SIGNATURE = b"OWFW\x01"
 def write_identity(
     path: Path, board: Board, identity: Identity, radio: RadioPlan | None = None
 ) -> None:
-    """Write the identity page alone, which leaves the firmware on a board as it is."""
+    """Write a HEX file with the identity page alone, which leaves a board's firmware as it is."""
     alone = IntelHex()
     alone.puts(board.identity, page(identity, radio))
     path.touch(mode=0o600)
@@ -27,8 +27,8 @@ def write_identity(
 
 
 def without_identity(path: Path, board: Board) -> str:
-    """A HEX file that was read from a board, cut down to its program: no identity page, so no key,
-    and no boot loader.
+    """Return a HEX file that was read from a board without its identity page (which holds the key)
+    and without the boot loader.
     """
     program = IntelHex(str(path))[: board.identity]
     text = StringIO()
@@ -39,9 +39,9 @@ def without_identity(path: Path, board: Board) -> str:
 class Image:
     """A firmware for one kind of board.
 
-    Raises OncewayError if the file cannot be read, is no Intel HEX, is empty, or reaches into the
-    identity page or the boot loader, or is made for another identity page. signed: whether it is a
-    firmware with the Onceway library.
+    Raises OncewayError if the file cannot be read, is not an Intel HEX file, or is empty; if it
+    reaches into the identity page or the boot loader; or if it expects the identity page elsewhere.
+    signed: whether the firmware has the Onceway library.
     """
 
     def __init__(self, path: Path, board: Board) -> None:
@@ -75,8 +75,8 @@ class Image:
         self.size = last + 1
 
     def _check_signature(self, path: Path, board: Board) -> bool:
-        """Whether it carries the library's signature (firmware/README.md). Raises OncewayError if
-        it looks for its identity page elsewhere.
+        """Whether the file carries the library's signature (firmware/JOURNAL.md). Raises
+        OncewayError if the firmware expects its identity page elsewhere.
         """
         content = self._hex.tobinstr()
         at = content.find(_SIGNATURE)
@@ -93,8 +93,8 @@ class Image:
         return True
 
     def write(self, path: Path, identity: Identity, radio: RadioPlan | None = None) -> None:
-        """Write the image with this identity as a HEX file that only its owner can read: it holds
-        the key. radio: of a board that has one.
+        """Write the image with this identity as a HEX file that only its owner can read, since it
+        holds the key. radio: the channel of a board by radio.
         """
         image = IntelHex(self._hex)
         image.puts(self._identity_address, page(identity, radio))

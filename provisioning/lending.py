@@ -1,6 +1,6 @@
-"""Ports that a running gateway has. In: a port, and the data directory of the gateway that may have
-it. Out: the port is free for as long as the context lasts; afterwards, however this process ends,
-the gateway opens it again.
+"""Ports that a running gateway lends. In: a port, and the data directory of the gateway that may
+hold it. Out: the port is free for as long as the context lasts. However this process ends, the
+gateway then opens the port again.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from gateway.commands.control_client import NotRunning, ask, lent
 
 @contextmanager
 def borrowed(folder: Path, port: str) -> Iterator[None]:
-    """Nothing happens when the port is free, or no gateway runs there. Raises OncewayError when the
-    gateway does not lend it.
+    """Borrow a port from the gateway; do nothing if the port is free or no gateway runs there.
+    Raises OncewayError if the gateway refuses.
     """
     with ExitStack() as stack:
         with suppress(NotRunning):
@@ -22,8 +22,8 @@ def borrowed(folder: Path, port: str) -> Iterator[None]:
 
 
 def ports_in_use(folder: Path) -> dict[str, str]:
-    """Where each board is that is in session with the gateway on this data directory, by name; none
-    when none runs there.
+    """Return by name the ports of boards in session with the gateway on this data directory. Empty
+    if no gateway runs there.
     """
     try:
         (row,) = ask(folder, do="status")

@@ -1,5 +1,5 @@
-"""`onceway device …`: the commands that look at devices, let them in and put them out. No board is
-written.
+"""`onceway device …`: the commands that show devices, admit and revoke them. They write to no
+board.
 """
 
 import json
@@ -43,8 +43,8 @@ from provisioning.registry import SHOWN, Registry
 
 app = typer.Typer()
 
-_TOLD = ("life", "worn", "aside")
-"""What boards tell the gateway of themselves: gateway/boards/reports.py."""
+_REPORTED = ("life", "worn", "aside")
+"""Figures that boards report to the gateway (gateway/boards/reports.py)."""
 
 _LOOK_S = 0.2
 _PATIENCE = f"{PATIENCE_S}, by radio {RADIO_PATIENCE_S}"
@@ -55,7 +55,7 @@ Within = Annotated[
         "--wait",
         min=1,
         max=86_400,
-        help="Seconds for which to wait at most until the board is asked, and for each line.",
+        help="Longest wait, in seconds, until the board is asked and for each line.",
         show_default=_PATIENCE,
     ),
 ]
@@ -66,10 +66,10 @@ _KEYS = {True: "proved", False: "none (older firmware)", None: ""}
 @app.command("list")
 def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """Show the devices of the registry, and those that ask the gateway to be let in (pending).
-    EEPROM: as the board told its gateway last, once a day. Key: whether the board has proved it
-    when it greeted the gateway last; firmware from before there were keys cannot. Radio: of a board
-    by radio its channel, how the running gateway has heard it last, what was heard of it within an
-    hour and how much it may send, and how much of its hour the gateway's radio has left.
+    EEPROM: its remaining life, as the board reported last (once a day). Key: whether the board
+    proved its key in its last greeting; older firmware has no keys. Radio, for a board by radio:
+    its channel, its last frame (age, signal strength, SNR), its airtime within the hour and the
+    limit, and the airtime that the gateway's radio may still use within the hour.
 
     Example: onceway device list --json
     """
@@ -80,11 +80,11 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
         dict.fromkeys(SHOWN) | stranger | {"status": "pending"}
         for stranger in _pending(opened) or []
     ]
-    heard = _heard(opened)
+    heard = _radio_figures(opened)
     for row in rows:
         row |= {"radio": row.get("radio"), "heard": heard.get(row["name"])}
         of_board = told.get(row["name"], {})
-        row |= {figure: of_board.get(figure) for figure in _TOLD}
+        row |= {figure: of_board.get(figure) for figure in _REPORTED}
         row |= {KEYED: bool(of_board[KEYED]) if KEYED in of_board else None}
     _warn_of_names(rows)
     if as_json:
@@ -109,7 +109,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
 
 
 def _warn_of_names(rows: list[dict[str, Any]]) -> None:
-    """Boards by radio that got their names before there was a bound, or from a backup."""
+    """Warn of boards by radio with too long a name, from an older version or a backup."""
     for row in rows:
         if row["radio"] and row["status"] != "revoked" and len(row["name"]) > LONGEST_NAME:
             print(
@@ -120,10 +120,10 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
             )
 
 
-def _heard(registry: Registry) -> dict[str, dict[str, float | None]]:
-    """How the running gateway has heard its boards by radio, by name. age: s. rssi: dBm. snr: dB.
-    airtime: s of its frames within an hour, of the `limit` s that each radio may send. left: s that
-    the gateway's may still send.
+def _radio_figures(registry: Registry) -> dict[str, dict[str, float | None]]:
+    """Return by name how the running gateway last received its boards by radio. age: in s. rssi: in
+    dBm. snr: in dB. airtime: of the board's frames within an hour, in s; `limit`: most airtime that
+    each radio may use. left: airtime that the gateway's radio may still use, in s.
     """
     return {
         board["name"]: {key: board[key] for key in ("age", "rssi", "snr", "airtime")}
@@ -145,7 +145,7 @@ def _radio(row: dict[str, Any]) -> str:
 
 
 def _eeprom(row: dict[str, Any]) -> str:
-    """How long it lives on, and what is wrong with the board, as it told last."""
+    """Describe the EEPROM's remaining life and the faults that the board reported last."""
     parts = [] if row["life"] is None else [f"{row['life']:g} years"]
     parts += [f"{row['worn']:g} writes failed"] if row["worn"] else []
     parts += [f"{row['aside']:g} readings refused"] if row["aside"] else []
@@ -179,8 +179,8 @@ def admit(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Let devices in that were not provisioned here, or that were revoked. A running gateway takes
-    them within ten seconds.
+    """Let devices in that were not provisioned here, or that were revoked. A running gateway
+    accepts them within ten seconds.
 
     Example: onceway device admit roof-1 roof-2
     """
@@ -191,14 +191,14 @@ def admit(
     if as_json:
         print(json.dumps(entered, indent=2))
         return
-    strangers = {stranger["name"]: stranger for stranger in _asking(opened) or []}
+    strangers = {stranger["name"]: stranger for stranger in _ask_pending(opened) or []}
     for row in entered:
-        note = "" if row["status"] != "admitted" else _what_is_missing(row, strangers)
+        note = "" if row["status"] != "admitted" else _admission_note(row, strangers)
         print(f"{row['name']} is {row['status']}{note}")
 
 
-def _what_is_missing(row: dict[str, Any], strangers: dict[str, dict[str, str]]) -> str:
-    """Say why a board that is admitted may still not come in, if so."""
+def _admission_note(row: dict[str, Any], strangers: dict[str, dict[str, str]]) -> str:
+    """Say why an admitted board may still be refused; empty if nothing is known."""
     asking = strangers.get(row["name"])
     if asking is None:
         return "; it does not ask to be let in now"
@@ -213,7 +213,7 @@ def _what_is_missing(row: dict[str, Any], strangers: dict[str, dict[str, str]]) 
 
 @app.command()
 def revoke(name: Name, registry: RegistryFile = None, as_json: Json = False) -> None:
-    """Mark a device as no longer welcome. A running gateway puts it out within a second.
+    """Revoke a device. A running gateway disconnects it within a second and refuses it from then.
 
     Example: onceway device revoke greenhouse-1
     """
@@ -243,7 +243,7 @@ def read_identity(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Say which device a board is, as its flash has it.
+    """Show which device a board is, by the identity in its flash.
 
     Example: onceway device read --port /dev/ttyACM0
     """
@@ -292,7 +292,7 @@ def pause(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Let a board count as no problem for a while, for example while it is in another place.
+    """Do not report a board as a problem for a while, for example while it is in another place.
 
     Example: onceway device pause roof-1 3d
     """
@@ -302,17 +302,17 @@ def pause(
 
 
 def _set_expected(registry: Path | None, as_json: bool, **request: str) -> None:
-    """Tell the running gateway what is expected of a board, and say how the board is then."""
-    (row,) = _asked(_running(registry), **request)
+    """Set a board's expected interval or pause in the running gateway, and print its new state."""
+    (row,) = _request(_running_gateway(registry), **request)
     if as_json:
         print(json.dumps(row, indent=2))
     elif row["state"] == "paused":
         print(f"{row['name']} is paused for {words(row['paused_s'])}")
     else:
-        print(f"{row['name']}: {_every(row)}; it is {row['state']}")
+        print(f"{row['name']}: {_expectation(row)}; it is {row['state']}")
 
 
-def _every(row: dict[str, Any]) -> str:
+def _expectation(row: dict[str, Any]) -> str:
     if row["never"]:
         return "it may be silent"
     if row["interval_s"] is None:
@@ -327,15 +327,15 @@ def read_log(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a board has logged: it is asked over its link while the gateway runs. Its firmware
-    must be built with a log (OW_LOG_SIZE), as the sensor on a line is; the sensor by radio is not.
-    A board by radio gets the question when it speaks next.
+    """Show the log of a board. The running gateway asks the board over its link. The firmware must
+    be built with a log (OW_LOG_SIZE): the wired sensor is, the sensor by radio is not. A board by
+    radio is asked when it sends next.
 
     Example: onceway device log greenhouse-1
     """
-    folder = _running(registry)
-    wait = _patience(folder, name, within, as_json)
-    rows = [row for row in _asked(folder, do="log", client=name, wait=wait) if row]
+    folder = _running_gateway(registry)
+    wait = _longest_wait(folder, name, within, as_json)
+    rows = [row for row in _request(folder, do="log", client=name, wait=wait) if row]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -357,24 +357,24 @@ def send_command(
         typer.Option(
             min=1,
             max=86_400,
-            help="Seconds for which to wait at most; with it --wait need not be given.",
+            help="Longest wait, in seconds. Implies --wait.",
             show_default=_PATIENCE,
         ),
     ] = None,
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Send a command to a board, at QoS 2, while the gateway runs. With --wait, print what the
-    board answers: done, a value, or refused and why (exit code 1). Its firmware must be built with
-    OW_ANSWERS, as the shipped sensors are. A board by radio gets the command when it speaks next.
+    """Send a command to a board, at QoS 2, while the gateway runs. With --wait, print the board's
+    answer: done, a value, or refused with the reason (exit code 1). The firmware must be built with
+    OW_ANSWERS, as the bundled sensors are. A board by radio gets the command when it sends next.
 
     Example: onceway device command greenhouse-1 "interval 90 s" --wait
     """
-    folder = _running(registry)
+    folder = _running_gateway(registry)
     request = {"do": "command", "client": name, "text": text}
     if wait or within:
-        request["wait"] = _patience(folder, name, within, as_json)
-    row = [row for row in _asked(folder, **request) if row][-1]
+        request["wait"] = _longest_wait(folder, name, within, as_json)
+    row = [row for row in _request(folder, **request) if row][-1]
     if as_json:
         print(json.dumps(row))
     elif "sent" in row:
@@ -385,9 +385,9 @@ def send_command(
         raise typer.Exit(1)
 
 
-def _patience(folder: Path, name: str, within: int | None, as_json: bool) -> str:
-    """Return for how long to wait for a board, in seconds, and say so where that is long."""
-    heard = _asked(folder, do="heard", client=name)[0]
+def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) -> str:
+    """Return the longest wait for a board, in seconds. Print it if the board is on a radio."""
+    heard = _request(folder, do="heard", client=name)[0]
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
     if heard["radio"] and heard["connected"] and not as_json:
         print(
@@ -403,15 +403,13 @@ def ping(
     name: Name,
     wait: Annotated[
         int,
-        typer.Option(
-            "--within", "--wait", min=1, max=86_400, help="Seconds for which to wait at most."
-        ),
+        typer.Option("--within", "--wait", min=1, max=86_400, help="Longest wait, in seconds."),
     ] = RADIO_PATIENCE_S,
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Wait until a board says something to the running gateway, and tell how long it took. A board
-    by radio cannot be called: it answers with its next turn. Exit code 1: nothing came.
+    """Wait until the running gateway receives something from a board, and print how long that took.
+    A board by radio cannot be called: wait for its next frame. Exit code 1: nothing was received.
 
     Example: onceway device ping roof-7
     """
@@ -419,7 +417,7 @@ def ping(
     folder = opened.path.parent
     began, told = time.monotonic(), False
     while (waited := time.monotonic() - began) < wait:
-        row = _asked(folder, do="heard", client=name)[0]
+        row = _request(folder, do="heard", client=name)[0]
         if row["age"] is not None and row["age"] < waited:
             break
         if not (row["known"] or row["radio"] or opened.find(name)):
@@ -441,15 +439,15 @@ def ping(
     print(f"{name}: heard after {waited:.1f} s{signal}")
 
 
-def _running(registry: Path | None) -> Path:
-    """The data directory of the gateway that a command asks."""
+def _running_gateway(registry: Path | None) -> Path:
+    """Return the data directory of the gateway that a command asks."""
     folder = gateway_folder(registry)
     if folder is None:
         raise nothing_named("Name a gateway with --config FILE")
     return folder
 
 
-def _asked(folder: Path, **request: str) -> list[dict[str, Any]]:
+def _request(folder: Path, **request: str) -> list[dict[str, Any]]:
     try:
         return ask(folder, **request)
     except NotRunning:
@@ -457,18 +455,18 @@ def _asked(folder: Path, **request: str) -> list[dict[str, Any]]:
 
 
 def _time_of(row: dict[str, Any]) -> str:
-    """UTC, or since when the board runs."""
+    """Format the time of a log line: UTC, or else the time since the board's start."""
     if row["utc"] is None:
         return f"{row['uptime']} s after its start"
     return datetime.fromtimestamp(row["utc"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _pending(registry: Registry) -> list[dict[str, str]] | None:
-    """Strangers at the gateway whose data directory the registry is in; those that have been let in
-    meanwhile left out.
+    """Return the unregistered devices that ask the gateway in the registry's folder to be let in.
+    None if no gateway runs there.
     """
     known = {entry.name for entry in registry.devices()}
-    strangers = _asking(registry)
+    strangers = _ask_pending(registry)
     return (
         None
         if strangers is None
@@ -476,7 +474,7 @@ def _pending(registry: Registry) -> list[dict[str, str]] | None:
     )
 
 
-def _asking(registry: Registry) -> list[dict[str, str]] | None:
+def _ask_pending(registry: Registry) -> list[dict[str, str]] | None:
     try:
         return asking(registry.path.parent)
     except (OSError, ValueError) as error:

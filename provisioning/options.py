@@ -1,4 +1,4 @@
-"""Arguments and options that several commands of provisioning share."""
+"""Arguments and options that several commands share."""
 
 import os
 from pathlib import Path
@@ -64,24 +64,22 @@ Empty = Annotated[
 ]
 Network = Annotated[
     int | None,
-    typer.Option(
-        min=0, max=255, help="Of a board by radio: its network.", show_default="the gateway's"
-    ),
+    typer.Option(min=0, max=255, help="Network of a board by radio.", show_default="the gateway's"),
 ]
 Number = Annotated[
     int | None,
-    typer.Option(min=1, max=254, help="Its number there.", show_default="the lowest free one"),
+    typer.Option(min=1, max=254, help="Number in its network.", show_default="the lowest free one"),
 ]
 Mhz = Annotated[
     float | None,
-    typer.Option("--frequency", help="MHz of its channel.", show_default="the gateway's"),
+    typer.Option("--frequency", help="Channel, in MHz.", show_default="the gateway's"),
 ]
 Factor = Annotated[
     int | None,
     typer.Option("--sf", min=7, max=12, help="Spreading factor.", show_default="the gateway's"),
 ]
 Power = Annotated[
-    int | None, typer.Option(min=2, max=17, help="dBm that it sends with.", show_default="14")
+    int | None, typer.Option(min=2, max=17, help="Transmit power, in dBm.", show_default="14")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check firmware, port and name, and change nothing.")
@@ -92,33 +90,31 @@ RegistryFile = Annotated[
         "--config",
         "--registry",
         envvar="ONCEWAY_REGISTRY",
-        help="The TOML file of the gateway whose registry is meant; or, with --registry, a registry"
+        help="The gateway's TOML file, which names its registry; or, with --registry, a registry"
         " file of your own.",
         show_default="this machine's gateway",
-        readable=False,  # `load` says who may read it
+        readable=False,  # `load` reports who may read the file
     ),
 ]
 Json = JsonOption
 
 
 def open_registry(path: Path | None, make: bool = True) -> Registry:
-    """The registry that is named, or that of this machine's gateway. make: whether a missing one is
-    made.
-    """
+    """Open the named registry, or that of this machine's gateway. make: create a missing file."""
     return Registry(registry_file(path), make)
 
 
 def existing_registry(path: Path | None) -> Registry:
-    """The same for commands that enter nothing: one that is named must be there."""
+    """Open a registry for a command that enters nothing: a named file must exist."""
     if path is not None and not _is_config(path) and not path.exists():
         raise OncewayError("there is no such registry", str(path), "`onceway device add` makes one")
     return open_registry(path, make=False)
 
 
 def registry_file(path: Path | None) -> Path:
-    """The file of the registry that is named, or of this machine's gateway. Raises OncewayError
-    where there is none, and NotAllowed if this account may not write there: a registry that no
-    gateway reads lets no board in.
+    """Return the file of the named registry, or of this machine's gateway. Raises OncewayError if
+    there is no gateway, and NotAllowed if this account may not write to its registry. A registry
+    of one's own needs a name, since no gateway reads it.
     """
     if path is not None and not _is_config(path):
         return path
@@ -143,8 +139,8 @@ def registry_file(path: Path | None) -> Path:
 
 
 def gateway_folder(path: Path | None) -> Path | None:
-    """The data directory of the gateway that is meant: the named one, the one whose registry is
-    named, or this machine's. None where there is none.
+    """Return the data directory of the named gateway, of the gateway whose registry is named, or of
+    this machine's gateway. None if there is none.
     """
     if path is not None and not _is_config(path):
         return path.parent

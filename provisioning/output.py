@@ -1,5 +1,5 @@
-"""Tables on standard output: as wide as the terminal, and wide enough for programs that read them
-through a pipe.
+"""Tables on standard output: as wide as the terminal; in a pipe, wide enough for programs that read
+them.
 """
 
 import sys

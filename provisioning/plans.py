@@ -1,5 +1,5 @@
-"""What a job is about to do to a board, judged by the registry alone. In: a registry, names. Out: a
-`Plan`, or why it cannot be.
+"""Plans: what a job will do to a board, decided from the registry alone. In: a registry and names.
+Out: a `Plan`, or an OncewayError.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,14 @@ from provisioning.registry import Device, Registry, Work
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """name: which the board shall have. known: what the registry says of that name; the plan is
-    good as long as it says so. identity: None when the board's own key is to stay, since the
-    registry does not know it. was: the name that it has now, when it is renamed. new_board: the
-    board need not be the one that the registry knows. interrupted: the work that this one takes up.
-    rekeys: only the key is another one; the board must have the name, with whatever key. radio: the
-    channel and number that a board by radio gets, or has.
+    """A checked job for one board.
+
+    name: the board's name after the job. known: the registry row of that name; the plan is valid
+    as long as the row is unchanged. identity: None if the board keeps its key and the registry does
+    not know it. was: the present name, if the board is to be renamed. new_board: any board will do,
+    not only the one in the registry. interrupted: the earlier job that this one continues. rekeys:
+    only the key changes; the board must have the name, with whatever key. radio: channel and number
+    of a board by radio.
     """
 
     name: str
@@ -31,8 +33,8 @@ class Plan:
 
 
 def provision(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
-    """A new device; or one that was begun, with the identity and channel that it had; or one that
-    was admitted, as long as it has no key here.
+    """Plan a new device. An interrupted job keeps its identity and channel. A device that was
+    admitted can be provisioned as long as the registry has no key of it.
     """
     check_name(name)
     known, begun = registry.find(name), registry.work(name)
@@ -47,15 +49,15 @@ def provision(registry: Registry, name: str, radio: RadioPlan | None = None) -> 
             radio=begun.channel or radio,
         )
     if known is not None and known.status != "admitted":
-        raise _taken(registry, known)
+        raise _name_taken(registry, known)
     if radio is not None:
         check_radio_name(name)
     return Plan(name, known, Identity.create(name), new_board=True, radio=radio)
 
 
 def flash(registry: Registry, name: str) -> Plan:
-    """A device of the registry keeps its identity. Raises OncewayError if it was revoked."""
-    known, begun = _welcome(registry, name), registry.work(name)
+    """Plan new firmware for a device, which keeps its identity. Raises OncewayError if revoked."""
+    known, begun = _not_revoked(registry, name), registry.work(name)
     identity = Identity(name, known.key) if known.key else None
     return Plan(
         name,
@@ -68,24 +70,24 @@ def flash(registry: Registry, name: str) -> Plan:
 
 
 def rekey(registry: Registry, name: str) -> Plan:
-    """A device gets another key and keeps all else. Raises OncewayError if it was revoked, or is
-    being renamed.
+    """Plan another key for a device, which keeps everything else. Raises OncewayError if the device
+    was revoked or is being renamed.
     """
-    known, begun = _welcome(registry, name), registry.work(name)
+    known, begun = _not_revoked(registry, name), registry.work(name)
     if begun is not None and begun.was is not None:
-        raise _taken(registry, known)
+        raise _name_taken(registry, known)
     identity = begun.identity if begun else Identity.create(name)
     work = _interrupted(registry, name)
     return Plan(name, known, identity, interrupted=work, rekeys=True, radio=known.channel)
 
 
 def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
-    """A new board takes over a name: it gets a key of its own. So does the board of a device that
-    was revoked. radio: of the new board, if it has one.
+    """Plan that a new board takes over a name, with a key of its own. This also serves a revoked
+    device's board. radio: the new board's channel, if it has a radio.
     """
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:
-        raise _taken(registry, known)
+        raise _name_taken(registry, known)
     if radio is not None:
         check_radio_name(name)
     identity = Identity.create(name)
@@ -93,16 +95,16 @@ def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Pl
 
 
 def rename(registry: Registry, name: str, new_name: str) -> Plan:
-    """A device gets another name and keeps its key. Raises OncewayError if the new name is taken,
-    by anything but this very job.
+    """Plan another name for a device, which keeps its key. Raises OncewayError if the new name is
+    taken, unless by this very job.
     """
     check_name(new_name)
     begun, taken = registry.work(new_name), registry.find(new_name)
     if begun is not None and begun.was == name:
         return Plan(new_name, taken, begun.identity, name, interrupted=begun, radio=begun.channel)
-    known = _welcome(registry, name)
+    known = _not_revoked(registry, name)
     if taken is not None:
-        raise _taken(registry, taken)
+        raise _name_taken(registry, taken)
     if known.channel is not None:
         check_radio_name(new_name)
     return Plan(
@@ -119,7 +121,7 @@ def _interrupted(registry: Registry, name: str) -> Work | None:
     return next((work for work in registry.works() if name in (work.name, work.was)), None)
 
 
-def _welcome(registry: Registry, name: str) -> Device:
+def _not_revoked(registry: Registry, name: str) -> Device:
     device = registry.get(name)
     if device.status == "revoked":
         hint = f"`onceway device replace {name}` gives the name to a board again, with a new key"
@@ -127,7 +129,7 @@ def _welcome(registry: Registry, name: str) -> Device:
     return device
 
 
-def _taken(registry: Registry, known: Device) -> OncewayError:
+def _name_taken(registry: Registry, known: Device) -> OncewayError:
     renamed = next(
         (
             work

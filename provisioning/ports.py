@@ -1,7 +1,7 @@
-"""Serial ports before they are opened: what is plugged in, and whether it is ours to open.
+"""Serial ports, checked before they are opened.
 
-In: nothing, a board, or a path. Out: ports, or an OncewayError that says why avrdude would fail on
-one.
+In: nothing, a board, or a path. Out: the connected ports, or an OncewayError that says why avrdude
+would fail on one.
 """
 
 import errno
@@ -27,7 +27,7 @@ _GROUP_MAY = stat.S_IRGRP | stat.S_IWGRP
 @dataclass(frozen=True, slots=True)
 class Plugged:
     """A serial port. stable: its name under /dev/serial/by-id, which stays when ports are plugged
-    in another order. boards: names of the boards that it looks like, by its USB ids.
+    in another order. boards: names of the kinds of board that have its USB ids.
     """
 
     port: str
@@ -38,7 +38,7 @@ class Plugged:
 
 
 def plugged() -> list[Plugged]:
-    """All serial ports of this machine."""
+    """Return all serial ports of this machine."""
     stable = {path.resolve(): str(path) for path in _BY_ID.iterdir()} if _BY_ID.is_dir() else {}
     return [
         Plugged(
@@ -53,8 +53,8 @@ def plugged() -> list[Plugged]:
 
 
 def find(board: Board) -> str:
-    """The one port, by its stable name, with a board that looks like this kind. Raises OncewayError
-    if there is none, or several.
+    """Return the one port, by its stable name, with a board that looks like this kind. Raises
+    OncewayError if there is none, or several.
     """
     fitting = [entry for entry in plugged() if board.name in entry.boards]
     if len(fitting) == 1:
@@ -71,10 +71,10 @@ def find(board: Board) -> str:
 
 
 def look(port: str) -> None:
-    """Raise OncewayError if the port is missing, no serial port, not ours to open, or seen to be
-    held by another process.
+    """Raise OncewayError if the port is missing, is not a serial port, is not accessible to this
+    account, or is visibly held by another process.
 
-    It is not opened: that would reset the board.
+    The port is not opened: that would reset the board.
     """
     try:
         status = os.stat(port)
@@ -94,14 +94,14 @@ def look(port: str) -> None:
 
 
 def check(port: str) -> None:
-    """The same, and what only opening it shows. Raises OncewayError."""
+    """Check a port as `look` does, then open it. Raises OncewayError."""
     look(port)
     _try_lock(port)
 
 
 def _is_terminal(device: int) -> bool:
-    """Whether a terminal's driver has this device number (proc(5), /proc/tty/drivers); yes if that
-    cannot be known.
+    """Whether a terminal's driver has this device number (proc(5), /proc/tty/drivers). True if
+    that cannot be known.
     """
     try:
         drivers = [
@@ -127,8 +127,8 @@ def _who_may(status: os.stat_result) -> str:
 
 
 def _try_lock(port: str) -> None:
-    """Here shows itself a port in exclusive use (TIOCEXCL) or locked, also by a process that we
-    cannot see.
+    """Open and lock the port. This finds exclusive use (TIOCEXCL) and locks, also by processes that
+    this account cannot see.
     """
     try:
         fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
@@ -145,8 +145,8 @@ def _try_lock(port: str) -> None:
 
 
 def drop_dtr(port: str) -> None:
-    """Let the next program that opens the port reset the board. A gateway leaves DTR up when it
-    closes a port, so that nothing is reset.
+    """Clear DTR, so that the next program that opens the port resets the board. A gateway leaves
+    DTR set when it closes a port, so that no board is reset.
     """
     fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     try:

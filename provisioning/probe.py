@@ -1,7 +1,7 @@
-"""Which boot loader is at a port. Boards with one USB chip look alike by their USB ids; their boot
-loaders differ in rate and protocol, and tell the chip's signature.
+"""Finds the boot loader at a port. Boards with one USB chip have the same USB ids; their boot
+loaders differ in rate and protocol, and report the chip's signature.
 
-In: a port, and the boards that it may be. Out: those whose boot loader answers.
+In: a port, and the kinds of board that it may be. Out: the kinds whose boot loader answers.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ def probe(port: str, candidates: Iterable[Board], ask: Ask = avrdude.answers) ->
     """Return the boards whose boot loader answers at this port; none if no boot loader does.
 
     Each question resets the board and writes nothing. A wrong one takes up to seven seconds, so
-    boards that speak alike are asked for once, and the first answer ends the search.
+    boards with one protocol share one question, and the first answer ends the search.
     """
 
     def way(board: Board) -> tuple[str, int, str]:

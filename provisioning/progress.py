@@ -1,5 +1,5 @@
-"""Progress: bars on a terminal, a line per stage elsewhere, nothing beside `--json`; with
-ONCEWAY_PROGRESS=json lines such as {"stage": "write", "share": 0.4}, for the gateway's page.
+"""Progress of a job: bars on a terminal, a line per stage elsewhere, nothing with `--json`. With
+ONCEWAY_PROGRESS=json: lines such as {"stage": "write", "share": 0.4}, for the gateway's page.
 """
 
 import json
@@ -22,7 +22,7 @@ from provisioning import avrdude
 
 _STAGES = {
     "connect": "waiting for the boot loader",
-    "save": "saving the firmware that it has",
+    "save": "saving its present firmware",
     "wipe": "emptying the EEPROM",
     "write": "writing",
     "verify": "reading back",
@@ -32,10 +32,10 @@ _STAGES = {
 
 @contextmanager
 def shown(quiet: bool) -> Iterator[avrdude.Progress]:
-    """A progress callback for the length of one job; everything goes to standard error."""
+    """Yield the progress callback of one job, which writes to standard error."""
     console = Console(stderr=True)
     if os.environ.get("ONCEWAY_PROGRESS") == "json":
-        yield _told
+        yield _json_lines
     elif quiet:
         yield lambda stage, share: None
     elif console.is_terminal:
@@ -51,7 +51,7 @@ def shown(quiet: bool) -> Iterator[avrdude.Progress]:
         yield _lines(console)
 
 
-def _told(stage: str, share: float) -> None:
+def _json_lines(stage: str, share: float) -> None:
     print(json.dumps({"stage": stage, "share": round(share, 3)}), file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,6 @@
-"""What the identity page says of a board's radio. In: channel, spreading factor, power, and the law
-that holds there. Out: the bytes behind the name and key in its flash page (firmware/README.md), and
-the text that the device registry keeps.
+"""Radio settings in a board's identity page. In: channel, spreading factor, power, and the law of
+the region. Out: the bytes behind name and key in its flash page (firmware/JOURNAL.md), and the text
+for the device registry.
 """
 
 import json
@@ -17,44 +17,46 @@ from gateway.links.lora.frames import LONGEST_NAME
 from provisioning.identity import Identity
 
 AT = 48
-"""Where it stands in the page."""
+"""Offset of the radio settings in the page."""
 
 SIZE = 17
 
 LONGEST_FRAME = 103
-"""Bytes that a board sends at most: 96 of content, header and tag (firmware/src/ow_turn.h)."""
+"""Longest frame of a board, in bytes: 96 of content, header and tag (firmware/src/ow_turn.h)."""
 
 POWER = 14
-"""dBm where nobody chooses another."""
+"""Default power, in dBm."""
 
 POWERS = range(2, 18)
-"""dBm that an RFM95 sends with at its PA_BOOST pin (SX1276 data sheet, 5.4.2)."""
+"""Powers, in dBm, of an RFM95 at its PA_BOOST pin (SX1276 data sheet, 5.4.2)."""
 
 _MAGIC = b"OWLR"
 _VERSION = 1
 _FIELDS = struct.Struct(">4sBBBBBHI")
 _STEP = 32_000_000 / (1 << 19)
-"""Hz (SX1276 data sheet, 4.1.4)."""
+"""Step of the frequency register, in Hz (SX1276 data sheet, 4.1.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RadioPlan:
-    """Raises OncewayError: the law does not allow it. ValueError: a board cannot do it."""
+    """The radio settings of one board. Raises OncewayError if the law does not allow them, and
+    ValueError if a board cannot do them.
+    """
 
     network: int
-    """Of the site, 0…255."""
+    """Network number of the site, 0…255."""
 
     device: int
-    """Its number there, 1…254."""
+    """Number of the board in its network, 1…254."""
 
     factor: int = 9
     """Spreading factor, 7…12."""
 
     frequency: int = EU868.frequency
-    """Hz of the channel, 125 kHz wide."""
+    """Centre frequency of the channel, in Hz. The channel is 125 kHz wide."""
 
     power: int = POWER
-    """dBm into an antenna without gain."""
+    """Transmit power into an antenna without gain, in dBm."""
 
     region: Region = EU868
 
@@ -69,7 +71,7 @@ class RadioPlan:
 
     @property
     def silence(self) -> int:
-        """So many times a frame's airtime the board sends nothing after it."""
+        """Pause after each frame that the law demands, in multiples of the frame's airtime."""
         band = self.region.band(self.frequency)
         longest = Modulation(self.factor).airtime(LONGEST_FRAME)
         try:
@@ -78,7 +80,7 @@ class RadioPlan:
             raise OncewayError(f"{error} ({band.rule})") from None
 
     def to_bytes(self) -> bytes:
-        """The 17 bytes at `AT`."""
+        """Return the 17 bytes at `AT`."""
         channel = round(self.frequency / _STEP)
         body = _FIELDS.pack(
             _MAGIC,
@@ -94,7 +96,7 @@ class RadioPlan:
 
     @classmethod
     def from_json(cls, text: str) -> "RadioPlan":
-        """What `to_json` gave."""
+        """Parse the output of `to_json`."""
         fields = json.loads(text)
         return cls(**fields | {"region": REGIONS[fields["region"]]})
 
@@ -120,10 +122,10 @@ def check_radio_name(name: str) -> None:
 
 
 def page(identity: Identity, plan: RadioPlan | None) -> bytes:
-    """The identity page as far as it is not 0xFF. plan: of a board with a radio."""
+    """Return the identity page up to its last used byte. plan: settings of a board with a radio."""
     return radio_page(identity, plan) if plan else identity.to_bytes()
 
 
 def radio_page(identity: Identity, plan: RadioPlan) -> bytes:
-    """The same of a board that has one."""
+    """Return the identity page of a board with a radio, up to its last used byte."""
     return identity.to_bytes().ljust(AT, b"\xff") + plan.to_bytes()

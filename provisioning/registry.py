@@ -1,7 +1,6 @@
-"""The device registry. In: what was done to a board. Out: which devices there are, with which keys,
-and what is really on them.
+"""The device registry: which devices there are, with which keys and which firmware.
 
-A SQLite file (`schema.py`) that only its owner can read, since it holds keys: root, and the account
+A SQLite file (`schema.py`). It holds keys, so only its owner can read it: root, and the account
 that owns the folder.
 """
 
@@ -25,19 +24,19 @@ from provisioning.schema import migrate
 from provisioning.sharing import share
 
 _WAIT_S = 20.0
-"""For another process that writes."""
+"""Longest wait for another process that writes, in seconds."""
 
 SHOWN = ("name", "board", "status", "port", "firmware", "created", "flashed")
-"""What may be shown of a device: everything but the key."""
+"""Columns that may be printed: all but the key."""
 
 Rows = dict[str, list[dict[str, Any]]]
-"""All rows by table."""
+"""All rows, by table name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of the registry. status: as in the table, or `flashing` while its board is being
-    written, or that was interrupted. radio, before: as in the table.
+    written or after that was interrupted. radio, before: as in the table.
     """
 
     name: str
@@ -54,18 +53,18 @@ class Device:
 
     @property
     def channel(self) -> RadioPlan | None:
-        """Of a board by radio."""
+        """Channel of a board by radio, else None."""
         return RadioPlan.from_json(self.radio) if self.radio else None
 
     def public(self) -> dict[str, str | None]:
-        """What may be shown."""
+        """Return the fields that may be printed."""
         told = {column: getattr(self, column) for column in SHOWN}
         return told | ({"radio": str(self.channel)} if self.radio else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A board that is being written: see the table."""
+    """A board that is being written; a row of the table `work`."""
 
     name: str
     board: str
@@ -81,13 +80,13 @@ class Work:
 
     @property
     def channel(self) -> RadioPlan | None:
-        """Of a board by radio."""
+        """Channel of a board by radio, else None."""
         return RadioPlan.from_json(self.radio) if self.radio else None
 
 
 class Registry:
-    """The registry in one file. make: whether a missing one is made; else it is an empty one that
-    nobody keeps.
+    """The registry in one file. make: create a missing file; otherwise a missing file reads as an
+    empty registry in memory.
     """
 
     def __init__(self, path: Path, make: bool = True) -> None:
@@ -122,16 +121,16 @@ class Registry:
             ) from error
 
     def close(self) -> None:
-        """Let the file go; nothing else can be asked then."""
+        """Close the file. The registry cannot be used afterwards."""
         self._database.conn.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction that takes the write lock before it reads: two that read first and write
-        then would not wait for one another.
+    def _write_transaction(self) -> Iterator[None]:
+        """Open a transaction that takes the write lock before it reads. Two transactions that read
+        first and write then would fail instead of waiting for one another.
         """
         connection = self._database.conn
-        with self._in_words():
+        with self._errors_explained():
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -141,7 +140,7 @@ class Registry:
             connection.commit()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _errors_explained(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -157,14 +156,14 @@ class Registry:
         return cast(sqlite_utils.db.Table, self._database[name])
 
     def devices(self) -> list[Device]:
-        """All devices by name."""
+        """Return all devices, by name."""
         works = {work.name: work for work in self.works()}
         leaving = {work.was for work in works.values()}
-        with self._in_words():
+        with self._errors_explained():
             found = {row["name"]: Device(**row) for row in self._table("device").rows}
         for name, known in found.items():
             if name in leaving and known.status != "revoked":
-                # its board is about to have another name
+                # A board that is being renamed is listed under its new name.
                 found[name] = replace(known, status="flashing")
         for name, work in works.items():
             new = Device(
@@ -186,8 +185,8 @@ class Registry:
         return [found[name] for name in sorted(found)]
 
     def works(self) -> list[Work]:
-        """All boards that are being written, or were when that was interrupted."""
-        with self._in_words():
+        """Return all boards that are being written, or were when their job was interrupted."""
+        with self._errors_explained():
             return [Work(**row) for row in self._table("work").rows]
 
     def work(self, name: str) -> Work | None:
@@ -197,7 +196,7 @@ class Registry:
         return next((device for device in self.devices() if device.name == name), None)
 
     def get(self, name: str) -> Device:
-        """The device of that name. Raises OncewayError if there is none."""
+        """Return the device of that name. Raises OncewayError if there is none."""
         device = self.find(name)
         if device is None:
             raise OncewayError(
@@ -215,12 +214,12 @@ class Registry:
         was: str | None = None,
         radio: RadioPlan | None = None,
     ) -> Work:
-        """A board is about to be written. was: the name that it has, when this is to be another.
-        Raises OncewayError: another board by radio has its number.
+        """Note that a board is about to be written. was: its present name, if it is to be renamed.
+        Raises OncewayError if another board by radio has its number.
         """
         text = radio.to_json() if radio else None
         work = Work(identity.name, board, identity.key, port, was, _now(), text)
-        with self._writing():
+        with self._write_transaction():
             if radio:
                 self._check_number(radio, {work.name, was})
             self._table("work").upsert(asdict(work), pk="name")
@@ -239,22 +238,22 @@ class Registry:
                 )
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
-        """The board was not touched: what was said of it before holds. earlier: the work under this
-        name that was interrupted before.
+        """End a job that did not touch the board, and restore the rows from before. earlier: the
+        interrupted job that was noted under this name.
         """
-        with self._writing():
+        with self._write_transaction():
             if self.work(work.name) == work:
                 self._table("work").delete(work.name)
                 if earlier is not None:
                     self._table("work").insert(asdict(earlier))
 
     def finish(self, work: Work, firmware: str | None, greets: bool = True) -> Device:
-        """The board was written and read back, and has greeted: it is `ready`; `written` if it is
-        not one that greets. firmware: None if it has the one that it had. Raises OncewayError if
-        another command took the name meanwhile.
+        """Enter a board that was written and read back. Its status is `ready` if it has greeted,
+        and `written` if it cannot greet. firmware: None if the board keeps its firmware. Raises
+        OncewayError if another command took the name in the meantime.
         """
         names, now = [work.name, work.was], _now()
-        with self._writing():
+        with self._write_transaction():
             if self.work(work.name) != work:
                 raise OncewayError(
                     f"the board was written, but {work.name!r} was changed by another command"
@@ -281,12 +280,12 @@ class Registry:
         return device
 
     def admit(self, name: str) -> Device:
-        """Let a device in: one that was never written here, or one that was revoked."""
+        """Let a device in that was never written here or that was revoked."""
         check_name(name)
         known = self.find(name)
         if known is not None and known.status != "revoked":
             return known
-        with self._writing():
+        with self._write_transaction():
             if known is None:
                 self._table("device").insert(
                     {"name": name, "status": "admitted", "created": _now(), "changed": _now()}
@@ -299,14 +298,12 @@ class Registry:
         return self.get(name)
 
     def revoke(self, name: str) -> None:
-        """The device is no longer welcome; its row stays, so that its name is not given away by
-        accident.
-        """
+        """Revoke a device. Its row stays, so that its name is not given away by accident."""
         known = self.get(name)
         if known.status == "revoked":
             return
         before = "written" if known.status == "flashing" else known.status
-        with self._writing():
+        with self._write_transaction():
             self._table("work").delete_where("name = ? OR was = ?", [name, name])
             if not self._table("device").count_where("name = ?", [name]):
                 self._table("device").insert(asdict(replace(known, status="revoked")))
@@ -315,17 +312,17 @@ class Registry:
             )
 
     def dump(self) -> Rows:
-        """Everything, for a backup."""
+        """Return all rows, for a backup."""
         return {table: list(self._table(table).rows) for table in ("device", "work")}
 
     def load(self, rows: Rows) -> list[str]:
-        """Enter what `dump` gave, over what is known of the same devices: all or nothing. Returns
-        the names of those that stay as they are: after what the backup says of them they were
-        revoked here, let in, or given another key or number.
+        """Enter the rows of `dump` over the rows of the same devices, all or nothing. Returns the
+        names that were left unchanged: devices that, after the time of the backup's row, were
+        revoked or let in here, or got another key or number.
         """
-        with self._writing():
+        with self._write_transaction():
             here = {row["name"]: row for row in self._table("device").rows}
-            entries = [_of_now(entry) for entry in rows["device"]]
+            entries = [_converted(entry) for entry in rows["device"]]
             kept = [entry["name"] for entry in entries if _is_newer(here.get(entry["name"]), entry)]
             entered = [entry for entry in entries if entry["name"] not in kept]
             work = [
@@ -343,18 +340,18 @@ class Registry:
         return kept
 
     def share(self, incoming: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
-        """What `sharing.share` says, for the other gateways of the site."""
-        with self._writing():
+        """Exchange entries with the other gateways of the site (`sharing.share`)."""
+        with self._write_transaction():
             return share(self._database.conn, incoming)
 
 
-def _of_now(entry: dict[str, Any]) -> dict[str, Any]:
-    """A device of a backup as the table has it now: older ones do not say when it changed."""
+def _converted(entry: dict[str, Any]) -> dict[str, Any]:
+    """Convert a device row of an older backup, which lacks the time of its last change."""
     return {"changed": entry.get("flashed") or entry["created"]} | entry
 
 
 def _is_newer(here: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
-    """Whether what counts when a board greets has changed here after what a backup says of it."""
+    """Whether status, key or number of a device changed here later than in the backup."""
     return (
         here is not None
         and here["changed"] >= entry["changed"]
@@ -363,12 +360,12 @@ def _is_newer(here: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
 
 
 def _prepare(path: Path) -> None:
-    """The file is there, and none but its owner can read it."""
+    """Create the file if it is missing, readable for its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     path.touch(mode=0o600)
-    if os.geteuid() == 0:  # the gateway's own account reads it in its own folder
+    if os.geteuid() == 0:  # the gateway's own account must read the file in its folder
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)
     path.chmod(0o600)

@@ -36,7 +36,7 @@ def export_registry(
     """
     rows = existing_registry(registry).dump()
     _write(file, seal(rows, ask_passphrase(twice=True)))
-    _say(as_json, len(rows["device"]), f"written to {file}", file)
+    _report(as_json, len(rows["device"]), f"written to {file}", file)
 
 
 @app.command("import")
@@ -45,9 +45,8 @@ def import_registry(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Enter the devices of a backup, all or none; a device of the same name is overwritten. One
-    that was revoked, let in or given another key here after what the backup says of it stays as it
-    is.
+    """Enter the devices of a backup, all or none. A device of the same name is overwritten, unless
+    it was revoked, let in or given another key here after the time of the backup's entry.
 
     Example: onceway registry import backup.owreg
     """
@@ -61,16 +60,16 @@ def import_registry(
         raise OncewayError(error.what, str(file), error.hint) from None
     opened = open_registry(registry)
     kept = opened.load(rows)
-    _say(as_json, len(rows["device"]) - len(kept), f"entered in {opened.path}", opened.path)
+    _report(as_json, len(rows["device"]) - len(kept), f"entered in {opened.path}", opened.path)
     if kept:
         print(
-            f"changed here since the backup, and so they stay as they are: {', '.join(kept)}",
+            f"changed here since the backup, so left as they are: {', '.join(kept)}",
             file=sys.stderr,
         )
 
 
 def _write(file: Path, data: bytes) -> None:
-    """All or nothing, and for its owner only."""
+    """Write the file whole or not at all, readable for its owner only."""
     new = None
     try:
         descriptor, new = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -86,7 +85,7 @@ def _write(file: Path, data: bytes) -> None:
         raise OncewayError(f"cannot write the backup ({error.strerror})", str(file)) from error
 
 
-def _say(as_json: bool, devices: int, what: str, file: Path) -> None:
+def _report(as_json: bool, devices: int, what: str, file: Path) -> None:
     print(
         json.dumps({"devices": devices, "file": str(file)})
         if as_json

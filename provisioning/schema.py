@@ -1,16 +1,16 @@
-"""The registry's tables, and how a file of an older version gets them. In: a SQLite file of any
-version up to ours. Out: one of ours.
+"""The registry's tables and their migration. In: a SQLite file of any version up to the present
+one. Out: a file of the present version.
 
-device  what is known of each device. status 'ready': written, read back, and it has greeted;
+device  one row for each device. status 'ready': written, read back, and the board has greeted;
         'written': the same for a foreign firmware, which need not greet, and for a board by radio,
-        which greets on the air only; 'admitted': let in on its
-        word, so key and board are not known; 'revoked'. firmware: SHA-256 of the HEX file. created,
-        flashed, changed (of the status): ISO 8601 UTC.
-        before: the status of a revoked one until then, if it is known.
-        radio: of a board by radio its channel and number (radio_plan.py).
-work    boards that are being written, by the name they shall have, from before avrdude starts until
-        all was read back. key: the one being written. was: the name that the board had, when it is
-        renamed.
+        which greets on the air only; 'admitted': let in without proof, so key and board are not
+        known; 'revoked'. firmware: SHA-256 of the HEX file. created, flashed, changed (time of the
+        last change of status): ISO 8601 UTC.
+        before: the status of a revoked device until then, if it is known.
+        radio: channel and number of a board by radio (radio_plan.py).
+work    one row for each board that is being written, by the board's name after the job, from before
+        avrdude starts until everything was read back. key: the one being written. was: the present
+        name of a board that is being renamed.
 
 In a site of several gateways there is also the table `shared` (`sharing.py`).
 """
@@ -65,13 +65,11 @@ VERSION = len(_MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, where: str) -> None:
-    """Bring the file to `VERSION`, each step in a transaction of its own. Raises OncewayError if it
-    is newer.
-    """
+    """Migrate the file to `VERSION`. Raises OncewayError if the file is newer."""
     while (version := _version(connection)) < VERSION:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if _version(connection) == version:  # nobody was quicker
+            if _version(connection) == version:  # no other process was quicker
                 for statement in _MIGRATIONS[version].split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {version + 1}")

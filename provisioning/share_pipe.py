@@ -1,7 +1,7 @@
-"""For a gateway that is a member of a site: python -m provisioning.share_pipe REGISTRY
+"""Shares the registry of a gateway in a site: python -m provisioning.share_pipe REGISTRY
 
-In: on standard input, what other members say, one entry a line. Out: the registry with that, and on
-standard output all entries. It is no command of `onceway`, for there are keys among them.
+In: entries of other members on standard input, one a line. Out: the registry with these entries,
+and all entries on standard output. This is not a command of `onceway`, since entries hold keys.
 """
 
 import sys
@@ -14,8 +14,8 @@ from gateway.site.shared_state.board_entry import Entry
 
 
 def main() -> None:
-    # sqlite_utils would import these where they are installed, and use nothing of them: that costs
-    # a second
+    # sqlite_utils imports these where they are installed, and uses nothing of them: that takes a
+    # second
     for package in ("numpy", "pandas"):
         sys.modules.setdefault(package, cast(ModuleType, None))
     from provisioning.registry import Registry
@@ -28,7 +28,7 @@ def main() -> None:
     for entry in entries:
         print(entry.text)
     for name in left_out:
-        print(f"{name}: what is said of it cannot be; it is not shared", file=sys.stderr)
+        print(f"{name}: its entry is not possible, so it is not shared", file=sys.stderr)
 
 
 if __name__ == "__main__":

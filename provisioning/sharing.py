@@ -1,11 +1,11 @@
-"""The device registry in a site of several gateways: what was done here becomes entries for the
-others, and theirs are entered here.
+"""The device registry in a site of several gateways: turns changes that were made here into entries
+for the other members, and enters theirs.
 
 In: entries of other members (`gateway/site/shared_state/board_entry.py`), and a registry that
-commands have changed. Out: all entries as they are now, and the same in the table `device`. For
-each name the table `shared` keeps its entry and a digest of the row when that was looked at last: a
-row that differs was changed here. Both are in the registry's file, so one that comes back from a
-backup says what it says with the age that it has.
+commands have changed. Out: all present entries, and the table `device` with their content. The
+table `shared` keeps for each name its entry and a digest of the device's row at the last exchange.
+A row with another digest was changed here since. Both are in the registry's file, so a file that is
+restored from a backup has the entries of that time.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ Row = dict[str, Any]
 def share(
     connection: sqlite3.Connection, incoming: Iterable[Entry]
 ) -> tuple[list[Entry], list[str]]:
-    """In the transaction of the caller. Returns all entries, and names of boards that are left out,
-    since what is said of them cannot be.
+    """Enter `incoming` and return all present entries, in the caller's transaction. Also returns
+    the names of boards that are left out, since their entries are not possible.
     """
     connection.execute(_TABLE)
     rows = {row["name"]: row for row in _select(connection, "SELECT * FROM device")}
@@ -45,7 +45,7 @@ def share(
         row = rows.get(name)
         if stands.get(name) != _digest(row):
             try:
-                entries[name] = _changed_here(entries.get(name) or _unheard(name), row)
+                entries[name] = _changed_here(entries.get(name) or _unknown(name), row)
             except ValidationError:
                 left_out.append(name)
     sent = list(incoming)
@@ -64,8 +64,8 @@ def share(
 
 
 def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
-    """A board that one renamed while another one revoked it under its old name is revoked: it is
-    known by its key. told: what was said of it while it had that name.
+    """Revoke a renamed board if another member revoked it under its old name: the two entries have
+    one key. told: entries of the old name.
     """
     keys = {
         entry.board.key
@@ -80,13 +80,13 @@ def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
             entries[name] = entry.but(revoked=max(entry.revoked, 0))
 
 
-def _unheard(name: str) -> Entry:
-    """Of a board that nobody has told of."""
+def _unknown(name: str) -> Entry:
+    """Return the entry of a board that no member has told of."""
     return Entry(name=name, lifted=0, revoked=-1, version=0, at="-", changed="-", board=None)
 
 
 def _changed_here(known: Entry, row: Row | None) -> Entry:
-    """What a command has made of a row."""
+    """Return the entry after a command has changed the row."""
     board = _board(row) if row else None
     revoked = row is not None and row["status"] == "revoked"
     changes: dict[str, Any] = {}
@@ -110,7 +110,7 @@ def _board(row: Row) -> Board:
 
 
 def _row(entry: Entry, here: Row | None) -> Row | None:
-    """The row that says what an entry says; None: there is to be none."""
+    """Return the table's row for an entry, or None if the entry needs no row."""
     board = entry.board
     if board is None and not entry.is_revoked:
         return None
@@ -140,7 +140,7 @@ def _write(connection: sqlite3.Connection, entry: Entry, row: Row | None, here: 
             f"INSERT OR REPLACE INTO device ({columns}) VALUES ({places})",  # noqa: S608 - ours
             row,
         )
-    if entry.is_revoked:  # as `Registry.revoke` does: what is being written becomes no device
+    if entry.is_revoked:  # as in `Registry.revoke`, an unfinished job enters no device
         connection.execute("DELETE FROM work WHERE name = ? OR was = ?", (name, name))
     connection.execute(
         "INSERT OR REPLACE INTO shared VALUES (?, ?, ?)",
@@ -158,7 +158,7 @@ def _is_possible(entry: Entry) -> bool:
 
 
 def _digest(row: Row | None) -> str:
-    """Of all that members share of a row."""
+    """Return the digest of the columns that members share."""
     if row is None:
         return ""
     told = {name: value for name, value in row.items() if name != "port"}

@@ -1,12 +1,12 @@
-"""Another firmware for a board in service, or its old one back.
+"""Updates the firmware of a board in service, or restores the old firmware.
 
-In: a device of the registry, and a HEX file. Out: a board that greets with it; else the board has
-the firmware that it had, and an OncewayError says why. The EEPROM, with what was not sent, is not
-touched.
+In: a device of the registry, and a HEX file. Out: a board that greets with the new firmware. If it
+does not, the board gets its old firmware back, and an OncewayError says why. The EEPROM with its
+unsent readings is not touched.
 
-Before the first byte is written the board's program is read and kept beside the registry, without
-its identity page, until the board greets. So an update that was interrupted, at whatever point,
-goes on when the command is given again, and can still go back.
+Before the first byte is written, the board's program is read and kept beside the registry, without
+its identity page, until the board greets. So the same command can continue an update that was
+interrupted at any point, and can still restore the old firmware.
 """
 
 import os
@@ -25,14 +25,14 @@ FOLDER = "before-update"
 PUT_BACK_TRIES = 2
 
 
-class PutBack(OncewayError):
+class RolledBack(OncewayError):
     """The new firmware did not come up; the board has its old one again."""
 
 
 def update(
     registry: Registry, name: str, target: Target, progress: avrdude.Progress, contact: Contact
 ) -> Device:
-    """Write the firmware of `target`. Raises OncewayError; `PutBack` when all is as it was."""
+    """Write the firmware of `target`. Raises OncewayError; `RolledBack` if the old is back."""
     before = kept(registry, name)
     device.check(target)
     if registry.work(name) is None:
@@ -45,18 +45,18 @@ def update(
             raise
         if not before.exists():
             raise
-        return _put_back(registry, name, target, before, error, progress, contact)
+        return _restore(registry, name, target, before, error, progress, contact)
     before.unlink(missing_ok=True)
     return done
 
 
 def kept(registry: Registry, name: str) -> Path:
-    """Where the program stands that a board had before its update."""
+    """Return the file that keeps a board's program during its update."""
     return registry.path.parent / FOLDER / f"{name}.hex"
 
 
 def is_current(known: Device, image: Image) -> bool:
-    """Whether a device has this firmware, and has greeted with it, if it has a serial link."""
+    """Whether a device has this firmware and, if it has a serial link, has greeted with it."""
     whole = "written" if known.radio else "ready"
     return known.status == whole and known.firmware == image.sha256
 
@@ -64,19 +64,19 @@ def is_current(known: Device, image: Image) -> bool:
 def _keep(
     registry: Registry, name: str, target: Target, before: Path, progress: avrdude.Progress
 ) -> None:
-    """Read the program of this very board. One that is another device's is left to `device.write`,
-    which says so.
+    """Read the program of this very board. A board of another device is left to `device.write`,
+    which reports it.
     """
     known = registry.get(name)
     with exclusive.port(target.port):
         carried = device.carried(target.board, target.port, progress)
         if carried is None or carried != Identity(name, known.key or carried.key):
             return
-        # the key is in what avrdude reads: that goes to no disk
+        # avrdude reads the key, too, so its file is on no disk
         with device.in_memory() as whole:
             avrdude.save(target.board, target.port, whole, progress)
             try:
-                _put_down(without_identity(whole, target.board), before)
+                _write_durably(without_identity(whole, target.board), before)
             except OSError as error:
                 raise OncewayError(
                     f"the old firmware cannot be kept ({error.strerror}), so nothing was written",
@@ -85,8 +85,8 @@ def _keep(
                 ) from error
 
 
-def _put_down(program: str, before: Path) -> None:
-    """On the disk when this returns, whole or not at all."""
+def _write_durably(program: str, before: Path) -> None:
+    """Write the file whole or not at all. The file is on disk when this returns."""
     before.parent.mkdir(mode=0o700, exist_ok=True)
     new = before.with_suffix(".new")
     new.write_text(program)
@@ -99,7 +99,7 @@ def _put_down(program: str, before: Path) -> None:
     sync(before.parent)
 
 
-def _put_back(
+def _restore(
     registry: Registry,
     name: str,
     target: Target,
@@ -115,11 +115,11 @@ def _put_back(
             break
         except OncewayError as again:
             if left:
-                continue  # a boot loader that was not in time is in time the next time
+                continue  # a boot loader that was too late may be in time at the next try
             raise OncewayError(
                 f"{error.what}. Its old firmware could not be written back, either ({again.what})",
                 target.port,
                 f"Look at board and cable; `onceway device update {name}` goes on, and can go back",
             ) from error
     before.unlink(missing_ok=True)
-    raise PutBack(f"{error.what}. {name} has its old firmware again", target.port, error.hint)
+    raise RolledBack(f"{error.what}. {name} has its old firmware again", target.port, error.hint)

@@ -1,4 +1,4 @@
-"""`onceway device update`: another firmware for boards in service, one at a time, while the gateway
+"""`onceway device update`: new firmware for boards in service, one at a time, while the gateway
 runs on.
 """
 
@@ -20,7 +20,7 @@ from provisioning.lending import borrowed, ports_in_use
 from provisioning.options import DryRun, Hex, Json, RegistryFile, existing_registry
 from provisioning.progress import shown
 from provisioning.registry import Device, Registry
-from provisioning.update import PutBack, is_current, update
+from provisioning.update import RolledBack, is_current, update
 
 app = typer.Typer()
 
@@ -28,8 +28,8 @@ _UPDATABLE = ("ready", "written", "flashing")
 _PUT_BACK = "put back"
 
 
-class _Away(OncewayError):
-    """Its port is not there."""
+class _NotConnected(OncewayError):
+    """The device's port does not exist."""
 
 
 @app.command("update")
@@ -43,10 +43,10 @@ def update_devices(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write another firmware to devices in service, one at a time. A running gateway lends their
-    ports. Each must greet with it, else it gets its old one back, and the others are left alone.
-    What they have not sent stays. Those that have the firmware already are passed over, so the same
-    command goes on with what was interrupted.
+    """Write new firmware to devices in service, one at a time. A running gateway lends their ports.
+    Each device must greet with the new firmware. If it does not, it gets its old firmware back, and
+    the devices after it are left alone. Unsent readings stay. Devices that have the firmware are
+    skipped, so the same command continues an interrupted update.
 
     Example: onceway device update --all
     """
@@ -96,7 +96,7 @@ def _target(
     kind = boards.board(known.board or "")
     port = where.get(known.name) or known.port
     if port is None or not os.path.exists(port):
-        raise _Away(f"{known.name!r} is not plugged in", port)
+        raise _NotConnected(f"{known.name!r} is not plugged in", port)
     firmware = hex_file or hex_for(kind)
     return Target(kind, port, firmware), Image(firmware, kind)
 
@@ -104,7 +104,7 @@ def _target(
 def _one(
     registry: Registry, known: Device, target: Target, image: Image, quiet: bool, dry_run: bool
 ) -> str:
-    """Returns the outcome, in a word or two."""
+    """Update one device and return the outcome, in a word or two."""
     if is_current(known, image):
         return "has this firmware"
     if dry_run:
@@ -122,8 +122,8 @@ def _one(
 
 def _failure(error: OncewayError) -> str:
     match error:
-        case _Away():
+        case _NotConnected():
             return "away"
-        case PutBack():
+        case RolledBack():
             return _PUT_BACK
     return "failed"

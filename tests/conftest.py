@@ -52,5 +52,5 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.soak)])
 def step(request: pytest.FixtureRequest) -> int:
-    """Of a sweep over places: `make test` tries each fifth one, `make soak` each."""
+    """Return the step of a sweep over places: `make test` tries every fifth, `make soak` all."""
     return int(request.param)

@@ -33,7 +33,7 @@ GOALS = dict.fromkeys(
 
 @dataclass(slots=True)
 class Counted:
-    """Of a package: branches in all, branches that a test takes, and what no test reaches."""
+    """Counts of a package: all branches, branches that a test takes, and untested lines."""
 
     branches: int = 0
     taken: int = 0
@@ -77,7 +77,7 @@ def _run_c() -> int:
 
 
 def _read_gcov() -> Iterator[dict[str, Any]]:
-    """What gcov tells of each object of each test."""
+    """Yield gcov's output for each object of each test."""
     for counts in sorted((FIRMWARE / "tests").glob("*.gcda")):
         argv = ["gcov", "--json-format", "--branch-counts", counts.name]
         subprocess.run(argv, cwd=counts.parent, check=True, capture_output=True)

@@ -17,7 +17,7 @@ from tests.walks import WALKS
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("gateway", "hil", "provisioning")
-SITE_WORDS = r"\bsite\b|journey|passage|passed_on|follower|replica|doubled|travell"
+SITE_WORDS = r"\bsite\b|journey|session_move|passed_on|peer_gateway|forwarder|replica|travell"
 LARGEST_CLASS = 30
 """Methods of a class."""
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("first", "odd", "synonym", "long")
+PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup", "tests")
 MOST_WORDS = 30
 """Words of a sentence."""
 
@@ -54,7 +55,7 @@ SYNONYMS = {
 }
 """Words that the glossary replaces (`gateway/GLOSSARY.md`), and the words to write."""
 _SYNONYM = re.compile(rf"\b(?:{'|'.join(SYNONYMS)})\b", re.IGNORECASE)
-_DOCSTRING = re.compile(r'^[ ]*r?"""(.*?)"""([^\n]*)', re.MULTILINE | re.DOTALL)
+_STRING = re.compile(r'^(.*?)"""(.*?)"""([^\n]*)', re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^[ ]*# (?:.*\n[ ]*# )*.*", re.MULTILINE)
 _BLOCK = re.compile(r"^```.*?^```|^(?: {4}|\|).*?$", re.MULTILINE | re.DOTALL)
 _CONTINUED = ("(", "[", "{", ",", "=", "return", "+", "yield")
@@ -95,10 +96,16 @@ def _texts(file: str, source: str) -> Iterator[tuple[int, str, bool]]:
             if "<!-- prose: " not in found[0]:
                 yield prose.count("\n", 0, found.start()) + 1, found[0], False
         return
-    for found in _DOCSTRING.finditer(source):
-        before = source[: found.start()].rstrip()
-        if not before.endswith(_CONTINUED) and "# prose: " not in found[2]:
-            yield source.count("\n", 0, found.start()) + 1, found[1], True
+    for found in _STRING.finditer(source):
+        before, text, after = found.groups()
+        *_, start = before.split("\n")
+        before = (source[: found.start()] + before).removesuffix(start).rstrip()
+        if (
+            start.strip() in ("", "r")
+            and not before.endswith(_CONTINUED)
+            and "# prose: " not in after
+        ):
+            yield source.count("\n", 0, found.start(2)) + 1, text, True
     for found in _COMMENT.finditer(source):
         if "# prose: " not in found[0] and "# --" not in found[0]:
             text = re.sub(r"^\s*# ?", "", found[0], flags=re.MULTILINE)
@@ -120,7 +127,7 @@ def tracked(*folders: str) -> list[str]:
 
 
 def main(folders: list[str]) -> int:
-    files = tracked(*(folders or ("gateway", "hil", "provisioning")))
+    files = tracked(*(folders or PACKAGES))
     found = [one for file in files for one in findings(file, (ROOT / file).read_text())]
     if folders:
         print(*(f"{one.file}:{one.line}: {one.kind}: {one.text}" for one in found), sep="\n")

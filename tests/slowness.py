@@ -8,7 +8,7 @@ from functools import cache
 
 _STEPS = 1_000_000
 _REFERENCE_S = 0.025
-"""What `_work` took where the bounds were measured."""
+"""Duration of `_work` on the machine where the bounds were measured."""
 
 
 @cache

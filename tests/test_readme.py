@@ -62,7 +62,7 @@ def known() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_its_commands_exist_and_take_their_options(guide: Path, known: dict[str, set[str]]) -> None:
-    """Of every guide. What they do is shown by the tests of their part."""
+    """Commands of every guide exist. The tests of their part show that they work."""
     for line in COMMAND.findall(guide.read_text()):
         words = line.partition(" # ")[0].partition("|")[0].split()
         names = list(takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words))
@@ -119,3 +119,16 @@ def test_every_path_that_contributors_read_is_there() -> None:
     assert len(paths) > 30
     paths.remove("tests/ingest/FOLDER")
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+GUIDES = subprocess.run(
+    ("git", "ls-files", "*.md"), cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.split()
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_each_link_of_a_guide_leads_to_a_file(guide: str) -> None:
+    links = {link for link in _LINK.findall((ROOT / guide).read_text()) if ":" not in link}
+    missing = sorted(link for link in links if not (ROOT / guide).parent.joinpath(link).exists())
+    assert missing == []

@@ -31,7 +31,7 @@ PRODUCT = str(Path(__file__).parents[1] / "gateway")
 
 @dataclass
 class Walk:
-    """What was called on a way: in order, with the depth of each call; and by which file."""
+    """Calls of a walk: in order, with the depth of each call, and the calling file."""
 
     steps: list[tuple[int, str]] = field(default_factory=list)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -111,7 +111,7 @@ def publish() -> Walk:
 
 @contextmanager
 def _deaf(*clients: Client) -> Iterator[None]:
-    """What comes to these clients is not parsed, for which they use the parser of the product."""
+    """Leave these clients' input unparsed, since they use the product's parser."""
     for client in clients:
         client.deaf = True
     yield

@@ -1,10 +1,10 @@
-/* What the ADC measures: voltages set by hand, or on channel 0 a schedule of the rig's own; and a
- * log of every conversion with the time of this machine.
+/* The ADC's input voltages, set by hand or, on channel 0, by a schedule of the rig; and a log of
+ * every conversion with the time of this machine.
  *
  * With a schedule each conversion on channel 0 finds another voltage than the 1023 before it, from
- * the very first one on, through resets and power cuts. So whatever a program makes of its readings
- * can be held against what was there. The voltage lies in the middle of a step of the ADC, so that
- * the result is exact. */
+ * the very first one on, through resets and power cuts. So every reading
+ * of a program can be compared with its voltage. The voltage lies in the middle of a step of the ADC,
+ * so that the result is exact. */
 #ifndef SIM_ADC_H
 #define SIM_ADC_H
 

@@ -48,7 +48,7 @@ void air_transmit(
     struct air *air, const struct sx1276_way *way, const uint8_t *frame, unsigned length)
 {
     char line[AIR_LINE];
-    if (!way->usual) return; /* nobody in this ether would hear it */
+    if (!way->usual) return; /* no radio in this ether would hear it */
     int at = snprintf(line, sizeof line, "send %" PRIu32 " %" PRIu32 " %u %u %u %d ",
         way->frequency, way->bandwidth, way->factor, way->coding, way->preamble, way->power);
     for (unsigned i = 0; i < length; i++) at += sprintf(line + at, "%02x", frame[i]);

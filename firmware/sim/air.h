@@ -19,7 +19,7 @@ enum { AIR_LINE = 640 };
 struct air {
     int fd; /* -1: none */
     bool sending; /* the ether has yet to say that the frame is over */
-    char after[AIR_LINE]; /* what to tell it then */
+    char after[AIR_LINE]; /* line to send then */
     char in[AIR_LINE];
     size_t count;
     void (*heard)(void *context, char *command);
@@ -30,7 +30,7 @@ struct air {
  * error. */
 bool air_open(struct air *air, const char *path, const char *name, const char *place);
 
-/* Take what the ether says. */
+/* Take lines of the ether. */
 void air_serve(struct air *air);
 
 void air_transmit(

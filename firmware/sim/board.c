@@ -72,7 +72,7 @@ void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn
     chip_alarm(&board->chip, ALARM_CUT, counting ? chip_now(&board->chip) + count : NEVER);
 }
 
-/* --- what the peripherals report --- */
+/* --- reports of the peripherals --- */
 
 static void tear(struct board *board, enum cut kind, uint64_t ends)
 {

@@ -102,16 +102,16 @@ void board_run(struct board *board, uint64_t until);
 void board_power(struct board *board, bool on);
 /* External reset (the button, or DTR) or brown-out. Nothing happens without power. */
 void board_reset(struct board *board, enum reset_cause cause);
-/* The crystal stops until the next reset: nothing moves but the watchdog, whose oscillator is its
- * own. Nothing happens without power. */
+/* The crystal stops until the next reset. Only the watchdog goes on, since it has its own
+ * oscillator. Without power this does nothing. */
 void board_hang(struct board *board);
 /* Cut the power `count` cycles, TX bytes, writes to the EEPROM or to the memory from now (from the
  * next power-on if it is off). torn: in the middle of the last write. Replaces a cut armed before.
  */
 void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);
 
-/* Most bytes of stack in use since power-on: what lies above the longest stretch of RAM that nobody
- * has written. */
+/* Most bytes of stack in use since power-on: all above the longest stretch of RAM that was never
+ * written. */
 unsigned board_stack(const struct board *board);
 
 const char *board_cause_name(uint8_t cause);

@@ -93,7 +93,7 @@ struct chip {
     avr_t *avr;
     uint64_t stopped; /* cycles that passed while the CPU clock stood still */
     bool powered;
-    bool attention; /* somebody wants the run loop to return: a reset or a power cut is due */
+    bool attention; /* the run loop must return: a reset or a power cut is due */
     /* state of the generator behind everything random: torn cells, RAM after power-on */
     uint64_t noise;
     struct {

@@ -107,7 +107,7 @@ static void do_cut(struct call *call)
         board_arm_cut(call->board, kind, count, torn);
 }
 
-/* Only what an event can carry as it is, and what can be ordered ahead. */
+/* Commands that an event can carry unchanged, and that can be ordered ahead. */
 static bool can_wait(const struct call *call)
 {
     static const char *const names[] = {"cut", "reset", "brownout", "hang", "power"};
@@ -151,7 +151,7 @@ static void do_adc(struct call *call)
         adc_set(&call->board->adc, (unsigned)channel, (uint16_t)millivolts);
 }
 
-/* Which of the names; -1: none. */
+/* Index of the name; -1: unknown. */
 static int index_of(const char *name, const char *const *names, int count)
 {
     for (int i = 0; i < count; i++)
@@ -200,7 +200,7 @@ static void do_rx(struct call *call)
     line_to_board(&call->board->line, bytes, (unsigned)count);
 }
 
-/* What the ether says: a frame was in the air at the radio's place. */
+/* A line of the ether: a frame was in the air at the radio's place. */
 static void do_heard(struct call *call)
 {
     uint8_t frame[MAX_FRAME];

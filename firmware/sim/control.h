@@ -31,7 +31,7 @@ struct control {
 /* Take the name; false after a message on standard error. A socket left behind by a dead process is
  * replaced, a live one is not. */
 bool control_open(struct control *control, const char *path);
-/* From now on connections are accepted: who gets one finds the board complete. */
+/* Accept connections from now on, since the board is complete. */
 bool control_listen(struct control *control);
 void control_close(struct control *control);
 

@@ -1,16 +1,16 @@
 /*
- * The library, for programs in C and in C++: this header is all that they include. The others in
- * this folder are the library's own; ow_config.h has its sizes, ow_hal.h what a board must offer.
+ * The library for programs in C and C++, which include this header alone. The other headers are
+ * internal; ow_config.h has the sizes, ow_hal.h the functions that a board must offer.
  *
  * An MQTT 5 client for one gateway, over a serial line or by radio (OW_LORA): one call in the
- * program's loop, and nothing blocks. In: publications, and what the board offers. Out: the
- * publications at the gateway, and the gateway's messages, at QoS 2 each exactly once, power cuts
+ * program's loop, and nothing blocks. In: publications, and the functions of the board. Out:
+ * the publications at the gateway, and the gateway's messages, at QoS 2 each exactly once, power cuts
  * included.
  *
  * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the
- * program makes the packet whenever it must be sent. What the gateway refuses for now (its spool is
- * full, a limit) stays in the journal and is tried again. What it refuses for good (it may not be
- * published, it is too long) is set aside, and the next one goes: see `refused`.
+ * program makes the packet whenever it must be sent. A publication that the gateway refuses for now
+ * (its spool is full, a limit) stays in the journal and is tried again. One that it refuses for good
+ * (not authorized, too long) is set aside, and the next one is sent: see `refused`.
  *
  * No function that takes a client, nor ow_journal_application, may be called from an interrupt, with
  * interrupts off, or from another thread than the one that polls. ow_mqtt_poll may not be called
@@ -30,9 +30,9 @@ extern "C" {
 #include "ow_bytes.h" /* integers in a source */
 #include "ow_hal.h"   /* the board: ow_hal_idle, ow_hal_reset_cause and so on */
 #include "ow_mqtt.h"  /* what struct ow_mqtt is made of */
-#include "ow_sensor.h" /* whether a measurement counts */
+#include "ow_sensor.h" /* judges measurements */
 
-/* --- messages, and what the program is asked for --- */
+/* --- messages, and callbacks of the program --- */
 
 enum ow_packet_type {
     OW_CONNECT = 1,
@@ -79,8 +79,8 @@ struct ow_message {
      * 0: none */
     uint8_t alias;
 #if OW_ANSWERS
-    /* of a command: where its answer is awaited (MQTT 5, Response Topic) and what to put beside it
-     * (Correlation Data), behind a byte that tells their length. NULL: none */
+    /* of a command: MQTT 5's Response Topic and Correlation Data for its answer, each behind a
+     * byte with its length. NULL: none */
     const uint8_t *response, *correlation;
 #endif
 };
@@ -90,7 +90,7 @@ struct ow_entry {
     bool released; /* PUBREC has come */
     uint32_t sequence;
     uint8_t source[OW_JOURNAL_SOURCE];
-    uint8_t kind; /* for the library: not 0: what it is in place of the program's publication */
+    uint8_t kind; /* internal; not 0: the library's own packet replaces the publication */
 };
 
 enum ow_state {
@@ -106,17 +106,17 @@ enum ow_state {
 enum ow_lost {
     /* the gateway does not know this device, or CONNACK with the reason */
     OW_LOST_REFUSED = 1,
-    OW_LOST_GATEWAY_GONE, /* the gateway began a new life */
+    OW_LOST_GATEWAY_GONE, /* the gateway was restarted */
     OW_LOST_NO_ANSWER,    /* link or MQTT: the gateway is silent */
-    OW_LOST_DISCONNECTED, /* by the gateway, with the reason */
-    /* the gateway sent what it must not; the reason was sent to it */
+    OW_LOST_DISCONNECTED, /* the gateway ended the connection, with a reason */
+    /* the gateway broke the protocol; the reason was sent to it */
     OW_LOST_PROTOCOL,
     /* CONNECT is longer than OW_LINK_TX_SIZE: the will is too long */
     OW_LOST_TOO_LONG,
 };
 
-/* What the client asks of the program. `user` is what the program gave to ow_mqtt_begin. Functions
- * may publish and subscribe. Those marked * may be left out (NULL). */
+/* Callbacks of the program. `user` is the argument of ow_mqtt_begin. Callbacks may publish and
+ * subscribe. Those marked * may be left out (NULL). */
 struct ow_application {
     /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept.
      * * */
@@ -127,11 +127,11 @@ struct ow_application {
      * never again */
     void (*recall_packet)(void *user, const struct ow_entry *entry, struct ow_message *message,
         uint8_t *scratch);
-    /* The gateway has taken it over: recall_packet will not ask for this one again. id: the low 16
+    /* The gateway has the publication: recall_packet is not called for it again. id: the low 16
      * bits of its sequence. * */
     void (*release_packet)(void *user, uint16_t id);
-    /* Subscriptions are made here: without a session present the gateway knows none, with one it
-     * has all whose answer has come. */
+    /* Subscribe here. Without a session present the gateway has no subscriptions of the board; with
+     * one it has all that it has answered. */
     void (*connected)(void *user, bool session_present);
     void (*connection_lost)(void *user, enum ow_lost cause, uint8_t reason); /* * */
     /* * without subscriptions */
@@ -151,14 +151,14 @@ struct ow_application {
 
 enum ow_result {
     OW_ACCEPTED,
-    /* the last one is still being written to the EEPROM, or there is no room in the link: try
-     * again */
+    /* the previous publication is still being written to the EEPROM, or there is no room in the
+     * link: try again */
     OW_BUSY,
     OW_FULL,         /* the journal holds as many publications as it can */
-    OW_OFFLINE,      /* no connection, and QoS 0 does not wait for one */
-    OW_CANNOT_KEEP,  /* save_packet said no, or there is none */
-    /* sent, but not kept: if the connection is lost before the gateway has it, `answered` says
-     * so */
+    OW_OFFLINE,      /* no connection; messages at QoS 0 do not wait for one */
+    OW_CANNOT_KEEP,  /* save_packet returned false, or is missing */
+    /* sent, but not kept: `answered` reports if the connection is lost before the gateway has
+     * it */
     OW_SENT_ONCE,
     OW_TOO_LONG,     /* longer than the gateway or the link's ring can take */
 };
@@ -168,7 +168,7 @@ enum ow_result {
  *
  * @param client       all of its state; the caller keeps it
  * @param application  the program's functions; kept by address
- * @param user         what each of them gets as its first argument
+ * @param user         first argument of each of them
  */
 void ow_mqtt_begin(
     struct ow_mqtt *client, const struct ow_application *application, void *user);
@@ -177,7 +177,7 @@ void ow_mqtt_begin(
  * Does what is due: reads and writes the line, the EEPROM, the timers, and calls the program's
  * functions. Call it over and over, at least every 2 s: it starts the watchdog.
  *
- * A call waits for nothing while calls are less than 8 ms apart. In a slower loop it waits for the
+ * A call does not wait while calls are less than 8 ms apart. In a slower loop it waits for the
  * bytes of the EEPROM that are due, 3.4 ms each, up to a sixteenth of the time since the call
  * before: 62 ms with `delay(1000)` between them, 127 ms at most. A publication at QoS 2 takes 16 of those bytes and five
  * calls; so the more often it is called, the sooner the gateway has what was published, and the
@@ -186,9 +186,9 @@ void ow_mqtt_begin(
 void ow_mqtt_poll(struct ow_mqtt *client);
 
 /**
- * Tells how long the board slept while its milliseconds stood still, as in power-down. Call it when
- * it has woken. It may sleep whenever ow_mqtt_settled says so, and for as long as it wants: a
- * session that the gateway has ended meanwhile is begun again.
+ * Tells the client how long the board slept while its millisecond clock stood still, as in
+ * power-down. Call it after waking. The board may sleep whenever ow_mqtt_settled is true, and for any
+ * time: a session that the gateway has ended in between is begun again.
  */
 void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds);
 
@@ -203,10 +203,10 @@ void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds);
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message);
 
 /**
- * Puts a publication into the journal by its source; QoS and all else come from recall_packet.
+ * Puts a publication into the journal by its source; recall_packet supplies QoS and the rest.
  *
  * @param source  OW_JOURNAL_SOURCE bytes, copied
- * @return OW_ACCEPTED; OW_BUSY: try again soon; OW_FULL: when the gateway has taken some;
+ * @return OW_ACCEPTED; OW_BUSY: try again soon; OW_FULL: try again when the gateway has taken some;
  *         OW_CANNOT_KEEP
  */
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
@@ -218,12 +218,12 @@ enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *sou
  *
  * @param filter   one topic filter, closed by a zero; read during the call only
  * @param options  the QoS, and OW_NO_RETAINED
- * @return false: not connected, the answer to the last one is still out, or there is no room in the
- *         link; a filter of more than OW_LINK_TX_SIZE - 8 characters never finds any
+ * @return false: not connected, the previous request is not answered yet, or there is no room in
+ *         the link; for a filter of more than OW_LINK_TX_SIZE - 8 characters there never is
  */
 bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t options);
 
-/** Ends a subscription; as ow_mqtt_subscribe. */
+/** Ends a subscription. Returns as ow_mqtt_subscribe. */
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
 
 /**
@@ -239,14 +239,14 @@ static inline const char *ow_mqtt_name(const struct ow_mqtt *client)
     return client->name;
 }
 
-/** @return how far the connection is: messages go both ways in OW_CONNECTED */
+/** @return the state of the connection: messages go both ways in OW_CONNECTED */
 static inline enum ow_state ow_mqtt_state(const struct ow_mqtt *client)
 {
     OW_CHECK_CALL();
     return (enum ow_state)client->state;
 }
 
-/** @return seconds since ow_mqtt_begin, those included that ow_mqtt_slept was told of */
+/** @return seconds since ow_mqtt_begin, including those reported by ow_mqtt_slept */
 static inline uint32_t ow_mqtt_uptime(const struct ow_mqtt *client)
 {
     OW_CHECK_CALL();
@@ -260,28 +260,28 @@ static inline bool ow_mqtt_busy(const struct ow_mqtt *client)
     return client->state == OW_STARTING || !ow_journal_idle(&client->journal);
 }
 
-/** How a board is. Counts begin with its start, and stop at the most that they can hold. */
+/** The health of a board. Counts begin at its start, and stop at their largest value. */
 struct ow_health {
     uint32_t next_sequence; /* of the next publication; after a start, once ow_mqtt_busy is false */
-    /* publications that are left until the cells have had as many writes as their maker promises */
+    /* remaining publications until the cells reach the maker's limit of writes */
     uint32_t left;
     uint16_t boot;    /* number of this start */
-    uint16_t broken;  /* frames that were dropped: damaged on the way */
+    uint16_t broken;  /* frames that arrived damaged and were dropped */
     uint16_t repeats; /* times that frames were sent again */
     uint16_t pending; /* publications in the journal that the gateway has not taken over */
-    uint8_t worn;     /* writes to the EEPROM that a cell did not take */
-    /* publications that the gateway has refused for good, and that are kept, or were dropped */
+    uint8_t worn;     /* failed writes to EEPROM cells */
+    /* publications that the gateway refused for good, both kept and dropped */
     uint8_t aside;
-    bool memory_missing; /* OW_JOURNAL_MEMORY: nobody answers on the bus, no publication is taken */
+    bool memory_missing; /* OW_JOURNAL_MEMORY: the memory does not answer; no publication is taken */
 };
 
-/** Tells how the board is now. May be called at any time after ow_mqtt_begin. */
+/** Fills in the board's present health. May be called at any time after ow_mqtt_begin. */
 void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health);
 
 /**
  * Writes the application's own bytes and waits for the end: 3.4 ms for each that changes. May be
- * called at any time, also from message_received: what a message changes is then kept before the
- * gateway hears that it came. They carry no check: add one.
+ * called at any time, also from message_received: a change by a message is then kept before the
+ * gateway gets the acknowledgement. The bytes carry no checksum: add one.
  *
  * @return false: more than OW_JOURNAL_APPLICATION_SIZE, and nothing is written
  */
@@ -297,23 +297,23 @@ uint32_t ow_mqtt_time(const struct ow_mqtt *client);
 
 /**
  * @param time          as ow_mqtt_time gave it
- * @param utc_at_start  of the start in which it was kept: `client->utc_at_start` if it was this
- *                      one, 0 if that is not known
+ * @param utc_at_start  of the start in which the time was taken: `client->utc_at_start` for the
+ *                      present start, 0 if unknown
  * @return UTC seconds, right until 2089; 0: not known
  */
 uint32_t ow_mqtt_utc(uint32_t time, uint32_t utc_at_start);
 
-/* How far the time that the client tells may be wrong. The gateway tells it at each connection and
- * every half of the keep-alive time; between, the board counts by itself. UTC of times that were
- * kept before the gateway had told it is always the same one, however often a reading is sent. */
+/* The possible error of the client's time. The gateway sends the time at each connection and twice
+ * per keep-alive time; in between the board counts by itself. For a time taken before the first one
+ * arrived, UTC is computed from that first one, so a reading that is sent again has the same UTC. */
 struct ow_clock {
-    uint32_t utc_at_start; /* by the first time that the gateway told, 0: none yet */
+    uint32_t utc_at_start; /* by the first time from the gateway, 0: none yet */
     uint32_t learnt;       /* uptime then */
-    uint32_t told;         /* UTC seconds that the gateway told last */
+    uint32_t told;         /* UTC seconds of the last time from the gateway */
     uint32_t told_at;      /* uptime then */
 };
 
-/** Looks whether the gateway has told the time. Call it right after ow_mqtt_poll. */
+/** Checks for a new time from the gateway. Call it right after ow_mqtt_poll. */
 void ow_clock_poll(struct ow_clock *clock, const struct ow_mqtt *client);
 
 /**
@@ -323,13 +323,13 @@ void ow_clock_poll(struct ow_clock *clock, const struct ow_mqtt *client);
 uint32_t ow_clock_utc(const struct ow_clock *clock, uint32_t time);
 
 /**
- * @return by how many seconds the UTC of ow_mqtt_time may be wrong now, either way: the gateway
- *         told whole seconds, its answer took less than one, ours are whole ones too; and since
- *         then the board's clock was wrong by one part of OW_CLOCK_PARTS at most
+ * @return the possible error of ow_mqtt_time's UTC now, in seconds, either way. The gateway sends
+ *         whole seconds, its answer takes less than one, and the board counts whole ones, too;
+ *         since then the board's clock was off by one part in OW_CLOCK_PARTS at most
  */
 uint32_t ow_clock_error(const struct ow_clock *clock, const struct ow_mqtt *client);
 
-/** The same for a time with OW_UPTIME_BIT, whose UTC is reckoned back from the first one told. */
+/** The same for a time with OW_UPTIME_BIT, whose UTC is computed from the gateway's first time. */
 uint32_t ow_clock_error_before(const struct ow_clock *clock, uint32_t time);
 
 /* --- a log for debugging, which `onceway device log NAME` reads (ow_log.h) --- */
@@ -347,8 +347,8 @@ void ow_log(struct ow_mqtt *client, const char *text);
 void ow_log_number(struct ow_mqtt *client, const char *text, int32_t number);
 
 /**
- * For message_received: whether a message on `commands/NAME` asks for the log. It is then sent as
- * there is room in the link.
+ * For message_received: whether a message on `commands/NAME` asks for the log. The log is then sent
+ * as the link has room.
  */
 bool ow_log_asked(struct ow_mqtt *client, const struct ow_message *message);
 
@@ -380,7 +380,7 @@ static inline bool ow_log_asked(struct ow_mqtt *client, const struct ow_message 
 
 enum ow_answer {
     OW_ANSWER_DONE = 1,
-    OW_ANSWER_VALUE,  /* what the command asked for */
+    OW_ANSWER_VALUE,  /* the value that the command asked for */
     OW_ANSWER_REFUSED /* and an enum ow_refusal; from 16 on they are the program's own */
 };
 
@@ -389,21 +389,21 @@ enum ow_refusal {
     OW_REFUSAL_RANGE,       /* its number is too small or too large */
     OW_REFUSAL_UNFIT,       /* this firmware, or this board, cannot do it */
     OW_REFUSAL_BUSY,        /* not now */
-    OW_REFUSAL_WEAR,        /* it would wear the memory out: see the status */
+    OW_REFUSAL_WEAR,        /* the EEPROM would wear out: see the status */
 };
 
 #if OW_ANSWERS
 
 /**
  * Answers a command, from message_received. The answer goes through the journal at QoS 2 and is
- * kept there before the gateway hears that the command came. It goes to `logs/NAME` with the
- * command's Correlation Data, as 8 bytes: answer:4 length:4 correlation[3] number:i32.
+ * kept there before the gateway gets the acknowledgement of the command. It goes to `logs/NAME` with
+ * the command's Correlation Data, as 8 bytes: answer:4 length:4 correlation[3] number:i32.
  *
  * Nothing is sent to a command without Response Topic, with another one than `logs/NAME`, or with
  * more than 3 bytes of Correlation Data.
  *
  * @param command  as message_received got it
- * @param number   the value or the reason; without a meaning at OW_ANSWER_DONE
+ * @param number   the value or the reason; ignored with OW_ANSWER_DONE
  */
 void ow_mqtt_answer(struct ow_mqtt *client, const struct ow_message *command,
     enum ow_answer answer, int32_t number);
@@ -438,8 +438,8 @@ struct ow_senml_record {
     const char *channel; /* ending of the base name, or NULL */
     uint32_t base_time;  /* UTC seconds; 0: no base time */
     uint16_t offset;     /* seconds from the base time; 0: none is written */
-    /* seconds by which the time may be wrong, either way, written as "tu", which is no label of the
-     * RFC: who does not know it passes over it (section 4.4). 0: none is written */
+    /* possible error of the time in seconds, either way, written as "tu". The RFC does not define
+     * that label; decoders skip unknown labels (section 4.4). 0: none is written */
     uint16_t time_error;
     const char *name;    /* e.g. "adc0", or NULL */
     const char *unit;    /* of the SenML registry, e.g. "V", or NULL */

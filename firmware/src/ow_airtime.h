@@ -1,4 +1,4 @@
-/* How long a LoRa frame is on the air: Semtech AN1200.13, section 4, for 125 kHz, 4/5, a preamble
+/* Airtime of a LoRa frame: Semtech AN1200.13, section 4, for 125 kHz, 4/5, a preamble
  * of 8 symbols, explicit header and CRC. */
 #ifndef OW_AIRTIME_H
 #define OW_AIRTIME_H

@@ -1,7 +1,7 @@
 /*
  * Answers to commands, as a source of 8 bytes in the journal, which is the payload, too:
  *
- *     answer:4 length:4   what ow_mqtt_answer got, and bytes of Correlation Data
+ *     answer:4 length:4   ow_mqtt_answer's argument, and the length of the Correlation Data
  *     correlation[3]
  *     number:i32
  *
@@ -18,7 +18,7 @@
 /* Whether an answer still has to go into the journal. */
 bool ow_answer_waits(const struct ow_mqtt *client);
 
-/* Puts it there; true: one waits, or did. */
+/* Puts a waiting answer there. True: one waits, or has just been put. */
 bool ow_answer_keep(struct ow_mqtt *client);
 
 /* The packet of an answer; it refers to its source. */

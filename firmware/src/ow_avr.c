@@ -18,8 +18,8 @@
 
 static enum ow_reset_cause reset_cause;
 
-/* Boot loaders clear MCUSR before the program can read it. What they leave alone is RAM: the mark
- * is gone only if the power was. */
+/* Boot loaders clear MCUSR before the program can read it, but leave RAM alone: the mark is gone
+ * only after a power cut. */
 static uint32_t ram_mark __attribute__((section(".noinit")));
 static uint8_t reset_flags __attribute__((section(".noinit")));
 
@@ -41,7 +41,7 @@ static void find_reset_cause(void)
     } else if (reset_flags & _BV(EXTRF) || (reset_flags == 0 && powered)) {
         reset_cause = OW_RESET_EXTERNAL;
     } else if (reset_flags & _BV(BORF) && powered) {
-        reset_cause = OW_RESET_BROWN_OUT; /* one that took the RAM is a power-on */
+        reset_cause = OW_RESET_BROWN_OUT; /* a brown-out that cleared the RAM counts as power-on */
     } else {
         reset_cause = OW_RESET_POWER_ON;
     }
@@ -53,14 +53,14 @@ static void find_reset_cause(void)
 
 static uint32_t entropy;
 
-/* The watchdog has an oscillator of its own, which shivers against the chip's clock: 16 times 16 ms,
- * counted in cycles, give at least a bit each. */
+/* The watchdog's own oscillator jitters against the chip's clock: each of 16 periods of 16 ms,
+ * counted in cycles, gives at least a bit. */
 static void gather_entropy(void)
 {
     ATOMIC_BLOCK(ATOMIC_RESTORESTATE)
     {
         WDTCSR = _BV(WDCE) | _BV(WDE);
-        WDTCSR = _BV(WDIE) | _BV(WDIF); /* it interrupts, if it may, and resets nothing */
+        WDTCSR = _BV(WDIE) | _BV(WDIF); /* interrupt only, no reset */
         for (uint8_t i = 0; i < SAMPLES; i++) {
             uint8_t cycles = 0;
             while (!(WDTCSR & _BV(WDIF))) {
@@ -115,8 +115,7 @@ void ow_hal_reboot(void)
 
 #if OW_DEBUG
 
-/* An interrupt's program runs with interrupts off, as between cli and sei, where the line would lose
- * bytes. */
+/* Interrupts are off in an interrupt handler and between cli and sei; the line would lose bytes. */
 bool ow_hal_may_call(void)
 {
     return SREG & _BV(SREG_I);

@@ -1,7 +1,7 @@
 /*
- * What carries the packets of MQTT: the reliable link of a serial line, or the turn link of LoRa.
- * A build has one of the two (OW_LORA). Here is what the packet encoders and the client ask of
- * both; what differs stands in ow_mqtt.c.
+ * The transport of MQTT packets: the reliable link of a serial line, or the turn link of LoRa. A
+ * build has one of the two (OW_LORA). This is the interface that both offer to the packet encoders
+ * and the client; the differences are in ow_mqtt.c.
  */
 #ifndef OW_CARRIER_H
 #define OW_CARRIER_H

@@ -16,13 +16,13 @@
 enum ow_direction { OW_UP, OW_DOWN };
 
 /* Encrypts the content of a frame, in place, and puts the tag behind it. key, direction and counter
- * must never come together twice with another frame.
+ * must be unique for each frame.
  * frame: header, content, room for the tag. length: of all three. */
 void ow_ccm_seal(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length);
 
-/* Decrypts it in place. False: the tag is wrong, or there is no room for one; what stands in the
- * frame is then of no use. In constant time for a length. */
+/* Decrypts it in place. False: the tag is wrong, or there is no room for one; the frame's bytes
+ * are then garbage. In constant time for a length. */
 bool ow_ccm_open(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length);
 

@@ -1,6 +1,6 @@
 /*
- * The options of the library: sizes and parts, chosen for 2 KiB of RAM. Another value belongs into
- * the build flags, as -DOW_KEYS=0, or into this file. A #define in a sketch reaches the sketch
+ * The options of the library: sizes and parts, chosen for 2 KiB of RAM. Set other values
+ * in the build flags, as -DOW_KEYS=0, or in this file. A #define in a sketch reaches the sketch
  * alone, never the library's own files: the build then ends with an error that names the option
  * (ow_options.h).
  */
@@ -48,7 +48,7 @@
 #endif
 
 #ifndef OW_SX1276
-/* 1: the radio is an SX1276 (RFM95) on the SPI bus; 0: the program brings what ow_radio.h asks for */
+/* 1: the radio is an SX1276 (RFM95) on the SPI bus; 0: the program implements ow_radio.h */
 #ifdef __AVR__
 #define OW_SX1276 OW_LORA
 #else
@@ -85,7 +85,7 @@
 #define OW_LINK_TX_SIZE 128
 #endif
 
-/* For a small function that many call: the compiler would put a copy at each of them. */
+/* For small functions with many callers, which the compiler would inline at each. */
 #define OW_ONE_COPY __attribute__((noinline))
 
 #if OW_LORA
@@ -105,14 +105,14 @@
 #endif
 
 #ifndef OW_KEEP_ALIVE_S
-/* By radio, half of it is the longest time without a turn: so long a command may wait, and so late
- * does a board notice that its gateway is gone, when it has nothing to send. */
+/* By radio, half of it is the longest time without a turn. A command may wait for so long, and an
+ * idle board notices after that time that its gateway is gone. */
 #define OW_KEEP_ALIVE_S (OW_LORA ? 7200 : 60)
 #endif
 
 #ifndef OW_CLOCK_PARTS
-/* the board's clock is wrong by one part of so many at most: 200 for a resonator, as Uno and Nano
- * have, and what temperature and age do to it; 10000 for a crystal */
+/* the clock's largest error is one part in this many: 200 for a resonator, as on Uno and Nano, with
+ * temperature and age; 10000 for a crystal */
 #define OW_CLOCK_PARTS 200
 #endif
 
@@ -140,7 +140,7 @@
 
 #ifndef OW_SLOT_CHECK
 /* 1: a publication that is damaged in its memory is repaired or reported, and no sequence is used
- * again; 0: it is left out without a word */
+ * again; 0: it is left out without a report */
 #define OW_SLOT_CHECK (OW_PERSISTENCE && OW_PUBLICATIONS)
 #endif
 
@@ -154,14 +154,14 @@
 #endif
 
 #ifndef OW_DEBUG
-/* 1: a call that the library forbids, from an interrupt or another thread, stops the program where
- * you see it: the LED blinks five times a second. 0: it may do anything, and checks cost nothing */
+/* 1: a call that the library forbids, from an interrupt or another thread, stops the program
+ * visibly: the LED blinks five times a second. 0: it has undefined results; no checks */
 #define OW_DEBUG 0
 #endif
 
 #ifndef OW_SEVERAL_BOARDS
-/* 1: a program has several clients, each with a board of its own (struct ow_hal); 0: one, which the
- * functions of ow_hal.h are, and calls cost nothing more */
+/* 1: a program has several clients, each with a board of its own (struct ow_hal); 0: one board, the
+ * functions of ow_hal.h, without extra cost */
 #define OW_SEVERAL_BOARDS 0
 #endif
 #if OW_SEVERAL_BOARDS && defined(ARDUINO)

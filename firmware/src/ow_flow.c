@@ -33,14 +33,14 @@ _Static_assert(OW_FLIGHTS != 1 || OW_JOURNAL_MEMORY || sizeof(struct ow_ids) == 
 
 void ow_flow_begin(struct ow_mqtt *client)
 {
-    /* what was journalled before this start may have been sent */
+    /* publications from before this start may have been sent */
     client->ids.fresh = (uint16_t)client->journal.next;
     client->ids.in = client->journal.held;
     client->ids.in_flags = client->journal.held ? HELD : 0;
 }
 
-/* Whoever was refused for good gets another chance, but for those before `begin`: a connection
- * would end by one of them again. */
+/* Publications refused for good get another chance, except those before `begin`: one of them would
+ * end the connection again. */
 static void begin_round(struct ow_mqtt *client)
 {
     client->ids.cursor = client->before ? client->begin : client->journal.tail;
@@ -60,7 +60,7 @@ void ow_flow_connect(struct ow_mqtt *client)
     begin_round(client);
     ids->in_flags &= HELD | UNSAVED; /* the gateway sends its part again */
     if (!client->session_present && ids->in_flags & HELD) {
-        ids->in_flags = UNSAVED; /* a new session may use the id for something else */
+        ids->in_flags = UNSAVED; /* a new session may use the id for another message */
     }
 }
 
@@ -121,7 +121,7 @@ static bool in_flight(const struct ow_ids *ids, ow_slot slot)
     return false;
 }
 
-/* Whether trying again would bring the same answer. */
+/* Whether another try would get the same answer. */
 static bool is_final(struct ow_mqtt *client, uint8_t reason)
 {
     switch (reason) {
@@ -154,7 +154,7 @@ static void set_aside(struct ow_mqtt *client, struct ow_flight *flight, uint8_t 
     }
 }
 
-/* The gateway did not take it: what is in the journal stays there, and is published again as a new
+/* The gateway refused the publication. It stays in the journal and is published again as a new
  * flow: after a while, or in a later round. */
 static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reason)
 {
@@ -175,7 +175,7 @@ static void hold(struct ow_mqtt *client, struct ow_flight *flight, uint8_t reaso
     }
 }
 
-/* Reasons that a packet gives, not the hour, another client or a person. */
+/* Reasons caused by the packet itself, not by time, another client or a person. */
 static bool blames_packet(uint8_t reason)
 {
     return reason < OW_NOT_AUTHORIZED ||
@@ -195,7 +195,7 @@ void ow_flow_blame(struct ow_mqtt *client, uint8_t reason)
     }
 }
 
-/* It ended the connection again and again: the connections that follow begin behind it. */
+/* The publication ended several connections in a row: later connections begin behind it. */
 static void pass_by(struct ow_mqtt *client, struct ow_flight *flight)
 {
     flight->step = FREE;
@@ -306,7 +306,7 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
         return;
     }
     switch (flight->step) {
-    /* the session is gone: a later PUBREL would be answered as if the publication had been taken */
+    /* the session is gone: the answer to a later PUBREL would look as if the publication was taken */
     case RETRACT:
         ow_journal_not_released(journal, flight->slot, flight->id);
         flight->step = PUBLISH;
@@ -391,8 +391,8 @@ static void advance_out(struct ow_mqtt *client)
     if (client->holding && (uint8_t)((uint8_t)client->uptime - client->held) >= OW_RETRY_S) {
         client->holding = false;
     }
-    /* What was released meanwhile would be doubtful as well, if the connection broke: so one at a
-     * time until the EEPROM has it settled. */
+    /* If the connection broke, publications released in between would be uncertain, too: so one at a
+     * time until the EEPROM has the outcome. */
     bool unsettled = OW_FLIGHTS > 1 && client->doubt && client->journal.asked;
     if (client->holding || used >= (unsettled ? 1 : client->receive_maximum)) {
         return;
@@ -428,7 +428,7 @@ static uint8_t take_answer(struct ow_mqtt *client, uint16_t id, uint8_t step, ui
         }
         return OW_SUCCESS;
     }
-    return OW_PROTOCOL_ERROR; /* to nothing that we sent */
+    return OW_PROTOCOL_ERROR; /* answers no packet of ours */
 }
 
 /* --- inward --- */
@@ -453,8 +453,8 @@ static void advance_in(struct ow_mqtt *client)
     }
 }
 
-/* False: the gateway still waits for the end of another one. One that is held from an earlier
- * connection is none: the gateway no longer knows it, or it would have had to wait. */
+/* False: the gateway has not finished another one. An identifier held from an earlier connection
+ * does not count: the gateway has forgotten it, or it would not send another one. */
 static bool take_id(struct ow_ids *ids, uint16_t id, uint8_t flags)
 {
     if (ids->in_flags & (HERE | ANSWER)) {

@@ -29,10 +29,10 @@ static inline bool ow_flow_keeps(const struct ow_mqtt *client)
 void ow_flow_begin(struct ow_mqtt *client);   /* after the start */
 void ow_flow_connect(struct ow_mqtt *client); /* CONNACK has come */
 void ow_flow_advance(struct ow_mqtt *client); /* send what is due, as far as there is room */
-/* the connection is over: what was sent once is told to be lost */
+/* the connection is over: reports publications that were sent once as lost */
 void ow_flow_lost(struct ow_mqtt *client);
-/* The gateway has ended the connection with this reason: perhaps because of the oldest publication
- * that it has not answered. Once it was that OW_TRIES times in a row, it is set aside. */
+/* The gateway has ended the connection with this reason, perhaps because of the oldest unanswered
+ * publication. After OW_TRIES times in a row that publication is set aside. */
 void ow_flow_blame(struct ow_mqtt *client, uint8_t reason);
 /* Gives the slot of the oldest publication that was refused for good to the next one: false if
  * there is none. */
@@ -40,14 +40,14 @@ bool ow_flow_make_room(struct ow_mqtt *client);
 
 bool ow_flow_settled(const struct ow_mqtt *client);
 
-/* Sends a message within the gateway's limits: QoS and alias are lowered to what it takes.
+/* Sends a message within the gateway's limits: QoS and alias are lowered to them.
  * OW_TOO_LONG, OW_BUSY: nothing was sent. */
 enum ow_result ow_flow_send(struct ow_mqtt *client, struct ow_message *message, uint16_t id);
 
 /* The same at QoS 1 or 2 for a message that is not kept. OW_SENT_ONCE, OW_BUSY, OW_TOO_LONG. */
 enum ow_result ow_flow_send_once(struct ow_mqtt *client, struct ow_message *message);
 
-/* The gateway's packets; what it must not send gives the reason code to close with, else
+/* Take the gateway's packets. Return the reason code to close with if the packet is forbidden, else
  * OW_SUCCESS. */
 uint8_t ow_flow_ack(struct ow_mqtt *client, enum ow_packet_type type, uint16_t id, uint8_t reason);
 uint8_t ow_flow_publish(struct ow_mqtt *client, const struct ow_message *message, uint16_t id);

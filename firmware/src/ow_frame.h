@@ -29,8 +29,8 @@ struct ow_frame_decoder {
 };
 
 /* Returns the length of the body (at least OW_FRAME_OVERHEAD) when `byte` ends a well-formed frame,
- * else 0. The body stays until the next call. Whatever breaks COBS or is too long or too short
- * gives 0, and `*broken` is counted up. The CRC is the caller's. */
+ * else 0. The body stays until the next call. Bytes that break COBS or are too many or too few
+ * give 0, and `*broken` is counted up. The CRC is the caller's. */
 uint8_t ow_frame_decode(struct ow_frame_decoder *decoder, uint8_t byte, uint16_t *broken);
 
 struct ow_frame_encoder {
@@ -50,7 +50,7 @@ struct ow_frame_encoder {
 void ow_frame_begin(struct ow_frame_encoder *encoder, ow_check seed, uint8_t control,
     ow_size offset, uint8_t length, bool lead);
 
-/* Ends a frame under way at once; the peer drops the torso. */
+/* Aborts a frame under way; the peer drops the incomplete frame. */
 void ow_frame_cut(struct ow_frame_encoder *encoder);
 
 /* The next byte for the line; only while `busy`. */

@@ -1,9 +1,9 @@
 /*
- * What a board offers to the library, and to programs, which have it from Onceway.h. Three
+ * The functions of a board for the library, and by Onceway.h for programs. Three
  * implementations: boards/uno and ow_arduino.cpp, both over ow_avr.c, and boards/host.
  *
- * Nothing here waits longer than an ADC conversion, but for one case: ow_hal_eeprom_read during a
- * write waits for its end (3.4 ms).
+ * No function waits longer than an ADC conversion, except ow_hal_eeprom_read during a write, which
+ * waits for its end (3.4 ms).
  */
 #ifndef OW_HAL_H
 #define OW_HAL_H
@@ -21,14 +21,14 @@
 #endif
 #define OW_IDENTITY_SIZE 128u
 
-/* What a reset leaves in RAM as it was (ow_journal.c). */
+/* State in RAM that survives a reset (ow_journal.c). */
 struct ow_starts {
     uint16_t number; /* of the last start */
     uint8_t left;    /* numbers after it that are reserved */
     uint8_t block;   /* how many are reserved next time */
 };
 
-/* Only a power-on may have lost what stood in RAM. */
+/* Only a power-on may have cleared the RAM. */
 enum ow_reset_cause { OW_RESET_POWER_ON, OW_RESET_BROWN_OUT, OW_RESET_EXTERNAL, OW_RESET_WATCHDOG };
 
 /** @return milliseconds since any moment, modulo 2^16 */
@@ -41,11 +41,11 @@ enum ow_reset_cause ow_hal_reset_cause(void);
  * ow_mqtt_settled says so. */
 void ow_hal_reboot(void);
 
-/** @return 32 bits that differ from start to start, though nothing of the last one was kept. Only
- *          with OW_KEYS */
+/** @return 32 bits that differ from start to start, without any stored state. Only with
+ *          OW_KEYS */
 uint32_t ow_hal_entropy(void);
 
-/** @return the next byte that the line has brought, or -1. The client reads them all. */
+/** @return the next byte received on the line, or -1. The client reads all bytes. */
 int16_t ow_hal_uart_read(void);
 
 /** @return a byte can be written without waiting */
@@ -66,10 +66,10 @@ void ow_hal_eeprom_write(uint16_t address, uint8_t value);
 /** Copies bytes from the start of the identity page. */
 void ow_hal_identity_read(uint8_t *bytes, uint8_t length);
 
-/** @return what the ADC reads at a channel, 0…1023; takes 0.1 ms */
+/** @return the ADC's reading of a channel, 0…1023; takes 0.1 ms */
 uint16_t ow_hal_adc_read(uint8_t channel);
 
-/** Lights the board's LED, or not. */
+/** Switches the board's LED on or off. */
 void ow_hal_led(bool on);
 
 #if OW_SX1276
@@ -78,18 +78,18 @@ void ow_hal_led(bool on);
 /** Resets radio, bus and pins; waits until it is ready, 8 ms. */
 void ow_hal_radio_reset(void);
 
-/** Waits for its oscillator, a millisecond. */
+/** Waits a millisecond for the radio's oscillator. */
 void ow_hal_radio_settle(void);
 
-/** Selects it, or not. */
+/** Selects or deselects the radio. */
 void ow_hal_radio_select(bool selected);
 
-/** @return the byte that came while this one went */
+/** @return the byte received while this one was sent */
 uint8_t ow_hal_radio_exchange(uint8_t byte);
 #endif
 
-/** Starts the watchdog, and feeds it: who does not call this again within 2 s is reset. Called by
- * ow_mqtt_poll, so that a program has all the time that it wants for its setup. */
+/** Starts the watchdog, and feeds it: the board is reset unless this is called again within 2 s.
+ * ow_mqtt_poll calls it first, so the program's setup may take any time. */
 void ow_hal_watch(void);
 
 /** Sleeps until something may have happened, at most a millisecond or so; feeds the watchdog. Best
@@ -97,13 +97,14 @@ void ow_hal_watch(void);
 void ow_hal_idle(void);
 
 #if OW_DEBUG
-/** @return the library may be called here: in no interrupt, and in the program's own thread */
+/** @return whether the library may be called here: not in an interrupt, and in the program's own
+ *          thread */
 bool ow_hal_may_call(void);
 
-/** The library was called where it may not be. It shows that, and does not return. */
+/** Reports a call of the library in a forbidden place. Does not return. */
 void ow_hal_wrong_call(void) __attribute__((noreturn));
 
-/* Stands first in each function for programs that reads or changes a client. */
+/* First statement of each public function that reads or changes a client. */
 #define OW_CHECK_CALL() (ow_hal_may_call() ? (void)0 : ow_hal_wrong_call())
 #else
 #define OW_CHECK_CALL() (void)0
@@ -140,7 +141,7 @@ struct ow_hal {
  */
 const struct ow_hal *ow_hal_use(const struct ow_hal *hal);
 
-/** @return what a reset leaves in RAM, of the board in use */
+/** @return the state in RAM that survives a reset, of the board in use */
 struct ow_starts *ow_hal_starts(void);
 
 /** Until the end of the block, the client's board; then the one before, as in a callback of another

@@ -1,4 +1,4 @@
-/* How a board is, gathered for the program from the parts that count it. */
+/* The health of a board, collected for the program from the parts that count. */
 #include "Onceway.h"
 
 void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health)

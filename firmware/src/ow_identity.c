@@ -14,7 +14,7 @@
 enum { LENGTH_AT = 5, NAME_AT = 6, KEY_AT = 29, KEY_SIZE = 16, SIZE = 47 };
 
 #ifdef __AVR__
-/* By this, provisioning knows a firmware that will look for its name, and where. */
+/* The signature by which provisioning recognises a firmware and its identity page's address. */
 static const uint8_t signature[] PROGMEM = {'O', 'W', 'F', 'W', 1,
     ((OW_IDENTITY_PAGE + 0ul) >> 16) & 0xFF, (OW_IDENTITY_PAGE >> 8) & 0xFF,
     OW_IDENTITY_PAGE & 0xFF};

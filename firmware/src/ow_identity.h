@@ -1,4 +1,4 @@
-/* The identity page in flash (firmware/README.md): written by provisioning, read here. */
+/* The identity page in flash (firmware/JOURNAL.md): written by provisioning, read here. */
 #ifndef OW_IDENTITY_H
 #define OW_IDENTITY_H
 
@@ -14,7 +14,7 @@
  * a key of zeros, which proves nothing. */
 bool ow_identity_read(char *name, uint8_t *key);
 
-/* Copies what the page says of the radio. False, and zeros: nothing, or it is damaged. */
+/* Copies the page's radio settings. False, and zeros: there are none, or they are damaged. */
 bool ow_identity_radio(struct ow_radio_plan *plan);
 
 #endif

@@ -183,8 +183,8 @@ static void succeeded(struct ow_journal *journal)
     journal->job = JOB_NONE;
 }
 
-/* A slot or a boot cell goes to the next place. A mark that cannot be kept costs a repetition after
- * the next start, so it is let go. */
+/* A slot or a boot cell goes to the next place. A mark that cannot be kept only causes a
+ * repetition after the next start, so it is dropped. */
 static void failed(struct ow_journal *journal)
 {
     journal->worn += journal->worn != 0xFF;
@@ -235,10 +235,9 @@ void ow_journal_poll(struct ow_journal *journal)
 
 /* --- start --- */
 
-/* A reset leaves the RAM as it was, and so do most brown-outs: so not each start in a loop of them
- * needs a write. The more there were since the RAM was lost, the more numbers are reserved at a
- * time. What stands here counts only if it agrees with the EEPROM, which has the highest number
- * that is reserved. */
+/* Resets and most brown-outs keep the RAM, so in a loop of them not every start needs a write. The
+ * more starts since the RAM was lost, the more numbers are reserved at a time. This state counts
+ * only if it agrees with the EEPROM, which has the highest reserved number. */
 #if OW_SEVERAL_BOARDS
 #define starts (*ow_hal_starts())
 #else
@@ -442,7 +441,7 @@ static void mend_one(struct ow_journal *journal)
         seal(record, CRC_AT);
         record[CRC_AT] ^= 0xFF;
         if (!is_released(record)) {
-            record[DONE_AT] = (uint8_t)missing ^ RELEASED_MASK; /* done it was not */
+            record[DONE_AT] = (uint8_t)missing ^ RELEASED_MASK; /* it was not done */
         }
     }
     start(journal, JOB_MEND, address, OW_JOURNAL_SLOT_SIZE);
@@ -491,7 +490,7 @@ static void read_slots(struct ow_journal *journal)
         journal->tail = behind != NOWHERE ? behind : first;
     }
 #endif
-    if (OW_PUBLICATIONS) { /* on to where the oldest is: others may come */
+    if (OW_PUBLICATIONS) { /* go on to the oldest: more may follow */
         ow_journal_find(journal, journal->tail, &entry);
     }
 }
@@ -547,7 +546,7 @@ void ow_journal_open(struct ow_journal *journal)
     open_boot(journal);
 #if OW_SLOT_CHECK
     if (journal->job == JOB_NONE) {
-        journal->job = JOB_BOOT; /* of nothing: then the slots are checked */
+        journal->job = JOB_BOOT; /* of no publication: then the slots are checked */
     }
 #endif
 }
@@ -603,7 +602,7 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source)
     memcpy(record + SOURCE_AT, source, OW_JOURNAL_SOURCE);
     seal(record, CRC_AT);
     fetch(record + RELEASED_AT, (uint16_t)(address + RELEASED_AT), 2);
-    /* The marks of an earlier publication stay, to spare the cells. */
+    /* The marks of an earlier publication stay, to save writes. */
 #if OW_SLOT_CHECK
     record[RELEASED_AT] = other_mark(record[RELEASED_AT], low ^ RELEASED_MASK);
     record[DONE_AT] = other_mark(record[DONE_AT], low ^ DONE_MASK);

@@ -1,11 +1,11 @@
 /*
- * What outlives a power cut, in EEPROM (map in firmware/README.md): publications that are not done,
- * the identity counters, and the packet identifier of a message that the gateway may send again.
+ * State that survives a power cut, in EEPROM (map in firmware/JOURNAL.md): publications that are not
+ * done, the identity counters, and the packet identifier of a message that the gateway may resend.
  *
  * A publication goes in as a source of 8 bytes and gets a sequence; it comes out, oldest first,
  * until it is done. No call waits for the EEPROM: a call that writes starts a job, ow_journal_poll
- * drives it byte by byte with read-back, and one job runs at a time. What a job stands for becomes
- * visible only when the job has ended, so nothing is sent that a power cut could take back.
+ * drives it byte by byte with read-back, and one job runs at a time. The effect of a job becomes
+ * visible only when the job has ended, so nothing is sent that a power cut could undo.
  */
 #ifndef OW_JOURNAL_H
 #define OW_JOURNAL_H
@@ -20,7 +20,7 @@
 #define OW_JOURNAL_APPLICATION 0x020
 #define OW_JOURNAL_APPLICATION_SIZE 16
 #define OW_JOURNAL_SLOT_SIZE 16
-#define OW_JOURNAL_WINDOW 60 /* sequences by which a gateway tells doubles, less some in flight */
+#define OW_JOURNAL_WINDOW 60 /* the gateway's anti-replay window in sequences, less some in flight */
 
 struct ow_journal {
     uint32_t next;        /* sequence of the next publication */
@@ -38,7 +38,7 @@ struct ow_journal {
     /* slots and cells that failed their read-back since the start; 255: or more */
     uint8_t worn;
 #if OW_JOURNAL_MEMORY
-    bool missing;         /* nobody answers on the bus: no publication is taken */
+    bool missing;         /* the memory on the bus does not answer: no publication is accepted */
     uint16_t newest_done; /* low bits of the highest sequence that is done */
     /* where the check of slots goes on, and the identifier that it awaits there; 0: at the head */
     ow_slot checked;
@@ -72,7 +72,7 @@ bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
 enum ow_kind { OW_KIND_PROGRAM, OW_KIND_ANSWER = 0xF0, OW_KIND_LOST = 0xFF };
 void ow_journal_mark_answer(struct ow_journal *journal);
 
-/* Publications that are left until the cells have had as many writes as their maker promises. A
+/* Remaining publications until the cells reach the maker's limit of writes. A
  * slot's cells are written once for each publication in it, and the slots are used in turn. */
 uint32_t ow_journal_left(const struct ow_journal *journal);
 
@@ -84,7 +84,7 @@ void ow_journal_skip(struct ow_journal *journal);
 bool ow_journal_find(struct ow_journal *journal, ow_slot slot, struct ow_entry *entry);
 ow_slot ow_journal_following(ow_slot slot);
 
-/* The memory on the bus does not answer: no publication is taken. */
+/* The memory on the bus does not answer: no publication is accepted. */
 static inline bool ow_journal_missing(const struct ow_journal *journal)
 {
 #if OW_JOURNAL_MEMORY
@@ -95,8 +95,8 @@ static inline bool ow_journal_missing(const struct ow_journal *journal)
 #endif
 }
 
-/* Whether a publication lies so far behind the newest one that is done that the gateway would take
- * it for one that it has had: only one that was refused can. */
+/* Whether a publication is so far behind the newest one that is done that the gateway would take it
+ * for a duplicate. Only a refused one can be. */
 static inline bool ow_journal_too_old(const struct ow_journal *journal, uint16_t id)
 {
 #if OW_JOURNAL_MEMORY
@@ -114,9 +114,9 @@ void ow_journal_done(struct ow_journal *journal, ow_slot slot, uint16_t id);
 
 void ow_journal_hold(struct ow_journal *journal, uint16_t id);
 
-/* A mark for the time between CONNECT and what follows from its answer, while publications are
- * released. Found set at the next start, it tells that the gateway may have begun a new session
- * without our having taken their marks back. */
+/* A mark for the time between CONNECT and the handling of its answer, while publications are
+ * released. If it is set at the next start, the gateway may have begun a new session and the released
+ * marks may be out of date. */
 void ow_journal_ask(struct ow_journal *journal, bool asked);
 
 void ow_journal_adopt(struct ow_journal *journal, uint32_t incarnation);

@@ -120,8 +120,8 @@ static void empty_buffers(struct ow_link *link)
 
 #if OW_KEYS
 
-/* What a CMAC under the device's key stands for: the first byte that it covers. Those of HELLO and
- * WELCOME are their control bytes. */
+/* Labels of CMACs under the device's key: the first byte that is covered. For HELLO and WELCOME it is
+ * the control byte. */
 enum { LABEL_NONCE = 0x00, LABEL_SESSION = 0x01 };
 
 /* CMAC(key, label, bytes, HELLO as far as it is in the ring). */
@@ -229,7 +229,7 @@ static enum ow_link_event welcome(struct ow_link *link, const uint8_t *payload)
         return OW_LINK_NOTHING;
     }
     if (payload[FLAGS_AT] & WELCOME_REFUSED) {
-        return down(link, OW_LINK_REFUSED); /* who refuses has no key, perhaps */
+        return down(link, OW_LINK_REFUSED); /* a gateway that refuses may have no key */
     }
     uint32_t incarnation = ow_get_u32(payload + INCARNATION_AT);
     if (payload[MTU_AT] == 0 || payload[WINDOW_AT] == 0 || incarnation == 0 ||
@@ -286,7 +286,7 @@ static void acknowledged(struct ow_link *link, uint8_t next, bool alone, uint16_
 {
     uint8_t frames = SEQUENCE(next - link->base);
     if (frames > link->flight) {
-        return; /* older than what we know */
+        return; /* older than the last one */
     }
     if (frames == 0) {
         if (alone && link->flight && link->sent && !link->repeated) {
@@ -347,7 +347,7 @@ enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t 
     const uint8_t *body = link->decoder.body;
     bool is_handshake = body[0] >> 6 == TYPE_HANDSHAKE;
     if (!is_handshake && link->state != OW_LINK_OPEN) {
-        return OW_LINK_NOTHING; /* of a session that is over */
+        return OW_LINK_NOTHING; /* from a session that has ended */
     }
     ow_check check = is_handshake ? (ow_check)OW_CHECK_INITIAL : link->seed;
     if (ow_check_bytes(check, body, length) != OW_CHECK_RESIDUE) {

@@ -31,7 +31,7 @@ enum ow_link_state { OW_LINK_IDLE, OW_LINK_GREETING, OW_LINK_OPEN };
 enum ow_link_event { OW_LINK_NOTHING, OW_LINK_UP, OW_LINK_DATA, OW_LINK_DOWN, OW_LINK_TIME };
 enum ow_link_cause { OW_LINK_CLOSED, OW_LINK_REFUSED, OW_LINK_GATEWAY_GONE, OW_LINK_NO_ANSWER };
 
-/* What the device says of itself in HELLO. */
+/* The device's data in HELLO. */
 struct ow_greeting {
     const char *name; /* at most OW_LINK_NAME_MAX characters */
     uint16_t boot;
@@ -110,7 +110,7 @@ void ow_link_init(struct ow_link *link);
 /* Greets with a new attempt. Drops a session and all queued bytes. */
 void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting);
 
-/* Drops the session without a word; the peer learns of it from the next HELLO. */
+/* Drops the session silently; the peer learns of it from the next HELLO. */
 void ow_link_close(struct ow_link *link);
 
 /* One byte from the line. After OW_LINK_DATA, ow_link_payload gives the bytes of the MQTT stream
@@ -118,19 +118,19 @@ void ow_link_close(struct ow_link *link);
 enum ow_link_event ow_link_receive(struct ow_link *link, uint8_t byte, uint16_t now);
 const uint8_t *ow_link_payload(const struct ow_link *link, uint8_t *length);
 
-/* Asks the gateway for the time; nobody repeats it. Only while OPEN. At OW_LINK_TIME,
+/* Asks the gateway for the time, once, without retransmission. Only while OPEN. At OW_LINK_TIME,
  * ow_link_payload gives OW_LINK_TIME_SIZE bytes: UTC seconds, and how many 1/256 of the next one
  * have passed. */
 #define OW_LINK_TIME_SIZE 5
 void ow_link_ask_time(struct ow_link *link);
 
-/* Looks at the timers. */
+/* Handles expired timers. */
 enum ow_link_event ow_link_tick(struct ow_link *link, uint16_t now);
 
 /* The next byte for the line, or -1. */
 int16_t ow_link_transmit(struct ow_link *link, uint16_t now);
 
-/* Room for bytes of the MQTT stream; put only while OPEN and no more than this. */
+/* Room for bytes of the MQTT stream. Put no more than this, and only while OPEN. */
 ow_size ow_link_room(const struct ow_link *link);
 void ow_link_put(struct ow_link *link, uint8_t byte);
 

@@ -2,10 +2,10 @@
  * A log for debugging, which `onceway device log NAME` reads over the link.
  *
  * In: lines of the program, and of the client: its start, its connections, and how they ended. They
- * stay in a ring in RAM, and the oldest make room. Out, when the gateway asks: each line as a
+ * stay in a ring in RAM; new lines replace the oldest. Out, when the gateway asks: each line as a
  * publication at QoS 0 on `logs/NAME`, the oldest first: its time, a space, the text. The time is
- * UTC seconds, or `+` and seconds since the start if the board does not know UTC. The last one is a
- * number alone: so many lines had to make room since the start.
+ * UTC seconds, or `+` and seconds since the start if the board does not know UTC. The last line is a
+ * number alone: the count of lines that were dropped since the start.
  *
  * Without OW_LOG_SIZE the functions do nothing, and cost nothing.
  */
@@ -26,7 +26,7 @@ struct ow_mqtt;
 struct ow_log {
     /* bytes written, given up, and sent so far, modulo 2^16 */
     uint16_t head, tail, sent;
-    uint16_t lost; /* lines that had to make room; 0xFFFF: or more */
+    uint16_t lost; /* dropped lines; 0xFFFF: or more */
     bool asked;
     uint8_t ring[OW_LOG_SIZE]; /* lines: length of the text:u8, time:u32, text */
 };

@@ -15,7 +15,7 @@ static OW_ONE_COPY void begin_carrier(struct ow_mqtt *client)
     struct ow_radio_plan plan;
     client->radio = ow_identity_radio(&plan);
     if (client->radio) {
-        ow_radio_begin(&plan); /* one that does not answer now may do so later */
+        ow_radio_begin(&plan); /* a memory that does not answer now may do so later */
     }
     ow_turn_init(&client->link, &plan, ow_hal_millis());
     ow_identity_read(client->name, client->link.key);
@@ -94,8 +94,7 @@ static void give_up(struct ow_mqtt *client)
     lost(client, OW_LOST_NO_ANSWER, OW_SUCCESS, 0);
 }
 
-/* Says why and lets the link carry it; the connection ends when it is through, or after a
- * second. */
+/* Sends the reason; the connection ends when the link has delivered it, or after a second. */
 static void disconnect(struct ow_mqtt *client, uint8_t reason)
 {
     ow_send_disconnect(&client->link, reason);
@@ -130,14 +129,14 @@ static void greet(struct ow_mqtt *client)
     enter(client, OW_GREETING);
 }
 
-/* Who keeps nothing has no session to go on with [MQTT-3.1.2-4]. */
+/* A client that keeps nothing has no session to continue [MQTT-3.1.2-4]. */
 static bool begins_session(const struct ow_mqtt *client)
 {
     return !client->journal.confirmed || !ow_flow_keeps(client);
 }
 
-/* A new device keeps its incarnation before it goes on. Until a session has begun under it, what
- * the gateway may remember of this name belongs to an earlier life: Clean Start. */
+/* A new device keeps its incarnation before it goes on. Until a session has begun under it, any
+ * state that the gateway has for this name belongs to an earlier life: Clean Start. */
 static void open(struct ow_mqtt *client)
 {
     if (!ow_journal_idle(&client->journal)) {
@@ -236,7 +235,7 @@ static void keep_alive(struct ow_mqtt *client)
 #endif
 }
 
-/* What the answer to CONNECT means for the EEPROM. */
+/* Updates the EEPROM after the answer to CONNECT. */
 static void settle_session(struct ow_mqtt *client)
 {
     struct ow_journal *journal = &client->journal;
@@ -248,7 +247,7 @@ static void settle_session(struct ow_mqtt *client)
     }
 }
 
-/* Nothing that was sent waits for its acknowledgement. */
+/* No sent packet waits for its acknowledgement. */
 static bool is_drained(const struct ow_mqtt *client)
 {
 #if OW_LORA
@@ -442,7 +441,7 @@ static void take_bytes(struct ow_mqtt *client, const uint8_t *bytes, uint8_t len
 
 #if OW_LORA
 
-/* What an answer holds: packets, the time, or no sense. */
+/* Content of an answer: packets, the time, or invalid. */
 static void take_stream(struct ow_mqtt *client)
 {
     uint8_t length;
@@ -490,7 +489,7 @@ static void take_event(struct ow_mqtt *client, enum ow_turn_event event)
     default:
         break;
     }
-    /* also when an answer made no sense, or used up the counter */
+    /* also when an answer was invalid, or used up the counter */
     if (client->link.state == OW_TURN_IDLE && client->state != OW_WAITING) {
         take_down(client);
     }
@@ -637,7 +636,7 @@ void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds)
     client->second = (uint16_t)(client->second - milliseconds % 1000);
 }
 
-/* --- what the program asks for --- */
+/* --- calls of the program --- */
 
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source)
 {
@@ -704,7 +703,7 @@ bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter)
 bool ow_mqtt_settled(const struct ow_mqtt *client)
 {
     OW_CHECK_CALL();
-#if OW_LORA /* a PUBREL goes with the next publication only, and nobody waits for that */
+#if OW_LORA /* a PUBREL goes only with the next publication, so it is not waited for */
     bool still = client->link.phase == OW_TURN_RESTING;
 #else
     bool still = is_drained(client) && client->journal.released == 0;

@@ -26,9 +26,9 @@ struct ow_hal;
 /* CONNACK must come within; by radio each turn has its answer, or the link gives up */
 #define OW_ANSWER_S (OW_LORA ? 3600 : 10)
 #define OW_RETRY_S (OW_LORA ? 240 : 10) /* after a refusal */
-#define OW_CLOSE_S (OW_LORA ? 60 : 2)   /* for what says why */
-#define OW_ASK_TIME_S 3600              /* by radio, a turn asks for the time so often */
-#define OW_TRIES 6     /* refusals for no stated reason that make a final one */
+#define OW_CLOSE_S (OW_LORA ? 60 : 2)   /* for a packet with the reason */
+#define OW_ASK_TIME_S 3600              /* by radio, seconds between requests for the time */
+#define OW_TRIES 6     /* refusals without a specific reason that count as final */
 #define OW_SCRATCH 96  /* bytes for a payload that recall_packet makes */
 #define OW_UPTIME_BIT 0x80000000ul
 
@@ -58,7 +58,7 @@ struct ow_mqtt {
     struct ow_journal journal;
     struct ow_ids ids;
 #if OW_SLOT_CHECK || OW_LOG_SIZE || OW_ANSWERS
-    char logs[5]; /* "logs/": with the name behind it, the topic of what the board tells of itself */
+    char logs[5]; /* "logs/": with the name behind it, the topic of log lines and answers */
 #endif
     char name[OW_NAME_MAX + 1];
     uint8_t state; /* enum ow_state */
@@ -70,7 +70,7 @@ struct ow_mqtt {
     bool doubt : 1; /* it may have begun after publications were released: ow_flow.c */
     bool ping_open;
 #if OW_LORA
-    bool radio; /* the identity page says on which channel */
+    bool radio; /* channel and settings from the identity page */
 #endif
     uint8_t aliases; /* bit n: alias n + 1 is known to the gateway */
 
@@ -84,7 +84,7 @@ struct ow_mqtt {
 
     /* time */
     uint32_t uptime;       /* seconds */
-    uint32_t utc_at_start; /* UTC minus uptime, by the last time told; 0: not known */
+    uint32_t utc_at_start; /* UTC minus uptime, by the gateway's last time; 0: not known */
     uint16_t second;       /* milliseconds when uptime last moved */
     /* low bits of uptime when the state was entered, or of the last PINGREQ */
     uint16_t since;
@@ -96,7 +96,7 @@ struct ow_mqtt {
     bool holding;
 
     /* publications that the gateway refused for good */
-    /* refusals of the one that is tried now, and connections that ended by it */
+    /* refusals of the publication that is tried now, and connections that it ended */
     uint8_t tries;
     ow_slot kept;    /* before `ids.cursor` in the journal, to be tried in a later round */
     /* where the next connection begins its round, and how many of `kept` are before it; 0: none,

@@ -2,8 +2,8 @@
 
 #include "ow_bytes.h"
 
-/* Reading stops at what is wrong, or missing: `error` is the first such reason, and what comes
- * after it reads as zero. */
+/* Reading stops at the first wrong or missing byte: `error` is the reason, and all later reads give
+ * zero. */
 struct reader {
     const uint8_t *at;
     uint8_t left;
@@ -75,7 +75,7 @@ static uint8_t take_text(struct reader *reader, bool topic)
     const uint8_t *at = reader->at + 2;
     uint8_t length = take_binary(reader);
     uint8_t more = 0;                  /* bytes of the character that are missing */
-    uint8_t least = 0x80, most = 0xBF; /* what the next of them may be */
+    uint8_t least = 0x80, most = 0xBF; /* range of the next byte */
     for (uint8_t left = reader->error ? 0 : length; left; left--) {
         uint8_t byte = *at++;
         bool bad = byte == 0 || (topic && (byte == '+' || byte == '#'));
@@ -114,7 +114,7 @@ enum {
     MAXIMUM_PACKET_SIZE = 0x27,
 };
 
-/* From which identifier to which they may stand in a packet; User Property may everywhere. */
+/* Range of property identifiers allowed in a packet; User Property is allowed everywhere. */
 enum {
     PUBLISH_FIRST = 0x01,
     PUBLISH_LAST = 0x09,

@@ -41,7 +41,7 @@ bool ow_sensor_judge(struct ow_sensor *sensor, const struct ow_sensor_limits *li
         return false;
     }
     sensor->failed = 0;
-    sensor->known = false; /* a value after a fault needs a second look */
+    sensor->known = false; /* a value after a fault needs confirmation */
     sensor->fault = (uint8_t)fault;
     return true;
 }

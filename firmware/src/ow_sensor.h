@@ -1,13 +1,13 @@
 /*
- * A judge between a sensor and the journal: a value that is wrong is not sent as if it were right.
+ * A filter between a sensor and the journal, so that wrong values are not sent as right ones.
  *
  * In: each measurement, or the fault that its driver found. Out: the value to publish, or the fault
  * to report. A value counts if it lies in the sensor's range and near the last one that counted. A
- * first value, or one that jumps, counts when the next measurement is near it. After so many
- * failed measurements in a row the sensor has no value, and the reason is a fault.
+ * first value, or one that jumps, counts when the next measurement is near it. After a given number
+ * of failed measurements in a row the sensor has no value, and the reason is a fault.
  *
- * A fault is a record NAME.fault in a status, see firmware/README.md: SenML has no record without
- * a value (RFC 8428, section 4.3). A program that calls nothing of this pays nothing.
+ * A fault is a record NAME.fault in a status, see firmware/SENSORS.md: SenML has no record without
+ * a value (RFC 8428, section 4.3). A program without a call of it pays nothing.
  */
 #ifndef OW_SENSOR_H
 #define OW_SENSOR_H
@@ -19,13 +19,13 @@
 extern "C" {
 #endif
 
-/* The numbers travel and lie in journals: new ones go to the end. */
+/* The numbers are sent and stored in journals, so new ones go to the end. */
 enum ow_sensor_fault {
     OW_SENSOR_WELL,
-    OW_SENSOR_ABSENT,    /* nobody answers: no sensor, or its wire is broken */
+    OW_SENSOR_ABSENT,    /* no answer: no sensor, or its wire is broken */
     OW_SENSOR_SHORTED,   /* the line stays down: a short circuit to ground */
     OW_SENSOR_GARBLED,   /* the answer is damaged or incomplete */
-    OW_SENSOR_RANGE,     /* the value lies outside of what the sensor can measure */
+    OW_SENSOR_RANGE,     /* the value is outside the sensor's range */
     OW_SENSOR_UNSTEADY,  /* no two values in a row are near each other */
     OW_SENSOR_OTHER,     /* another kind of sensor answers */
     OW_SENSOR_SEVERAL,   /* more than one sensor answers */
@@ -36,7 +36,7 @@ enum ow_sensor_fault {
 /* Of one quantity, in the unit of the driver. */
 struct ow_sensor_limits {
     int16_t least, most;
-    uint16_t step; /* the largest difference between two values in a row that needs no second look */
+    uint16_t step; /* the largest step between two values in a row that needs no confirmation */
     uint8_t tries; /* measurements in a row without a value that make a fault; at least 2 */
 };
 
@@ -54,7 +54,7 @@ struct ow_sensor {
 /**
  * Judges a measurement.
  *
- * @param fault  what the driver found; a value that comes with a fault is not looked at
+ * @param fault  the driver's result; the value is ignored if there is a fault
  * @param value  may exceed 16 bits: it is compared before it is narrowed
  * @return true: the judgement stands, in `value` and `fault`; false: measure again
  */

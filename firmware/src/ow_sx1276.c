@@ -68,7 +68,7 @@ static void put(uint8_t address, uint8_t value)
     move(address | WRITE, value);
 }
 
-/* Asleep, with all settings. False: it does not say that it is an SX1276.
+/* Puts the chip to sleep, with all settings. False: its version is not that of an SX1276.
  *
  * Semtech's errata note for the SX1276/77/78, 2.3 "Receiver Spurious Reception of a LoRa Signal":
  * AutomaticIFOn, bit 7 of RegDetectOptimize, is set after a reset, and then the receiver takes strong
@@ -127,7 +127,7 @@ void ow_radio_send(const uint8_t *frame, uint8_t length)
 
 bool ow_radio_sent(void)
 {
-    if (get(IRQ_FLAGS) == TX_DONE) { /* nothing else: where no chip is, all bits are alike */
+    if (get(IRQ_FLAGS) == TX_DONE) { /* exactly this: without a chip all bits are equal */
         return true;
     }
     if ((uint16_t)(ow_hal_millis() - radio.began) < radio.most) {

@@ -24,7 +24,7 @@ from typing import Any
 
 from gateway.broker.access import Ask, Refusal
 from gateway.broker.admission import origin
-from gateway.links.crowd import Crowd
+from gateway.links.fair_queue import FairQueue
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about
 
@@ -82,7 +82,7 @@ class _Line:
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
-        self.waiting: Crowd[Ask] = Crowd(MOST_WAITING, MOST_OF_ONE)
+        self.waiting: FairQueue[Ask] = FairQueue(MOST_WAITING, MOST_OF_ONE)
         self.under_way = 0
         """Questions in progress, or about to start."""
 

@@ -42,7 +42,7 @@ restore_app = typer.Typer()
 def backup(
     file: Annotated[Path | None, typer.Argument(help="The file to make.")] = None,
     to_landing: Annotated[
-        bool, typer.Option("--to-landing", help="Put it at the landing place instead.")
+        bool, typer.Option("--to-landing", help="Put the backup at the landing place instead.")
     ] = False,
     keep: Annotated[
         int, typer.Option(min=1, max=1000, help="How many backups stay at the landing place.")
@@ -69,7 +69,7 @@ def backup(
     data = settings.gateway.data
     with closing(ProcessLock(data / LOCK)) if data.is_dir() else nullcontext():
         for left in data.glob(f"{contents.TEMPORARY}*"):
-            shutil.rmtree(left, ignore_errors=True)  # of a backup that was killed
+            shutil.rmtree(left, ignore_errors=True)  # left by a backup that was killed
         if file is None:
             _to_landing(settings, found, keep, as_json)
         else:
@@ -78,7 +78,7 @@ def backup(
 
 def _to_file(settings: Config, found: Path, file: Path, as_json: bool) -> None:
     if file.exists():
-        raise OncewayError("there is a file already", str(file), "Name another one")
+        raise OncewayError("the file exists already", str(file), "Name another one")
     new = file.with_name(f"{file.name}.new")
     try:
         manifest = _write(new, settings, found)
@@ -102,7 +102,7 @@ def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
 
 
 def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None:
-    """Make a backup at the landing place, and write down for the gateway how that ends."""
+    """Make a backup at the landing place, and write the result into the gateway's note."""
     data = settings.gateway.data
     try:
         note = (last_backup(data) or LastBackup(0)).begin(data)
@@ -163,9 +163,9 @@ def restore(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let this machine take the place of the gateway of a backup. Gateway and uplink must be
-    stopped; what is here already is kept beside it. Commands that wait for boards in the backup are
-    dropped, since the boards begin new sessions; they are listed first.
+    """Let this machine take the place of the gateway in a backup. Gateway and uplink must be
+    stopped. Files that exist already are kept under another name. Commands that wait for boards in
+    the backup are dropped, since the boards begin new sessions; they are listed first.
 
     The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
 
@@ -206,7 +206,7 @@ def restore(
 
 _TO_KNOW = (
     "never let the old machine run again as this gateway: erase its card",
-    "messages that clients had under way may come twice, boards' readings do not",
+    "messages of clients that were in flight may arrive twice; readings of boards do not",
     "what the old machine received after the backup, and did not land, is on its card alone:"
     " `onceway store check --data FOLDER` looks at it",
     "start it: sudo systemctl start onceway-gateway onceway-uplink",
@@ -214,7 +214,9 @@ _TO_KNOW = (
 
 
 def _above(config: Path) -> Path:
-    """A folder for files in clear: that of the configuration, which has secrets already."""
+    """Return a folder for unencrypted files: that of the configuration, which holds secrets
+    already.
+    """
     folder = config.absolute().parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)

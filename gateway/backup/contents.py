@@ -1,7 +1,7 @@
-"""What a backup holds: a tar archive of `manifest.json` and the files that it names.
+"""The content of a backup: a tar archive of `manifest.json` and the files that it names.
 
-In: a configuration, or an archive. Out: the archive, or its files in a folder, all checked before
-anything here is touched.
+In: a configuration, or an archive. Out: the archive, or its files in a folder. All files are
+checked before anything on this machine is changed.
 """
 
 import grp
@@ -32,7 +32,7 @@ from gateway.uplink import signing
 STORE, REGISTRY, CONFIG = "gateway.db", "registry.db", "gateway.toml"
 SIGNING_KEY = signing.FILE
 TEMPORARY = ".backup-"
-"""The beginning of the names of folders in the data directory, each as long as a backup is made."""
+"""Prefix of the temporary folders in the data directory, which exist while a backup is made."""
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 _MOST_MANIFEST = 1_000_000
@@ -43,9 +43,9 @@ class Entry:
     """A file of the gateway."""
 
     name: str
-    """In the archive."""
+    """Name in the archive."""
     path: str
-    """Where it was, and will be."""
+    """Absolute path on the gateway."""
     mode: int
     owner: str
     group: str
@@ -53,21 +53,23 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the archive is of."""
+    """The list of files of a backup, with its origin."""
 
     format: int
     version: str
-    """Of Onceway."""
+    """Version of Onceway."""
     gateway: str
     made: str
     """ISO 8601, UTC."""
     machine: str
-    """Its host name."""
+    """Host name of the machine."""
     files: list[Entry]
 
 
 def write(archive: BinaryIO, config: Config, config_file: Path) -> Manifest:
-    """Everything that a new machine needs. The gateway may run. Raises OncewayError."""
+    """Write everything that a new machine needs. The gateway may run meanwhile. Raises
+    OncewayError.
+    """
     data = config.gateway.data
     with (
         tempfile.TemporaryDirectory(dir=data, prefix=TEMPORARY) as folder,
@@ -99,7 +101,10 @@ def _places(config: Config, config_file: Path) -> Iterator[tuple[str, Path]]:
     data = config.gateway.data
     yield STORE, data / STORE
     yield REGISTRY, data / REGISTRY
-    yield SIGNING_KEY, data / SIGNING_KEY  # without it the centre would trust no batch any more
+    yield (
+        SIGNING_KEY,
+        data / SIGNING_KEY,
+    )  # without this key the centre would accept no more batches
     yield CONFIG, config_file.absolute()
     yield "users", config.users_file
     for number, listener in enumerate(config.listener, 1):
@@ -111,7 +116,9 @@ def _places(config: Config, config_file: Path) -> Iterator[tuple[str, Path]]:
         for key in ("certificate", "key"):
             if (path := getattr(config.page, key)) is not None:
                 yield f"page-{key}.pem", Path(path).absolute()
-    for name in KEPT:  # open invitations are not among them: one that was used must not come back
+    for (
+        name
+    ) in KEPT:  # open invitations are left out: an invitation that was used must not come back
         yield f"site-{name}", (config.site_folder / name).absolute()
     for bridge in config.bridge:
         for key in ("ca", "certificate", "key", "password_file"):
@@ -138,7 +145,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def read(archive: BinaryIO, folder: Path) -> Manifest:
-    """Put the files of an archive into a folder, under their names in it. Raises OncewayError."""
+    """Extract the files of an archive into a folder. Raises OncewayError."""
     try:
         with tarfile.open(fileobj=archive, mode="r|") as tar:
             members = iter(tar)
@@ -147,14 +154,14 @@ def read(archive: BinaryIO, folder: Path) -> Manifest:
             for member in members:
                 content = tar.extractfile(member)
                 if content is None or member.name not in expected:
-                    raise OncewayError(f"the backup holds a file {member.name!r} of nobody")
+                    raise OncewayError(f"the backup holds an unknown file {member.name!r}")
                 expected.remove(member.name)
                 with (folder / member.name).open("xb") as file:
                     shutil.copyfileobj(content, file)
     except (tarfile.TarError, EOFError) as error:
         raise OncewayError(f"the backup cannot be read ({error})") from error
     while archive.read(1 << 16):
-        pass  # the end has to be whole, too
+        pass  # the end of the stream must be intact, too
     if expected:
         raise OncewayError(f"the backup lacks {', '.join(sorted(expected))}")
     return manifest
@@ -163,7 +170,7 @@ def read(archive: BinaryIO, folder: Path) -> Manifest:
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> Manifest:
     file = tar.extractfile(member) if member and member.name == _MANIFEST else None
     if file is None:
-        raise OncewayError("the backup does not say what it is of")
+        raise OncewayError("the backup has no list of its files (manifest.json)")
     values = json.loads(file.read(_MOST_MANIFEST))
     if values.get("format") != _FORMAT:
         raise OncewayError(
@@ -176,7 +183,7 @@ def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> Manifest:
         raise OncewayError(f"the backup's list of files is wrong ({error})") from error
     for entry in manifest.files:
         if os.path.basename(entry.name) != entry.name or not os.path.isabs(entry.path):
-            raise OncewayError(f"the backup holds a file {entry.name!r} of nobody")
+            raise OncewayError(f"the backup holds an unknown file {entry.name!r}")
     if lacking := {STORE, CONFIG} - {entry.name for entry in manifest.files}:
         raise OncewayError(f"the backup lacks {', '.join(sorted(lacking))}")
     return manifest

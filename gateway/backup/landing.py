@@ -1,10 +1,10 @@
-"""Backups at the landing place. In: the encrypted file of a gateway. Out: a backup under a name of
-its own, and the newest `keep` of them.
+"""Backups at the landing place. In: the encrypted file of a gateway. Out: a backup under a new
+name, and the newest `keep` backups.
 
-A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is its UTC; EPOCH tells two lives of one store
-apart. A large one goes there in pieces, each from memory: the first under that name, the others as
-`TIME-EPOCH.owback.001` and so on beside it. The first piece is written last, so a backup that has a
-first piece is whole.
+A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is in UTC; EPOCH differs between two
+generations of one store. A large one goes there in pieces, each from memory: the first under that
+name, the others as `TIME-EPOCH.owback.001` and so on beside it. The first piece is written last, so
+a backup that has a first piece is whole.
 
 Older versions called a backup `N.owback`, by its day modulo `keep`. Such a name counts as older
 than each one with a time.
@@ -27,13 +27,13 @@ _NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
 
 
 def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -> str:
-    """Return the URL of the backup. Raises OncewayError; then no backup was added, and none
-    removed.
-    """
+    """Write a backup. Return its URL. Raises OncewayError; then no backup was added or removed."""
     landing.tidy(f"{gateway}/{FOLDER}")
     names = _names(landing, gateway)
     for piece, first in names.items():
-        if first not in names:  # of a backup that failed: pieces must not fill the landing place
+        if (
+            first not in names
+        ):  # left by a backup that failed: pieces must not fill the landing place
             landing.discard(f"{gateway}/{FOLDER}/{piece}")
     name = f"{gateway}/{FOLDER}/{now.astimezone(UTC):{_TIME}}-{epoch}.owback"
     count = max(1, -(-file.stat().st_size // PIECE))
@@ -46,7 +46,7 @@ def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -
 
 def _put_piece(landing: Landing, name: str, data: bytes) -> None:
     created = landing.create(name, data)
-    if landing.holds(name, data):  # also if an answer was lost, and the request was repeated
+    if landing.holds(name, data):  # true also if an answer was lost, and the request was repeated
         return
     if not created:
         raise OncewayError(
@@ -64,7 +64,7 @@ def _names(landing: Landing, gateway: str) -> dict[str, str]:
 def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None:
     """Remove all backups but the newest `keep`, and pieces without a backup. Raises Unreachable.
 
-    A time to come was given by a wrong clock, and counts as the oldest.
+    A time in the future was given by a wrong clock, and counts as the oldest.
     """
     folder = f"{gateway}/{FOLDER}"
     names = _names(landing, gateway)

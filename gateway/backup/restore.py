@@ -1,8 +1,8 @@
-"""A machine takes the place of the gateway of a backup.
+"""Restoring a gateway from the files of its backup.
 
-In: the files of a backup in a folder, its manifest, and what is here. Out: store, registry,
-configuration, users, certificates and signing key where they were; what was here stands beside
-them. No gateway and no uplink may run.
+In: the files of a backup in a folder, and its manifest. Out: store, registry, configuration, users,
+certificates and signing key at their old paths. Files that existed there are kept under another
+name. Gateway and uplink must be stopped.
 """
 
 import os
@@ -22,8 +22,8 @@ _KEPT = ".before-restore"
 
 
 def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list[str]:
-    """data: the data directory; config: where the configuration goes. Returns what the user must
-    know. Raises OncewayError.
+    """Put all files at their places. data: the data directory. config: path of the configuration.
+    Return notes for the user. Raises OncewayError.
     """
     notes = []
     for entry in manifest.files:
@@ -42,7 +42,9 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
 
 
 def make_data_folder(data: Path, manifest: Manifest) -> None:
-    """Where there is none: it belongs to the account that the store belonged to."""
+    """Create the data directory if it does not exist. It belongs to the account that owned the
+    store.
+    """
     if data.exists():
         return
     make_folder(data)
@@ -53,7 +55,9 @@ def make_data_folder(data: Path, manifest: Manifest) -> None:
 
 
 def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
-    """keep: let the file that was here stay, under another name, if it says something else."""
+    """Put one file at its place. keep: keep an existing file with other content, under another
+    name.
+    """
     try:
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, mode=0o750)
@@ -72,8 +76,8 @@ def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
 
 
 def _give(new: Path, target: Path, entry: Entry) -> None:
-    """To whom the file that is here belongs, else to the account of that name, else to the owner of
-    the folder.
+    """Set the owner of a file: of the existing file, else the account named in the backup, else the
+    owner of the folder.
     """
     if os.geteuid() == 0 and target.exists():
         now = target.stat()
@@ -93,14 +97,14 @@ def _own(new: Path, entry: Entry) -> None:
 
 
 def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
-    """A device that was revoked here stays revoked."""
+    """Put the registry at its place. A device that was revoked here stays revoked."""
     revoked = _take_over_revoked(source, target) if target.exists() else []
     _place(source, target, entry, keep=True)
     return [f"revoked here, and so they stay: {', '.join(revoked)}"] if revoked else []
 
 
 def _take_over_revoked(restored: Path, here: Path) -> list[str]:
-    """Into the registry that will be in force."""
+    """Copy the revocations of the present registry into the restored one. Return the devices."""
     with closing(sqlite3.connect(restored)) as database, database:
         database.execute("ATTACH ? AS here", (str(here),))
         names = [

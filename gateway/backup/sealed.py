@@ -1,5 +1,5 @@
 """A stream of bytes, encrypted by a passphrase. In: any number of bytes. Out: the same, piece by
-piece; the reader knows that nothing was altered, left out or cut off.
+piece; the reader detects bytes that were altered, left out or cut off.
 
     file  = "OWBACK1" salt:16 prefix:7 check:16 piece*
     piece = AES-256-GCM of 65,536 bytes, the last one of 0 to 65,536; nonce = prefix count:4 last:1
@@ -7,7 +7,8 @@ piece; the reader knows that nothing was altered, left out or cut off.
 This is the STREAM construction (Hoang, Reyhanitabar, Rogaway, Vizár: Online Authenticated
 Encryption and its Nonce-Reuse Misuse-Resistance, CRYPTO 2015). Key and check come from the
 passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a second on a Raspberry
-Pi 5); the check tells a wrong passphrase from a damaged file.
+Pi 5); the check distinguishes a wrong passphrase from a damaged
+file.
 """
 
 import hmac
@@ -29,7 +30,9 @@ _PIECE, _TAG = 1 << 16, 16
 
 
 class SealedWriter(io.RawIOBase):
-    """Writes to `file`, which stays open. Only what was closed without an error can be read."""
+    """The writing side. `file` stays open. Only a stream that was closed without an error can be
+    read.
+    """
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:
         salt, self._prefix = os.urandom(_SALT), os.urandom(_PREFIX)
@@ -50,7 +53,7 @@ class SealedWriter(io.RawIOBase):
         return len(data)
 
     def finish(self) -> None:
-        """The last piece: all has been written."""
+        """Write the last piece."""
         self._seal(bytes(self._waiting), last=True)
 
     def _seal(self, piece: bytes, *, last: bool) -> None:
@@ -60,7 +63,7 @@ class SealedWriter(io.RawIOBase):
 
 
 class SealedReader(io.RawIOBase):
-    """Raises OncewayError: no backup, a wrong passphrase, damaged, cut off."""
+    """The reading side. Raises OncewayError: not a backup, a wrong passphrase, damaged, cut off."""
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:
         self._header = file.read(_HEADER)

@@ -1,3 +1,3 @@
-"""Boards at a gateway: which ones may greet, what they report, log and are told to do, conflicting
-payloads, and the firmware that comes with this installation.
+"""Boards at a gateway: admission, status reports, logs, commands, conflicting payloads, and the
+bundled firmware.
 """

@@ -1,12 +1,14 @@
-"""Which boards may greet: none that was revoked, and on a port that is not open to all only those
-in the device registry that prove their key, or were let in without one by `device admit`.
+"""Admission of boards: no revoked board may connect. On a port that is not open to all, a board
+must be in the device registry, and either prove its key or be admitted without one by `device
+admit`.
 
 In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the device's key; the
-end of a connection whose device was revoked or has another key now; and `DATA/pending.json`, the
-strangers that ask to be let in now: `[{"name": …, "port": …}]`. The registry is `DATA/registry.db`,
-table `device` (`provisioning/registry.py`). It is looked at every second, beside the event loop,
-and read when it has changed, so nothing done to it needs a restart of the gateway, and a disk or a
-writer that is slow holds nobody up.
+end of a connection whose device was revoked or has a new key; and `DATA/pending.json`, the
+unregistered boards that ask to be admitted now: `[{"name": …, "port": …}]`.
+
+The registry is `DATA/registry.db`, table `device` (`provisioning/registry.py`). It is checked every
+second beside the event loop, and read again after a change. So a change needs no restart, and a
+slow disk or writer does not delay the gateway.
 """
 
 import asyncio
@@ -43,16 +45,18 @@ FILE = "registry.db"
 PENDING = "pending.json"
 LOOK_S = 1.0
 _LOCKED_S = 5.0
-"""A writer of the registry takes milliseconds; what it had before counts until it is done."""
+"""Longest wait for the lock of a registry writer, which takes milliseconds. Until the writer is
+done, the registry read before stays in force.
+"""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
 _MOST_TOLD = 1000
-"""Names of strangers that the log tells, once each."""
+"""Most names of unregistered boards that are logged, once each."""
 
 
 class Registry:
-    """The device registry in the data directory, as it was when it was read last. While it cannot
-    be read nobody is let in, and nobody is put out.
+    """The device registry in the data directory, as last read. While the registry cannot be read,
+    no board is admitted and no connection is ended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,16 +67,16 @@ class Registry:
         self._stamp = b""
         self._reading = Lock()
         self._ahead = False
-        """Whether `refresh_now` has read something that `refresh` has not told yet."""
+        """Whether `refresh_now` has read a change that `refresh` has not reported yet."""
         self._known: dict[str, _Known] | None = {}
         self._numbers: dict[tuple[int, int], str] = {}
         self.rekeyed: set[str] = set()
-        """Names whose key has changed since `refresh` told of changes last."""
+        """Names whose key has changed since `refresh` last reported changes."""
         self._replaced: set[str] = set()
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the registry if it has changed; on any thread. Return whether something is new since
+        """Read the registry if it has changed; on any thread. Return whether there is news since
         the last call.
         """
         with self._reading:
@@ -82,8 +86,8 @@ class Registry:
             return changed
 
     def refresh_now(self) -> bool:
-        """Read the registry if it has changed, before a board is refused; on the event loop, so
-        this waits for no writer. Return whether something is new.
+        """Read the registry if it has changed, before a board is refused. Runs on the event loop
+        and so waits for no writer. Return whether there is news.
         """
         if not self._reading.acquire(blocking=False):
             return False
@@ -132,26 +136,26 @@ class Registry:
         return found.key if found else None
 
     def name(self, network: int, number: int) -> str | None:
-        """Of the board by radio that has this number there."""
+        """Return the name of the radio board with this number in a network."""
         return self._numbers.get((network, number))
 
     def tolerates(self, names: set[str], stranger: bool) -> bool:
-        """Whether a connection that was let in under these names may stay."""
+        """Return whether a connection that was admitted under these names may stay."""
         known = self._known
         return known is None or all(_welcome(known, name, stranger) for name in names)
 
     def knows(self, name: str) -> bool:
-        """Whether the name is registered, be it revoked. A registry that cannot be read knows every
-        name.
+        """Return whether the name is registered, even if revoked. A registry that cannot be read
+        counts as knowing every name.
         """
         return self._known is None or name in self._known
 
     def reserves(self, name: str) -> bool:
-        """Whether the name is registered, as far as that is known now."""
+        """Return whether the name is registered, as far as is known now."""
         return self._known is not None and name in self._known
 
     def takes_at_its_word(self, name: str) -> bool:
-        """Whether somebody has let this device in by its name, though it has no key here."""
+        """Return whether a person has admitted this device by name, although it has no key here."""
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
 
@@ -160,12 +164,12 @@ class Registry:
         return self._known is not None
 
     def registered(self) -> "dict[str, Listed]":
-        """All devices of the registry; none while it cannot be read."""
+        """Return all devices of the registry; none while the registry cannot be read."""
         return {name: item.listed for name, item in (self._known or {}).items()}
 
     def _look(self) -> bytes:
-        """Differs after each change: the change counter in the file's header (SQLite's "Database
-        File Format", section 1.3.7). Empty while there is no registry.
+        """Return a value that differs after each change: the change counter in the file's header
+        (SQLite's "Database File Format", section 1.3.7). Empty while there is no registry.
         """
         try:
             with self._path.open("rb") as file:
@@ -195,8 +199,8 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What may be shown of a device. board: its kind. firmware: SHA-256 of its HEX file. port:
-    where it was written last. Each None where that is not known.
+    """The public facts about a device. board: its kind. firmware: SHA-256 of its HEX file. port:
+    the port at which it was flashed last. Each is None if unknown.
     """
 
     status: str
@@ -207,8 +211,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the registry says of a device. key: 16 bytes, or None. number: of a board by radio its
-    network, and its number there.
+    """The registry's entry of a device. key: 16 bytes, or None. number: network and number of a
+    radio board.
     """
 
     status: str
@@ -218,7 +222,9 @@ class _Known:
 
 
 def _number(radio: str | None) -> tuple[int, int] | None:
-    """radio: JSON of provisioning/radio_plan.py; None, too, in a registry from before."""
+    """Return network and number. radio: JSON of provisioning/radio_plan.py, or None, as in older
+    registries.
+    """
     if radio is None:
         return None
     plan = json.loads(radio)
@@ -239,8 +245,8 @@ class DeviceAccess(ByAcl):
         self.stranger = stranger
 
     def greets(self, name: str, proved: bool) -> LinkRefusal | None:
-        """Why a board of this name may not greet, if so. proved: it has shown that it has its
-        key.
+        """Return why a board of this name may not greet, or None if it may. proved: the board has
+        proved its key.
         """
         if not self._registry.admits(name, self.stranger):
             return LinkRefusal.STRANGER
@@ -252,7 +258,7 @@ class DeviceAccess(ByAcl):
         return None if taken else LinkRefusal.NO_PROOF
 
     def key(self, name: str) -> bytes | None:
-        """The key of the device of this name, if it is known."""
+        """Return the key of the device of this name, or None if no key is known."""
         return self._registry.key(name)
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:
@@ -283,8 +289,8 @@ class DeviceAccess(ByAcl):
             _note(self._registry, device, topic, payload, utc)
 
     def holds(self, caller: Caller) -> bool:
-        """Whether a connection that was let in would be let in again; yes while the registry cannot
-        be read.
+        """Return whether an admitted connection would be admitted again; yes while the registry
+        cannot be read.
         """
         device = caller.peer.device
         names = {caller.client} | ({device.name} if device is not None else set())
@@ -292,7 +298,7 @@ class DeviceAccess(ByAcl):
 
 
 def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int | None) -> None:
-    """Tell who waits for a board's readings that one has come, or how often they come."""
+    """Report a reading to the parts that wait for the board's readings or learn its interval."""
     if topic.endswith("/status"):
         interval = (registry.boards.status(device) or {}).get("interval")
         if interval is not None and interval >= 0:
@@ -300,7 +306,7 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
     elif not topic.startswith("logs/"):
         try:
             found = readings(device, topic, payload, utc)
-        except Exception:  # whatever hostile bytes make of the decoder, it is a reading
+        except Exception:  # hostile bytes may break the decoder; it is still a reading
             found = []
         times = [one.time for one in found if one.time is not None and one.quality != "unknown"]
         registry.history.take(device, found)
@@ -313,8 +319,8 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
 
 
 class Watch:
-    """Looks every second, from its creation until `close`, at the registry and at the ports. What
-    touches the disk runs on a thread of its own. changed: is told that the registry has changed.
+    """A check of the registry and the ports, every second from its creation until `close`. Disk
+    access runs on its own thread. changed: called when the registry has changed.
     """
 
     def __init__(
@@ -372,7 +378,7 @@ class Watch:
             await asyncio.sleep(LOOK_S)
 
     def _dismiss(self) -> None:
-        """End connections of boards that are revoked, or whose key was replaced."""
+        """End connections of boards that are revoked or have a new key."""
 
         def is_rekeyed(caller: Attached) -> bool:
             device = caller.peer.device
@@ -394,21 +400,23 @@ class Watch:
         self._engine.dismiss(is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
 
     def _look_at_boards(self) -> None:
-        """Judge which boards of the registry are a problem. In a site each gateway judges the
-        boards whose sessions it has, and one of them those that have no session anywhere.
+        """Judge which boards of the registry are a problem. In a site, each gateway judges the
+        boards whose sessions it has; one gateway judges the boards without a session anywhere.
         """
         registry, broker = self._registry, self._engine.broker
         if not registry.readable:
             return
         names = [name for name, row in registry.registered().items() if row.status != "revoked"]
+        elsewhere: set[str] = set()
         if broker.config.site is not None:
-            elsewhere = [name for name in names if name not in broker.sessions]
-            nowhere = self._nowhere.among(elsewhere, broker.now)
-            names = [name for name in names if name in broker.sessions or name in nowhere]
-        registry.expected.look(names, self._seen(names))
+            elsewhere = {name for name in names if name not in broker.sessions}
+            missing = {name for name in elsewhere if registry.expected.was_problem(name)}
+            elsewhere -= self._nowhere.among(elsewhere, broker.now, missing)
+            names = [name for name in names if name not in elsewhere]
+        registry.expected.look(names, self._seen(names), elsewhere)
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
-        """What the gateway sees of its boards."""
+        """Return the gateway's current view of its boards."""
         devices = (connection.peer.device for connection in self._engine.broker.connections)
         connected = {device.name for device in devices if device is not None}
         ports = self._ports()
@@ -429,8 +437,8 @@ class Watch:
         }
 
     def _is_refused(self, port: PortStatus) -> bool:
-        """Whether a board of the registry is refused there. It may have been entered since it was
-        refused; then it comes in when it greets next.
+        """Return whether a board of the registry is refused at this port. If the board was
+        registered after the refusal, its next greeting succeeds.
         """
         if port.refused is None or not port.is_open or port.refusal is LinkRefusal.STRANGER:
             return False
@@ -438,7 +446,7 @@ class Watch:
         return not (port.refusal is LinkRefusal.UNKNOWN_KEY and entered)
 
     def _strangers(self) -> list[dict[str, str]]:
-        """Boards that ask in vain to be let in; the log tells each of them once."""
+        """Return the boards that ask to be admitted without success; each is logged once."""
         strangers = [
             {"name": port.refused, "port": port.path} | _unknown_key(port)
             for port in self._ports()
@@ -464,13 +472,15 @@ class Watch:
 
 
 def _unknown_key(port: PortStatus) -> dict[str, str]:
-    """Say that a stranger greets with a key: its name alone does not let it in."""
+    """Return the hint that an unregistered board greets with a key: its name alone does not admit
+    it.
+    """
     return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 
 
 def pending(folder: Path) -> list[dict[str, str]] | None:
-    """The strangers that ask the gateway of this data directory to be let in, `name` and `port` of
-    each; None when none runs there.
+    """Return the unregistered boards that ask the gateway of this data directory to be admitted,
+    with `name` and `port`; None if no gateway runs there.
     """
     if holder(folder / "gateway.lock") is None:
         return None

@@ -1,7 +1,7 @@
-"""A command to a board, and what the board answers.
+"""A command to a board, and the board's answer.
 
 In: a board and a command. Out: the answer, which comes at QoS 2 on `logs/NAME` with the command's
-Correlation Data. A board on a radio gets the command when it speaks next, which may take long.
+Correlation Data. A radio board gets the command when it next sends, which may take long.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _UNKNOWN = 1
 async def ask(
     engine: Engine, device: str, text: str, wait_s: int | None
 ) -> AsyncIterator[dict[str, Any]]:
-    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`; meanwhile empty rows.
-    wait_s: None: `{"sent": True}` once the command is on disk. Raises OncewayError if the command
-    was not sent, or has no answer for so long.
+    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`; while waiting, empty
+    rows. wait_s: longest wait; None: yield `{"sent": True}` once the command is on disk, and do not
+    wait. Raises OncewayError if the command was not sent, or if no answer came within wait_s.
     """
     if wait_s is None:
         if problem := await send(engine, device, text):
@@ -57,13 +57,15 @@ async def ask(
 
 
 def _waits(engine: Engine, device: str) -> bool:
-    """Whether something that was sent to the board waits for it."""
+    """Return whether a message still waits for the board."""
     session = engine.broker.sessions.get(device)
     return session is not None and bool(session.send_flow.messages)
 
 
 def _answer(packet: Publish, text: str, correlation: bytes) -> Answer | None:
-    """Return the answer to our command. Firmware that has none tells which one it does not know."""
+    """Return the answer to this command. Older firmware without answers names the command that it
+    does not know.
+    """
     given = (packet.properties or {}).get(PropertyId.CORRELATION_DATA)
     if given == correlation:
         return read(packet.payload)

@@ -1,8 +1,8 @@
-"""The sensor firmware that this installation brought along, to tell which boards have another one.
+"""The sensor firmware bundled with this installation, to find boards with another one.
 
 In: the board catalogue and HEX files beside this package (`provisioning/`), read as data: nothing
-of `provisioning` is imported here. Out: by kind of board, title and SHA-256 of the HEX file, which
-is what the device registry knows of a board's firmware.
+of `provisioning` is imported here. Out: title and SHA-256 of the HEX file for each kind of board.
+The device registry knows a board's firmware by that hash.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """sha256: None where no HEX file is there, as in a source tree that was not built."""
+    """A kind of board. sha256: None without a HEX file, as in a source tree that was not built."""
 
     title: str
     sha256: str | None
@@ -24,7 +24,7 @@ class Kind:
 
 @cache
 def kinds(root: Path = ROOT) -> dict[str, Kind]:
-    """All kinds of boards by the name that the registry has for them."""
+    """Return all kinds of boards by their name in the registry."""
     try:
         catalogue = tomllib.loads((root / "provisioning" / "boards.toml").read_text())
     except OSError:

@@ -1,7 +1,7 @@
-"""Commands of the page's users to boards.
+"""Commands of the web page's users to boards.
 
 In: a user, a board, and a command in the words of `firmware/README.md`. Out: a publication to
-`commands/BOARD` at QoS 2, as if the user had sent it, and its commit; or why not.
+`commands/BOARD` at QoS 2, as if the user had sent it, and its commit; or the reason for a refusal.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 _COMMAND = re.compile(r"identify|reboot|interval [1-9]\d{0,4}( s| min)?")
 _MOST = 65_535
 _OVERHEAD = 5
-"""Bytes of a short PUBLISH beside topic, properties and payload."""
+"""Bytes of a short PUBLISH besides topic, properties and payload."""
 PATIENCE_S = 5.0
 _SLOW = "The disk is slow: the command waits for it."
 
 
 async def command(engine: Engine, user: str, device: str, text: str) -> str | None:
-    """Why a command was not sent, or None."""
+    """Send a command for a user. Return why it was not sent, or None."""
     number = re.search(r"\d+", text)
     if not DEVICE_NAME.fullmatch(device):
         return "A board of such a name takes no commands."
@@ -48,8 +48,8 @@ async def command(engine: Engine, user: str, device: str, text: str) -> str | No
 async def send(
     engine: Engine, device: str, text: str, correlation: bytes | None = None
 ) -> str | None:
-    """Publish a command that nobody has to be asked about. Why it was not sent, or None.
-    correlation: what its answer has beside it; None: no answer is awaited.
+    """Publish a command without checking a user's rights. Return why it was not sent, or None.
+    correlation: Correlation Data for the answer; None: no answer is awaited.
     """
     broker = engine.broker
     topic = broker.router.routed(broker.router.topic(f"commands/{device}"))
@@ -85,7 +85,7 @@ def _answer_to(device: str, correlation: bytes) -> bytes:
 
 
 async def _on_disk(engine: Engine, commit: int) -> None:
-    """Returns after this commit."""
+    """Wait until this commit is on disk."""
     broker, done = engine.broker, asyncio.Event()
     if broker.committed < commit:
         broker.waits.call(commit, done.set)

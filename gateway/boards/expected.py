@@ -1,12 +1,12 @@
-"""Which boards ought to speak, and which of them are a problem.
+"""Judges which boards should send now, and which boards are a problem.
 
-In: the names in the device registry, each publication of a board, and each second what the gateway
-sees of the boards. Out: one `BoardState` for each board of the registry. Page, `gateway status`,
+In: the names in the device registry, each publication of a board, and each second the gateway's
+view of the boards. Out: one `BoardState` for each board of the registry. Page, `gateway status`,
 doctor, metrics, the mirror, Home Assistant and notifications show that state and judge nothing
-themselves. What must outlive a restart is in `DATA/expected.json`.
+themselves. Facts that must outlive a restart are in `DATA/expected.json`.
 
-All times are seconds on the broker's time axis, which knows how long ago something was even while
-the clock is not synchronised.
+All times are seconds on the broker's time axis, which measures ages even while the clock is not
+synchronised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -26,19 +26,20 @@ log = logging.getLogger(__name__)
 
 FILE = "expected.json"
 SAVE_S = 600.0
-"""Seconds between two writes of what changes with each reading. A change of a state is written at
-once.
+"""Seconds between two writes of facts that change with each reading. A change of a state is written
+at once.
 """
 LEAST_S = 30.0
-"""Seconds for which nothing is a problem: a board that is replugged or flashed needs them."""
+"""Seconds without a reading that are never a problem: replugging or flashing a board takes as long.
+"""
 UNKNOWN_S = 60.0
-"""The interval that counts for a board of which none is known and which is not connected."""
+"""Assumed interval of a board that is not connected and whose interval is unknown, in seconds."""
 UNKNOWN_CONNECTED_S = 3600.0
-"""The same for a board that is connected: it may measure seldom."""
+"""Assumed interval of a connected board whose interval is unknown: the board may measure seldom."""
 INTERVALS = 3
-"""Intervals without a reading that make a problem."""
+"""Number of missed intervals that make a problem."""
 NEVER = 0.0
-"""The interval of a board that speaks on events: its silence is no problem."""
+"""Interval of a board that sends on events only: silence is not a problem."""
 
 Cause = Literal["silent", "unplugged", "refused"]
 Value = dict[str, Any]
@@ -49,60 +50,65 @@ WORDS: tuple[Word, ...] = ("fine", "new", "paused", *PROBLEMS)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the gateway sees of one board now."""
+    """The gateway's current view of one board."""
 
     connected: bool = False
     port: str | None = None
-    """The serial port of its session, if it has one there."""
+    """The serial port of the board's session, if any."""
     port_open: bool = True
     """Whether the serial port of its last session is open."""
     lent: bool = False
-    """Whether a command has that port, for example to write to the board."""
+    """Whether a command uses that port, for example to flash the board."""
     refused: str | None = None
-    """The port on which a board of this name is refused."""
+    """The port at which a board of this name is refused."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What is known of one board, and kept over restarts."""
+    """The facts about one board that are kept over restarts."""
 
     since: float
-    """When the board was first expected."""
+    """Time at which the board was first expected."""
     heard: float | None = None
-    """When its last reading was taken."""
+    """Time of the last reading."""
     met: float | None = None
-    """When the board was last connected."""
+    """Time of the last connection."""
     port: str | None = None
     """The serial port of its last session."""
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
-    """The interval that a person has set; NEVER: none."""
+    """The interval set by a person; NEVER: none is due."""
     paused: float | None = None
-    """Until when no problem counts."""
+    """End of a pause, during which the board is not a problem."""
     problem: str = ""
-    """The problem of the last look; empty without one."""
+    """The problem found by the last check; empty if none."""
     value: Value | None = None
-    """What its last reading says: `name`, `value` and `unit`."""
+    """The board's last reading: `name`, `value` and `unit`."""
 
     @property
     def interval(self) -> float | None:
-        """Seconds between two readings; NEVER if there need not be any, None if not known."""
+        """Return the seconds between two readings; NEVER if none are due, None if unknown."""
         return self.gaps.interval if self.wanted is None else self.wanted
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether that interval is only on its way to a board of which none is known."""
+        return self.wanted is None and not self.gaps.confirmed and self.gaps.learnt is None
 
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
-    """How one expected board is."""
+    """The judged state of one expected board."""
 
     word: Word
     interval: float | None
-    """Seconds between two readings; NEVER if there need not be any, None if not known."""
+    """Seconds between two readings; NEVER if none are due, None if unknown."""
     heard: float | None
-    """When its last reading was taken; None before the first one."""
+    """Time of the last reading; None before the first one."""
     what: str = ""
     """The problem as a sentence without a full stop. It stays the same while the problem lasts."""
     todo: str = ""
-    """What a person can do about the problem."""
+    """Advice for a person on how to solve the problem."""
 
     @property
     def is_problem(self) -> bool:
@@ -151,16 +157,17 @@ def _by_silence(
     quiet_from: float,
     state: Callable[..., BoardState],
 ) -> BoardState:
-    """Judge a board whose port is there by the time since its last reading."""
+    """Judge a board whose port is present by the time since its last reading."""
     interval = known.interval
+    unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
     if waits and known.gaps.told is not None:
-        interval = known.gaps.learnt  # a command to a board that is silent ends no problem
+        interval = known.gaps.learnt  # a command to a silent board does not end a problem
     if interval == NEVER:
         return state("fine")
     last = known.since if known.heard is None else known.heard
-    if interval is None:
-        interval = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
+    if interval is None or known.is_uncertain:
+        interval = max(unknown, interval or unknown)
         last = last if seen.connected else max(last, known.met or last)
     if known.problem != "silent":
         last = max(last, quiet_from)
@@ -169,6 +176,9 @@ def _by_silence(
         limit = max(limit, LEAST_S)
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
+    if known.wanted is None and not known.gaps.confirmed:
+        interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
+        limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
         what = f"no reading ever came, and {words(limit)} are over"
     else:
@@ -182,42 +192,47 @@ def _by_silence(
 
 
 class Expected:
-    """All boards of the registry. folder: the data directory. clock: the time axis, in seconds."""
+    """The expected boards. folder: the data directory. clock: the time axis, in seconds."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: 0.0) -> None:
         self._file = folder / FILE
         self._known = _read(self._file)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
-        """By board: when a command gave its port back."""
+        """Time at which a command gave back a board's port, by board."""
         self._gone: dict[str, float] = {}
-        """By board: when its port was first seen to be gone."""
+        """Time at which a board's port was first found missing, by board."""
         self._new = False
         self._saved = -math.inf
         self.clock = clock
         self.states: dict[str, BoardState] = {}
-        """By name, as of the last look."""
+        """States by name, as of the last check."""
         self._seen: Mapping[str, Seen] = {}
 
     @property
     def problems(self) -> list[tuple[str, BoardState]]:
-        """Boards that are a problem, in the order of the registry."""
+        """Return the boards that are a problem, in the order of the registry."""
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     def is_problem(self, name: str) -> bool:
         state = self.states.get(name)
         return state is not None and state.is_problem
 
+    def was_problem(self, name: str) -> bool:
+        """Whether a board was a problem at the last look, also at the one before a restart."""
+        known = self._known.get(name)
+        return known is not None and bool(known.problem)
+
     def heard_ago(self, name: str) -> float | None:
-        """Seconds since a board's last reading; None before its first one."""
+        """Return the seconds since a board's last reading; None before its first one."""
         state = self.states.get(name)
         if state is None or state.heard is None:
             return None
         return max(0.0, self.clock() - state.heard)
 
     def hear(self, name: str, measured: float | None = None, value: Value | None = None) -> None:
-        """Take note of a reading. measured: when the board took it, in seconds of any origin; None
-        if the board does not say. value: what it says, if that can be read.
+        """Record a reading. measured: when the board took it, in seconds of any origin; None if the
+        board does not say. value: its content, if readable.
         """
         known = self._known.get(name)
         if known is None:
@@ -227,68 +242,75 @@ class Expected:
         known.heard, known.value = now, value or known.value
 
     def tell(self, name: str, interval: float, *, confirmed: bool = True) -> None:
-        """A board says its interval. NEVER: it measures no more. confirmed: false if it was only
-        told so.
+        """Record a board's interval. NEVER: the board has stopped measuring. confirmed: whether the
+        board itself reported it; false if it was only commanded.
         """
         if (known := self._known.get(name)) is not None:
             known.gaps.tell(interval, confirmed=confirmed)
 
     def command(self, name: str, text: str) -> None:
-        """A command was sent to a board: it may be a new interval."""
+        """Record a command sent to a board, which may set a new interval."""
         interval = of_command(text)
         if interval is not None:
             self.tell(name, interval, confirmed=False)
             self._new = True
 
     def want(self, name: str, interval: float | None) -> None:
-        """Set the interval that a person gives. None: go by what the board does."""
+        """Set the interval given by a person. None: learn it from the readings."""
         self._known[name].wanted = interval
         self._set(name)
 
     def pause(self, name: str, seconds: float) -> None:
-        """Let a board count as no problem for so long; 0 ends that."""
+        """Pause a board for some seconds: it is not a problem meanwhile. 0 ends a pause."""
         self._known[name].paused = self.clock() + seconds if seconds else None
         self._set(name)
 
     def _set(self, name: str) -> None:
-        """A person has set something of a board: judge it again at once."""
+        """Save a person's setting and judge the board again at once."""
         self._new = True
         if name in self.states:
             self.states[name] = self._look_at(name, self._seen.get(name), self.clock())
 
     def value_of(self, name: str) -> Value | None:
-        """What the last reading of a board says: `name`, `value` and `unit`."""
+        """Return a board's last reading: `name`, `value` and `unit`."""
         known = self._known.get(name)
         return known.value if known is not None else None
 
     def wanted(self, name: str) -> float | None:
-        """The interval that a person has set; None where none is set."""
+        """Return the interval set by a person, or None."""
         known = self._known.get(name)
         return known.wanted if known is not None else None
 
     def paused_for(self, name: str) -> float:
-        """Seconds for which a board is still paused."""
+        """Return the seconds until a board's pause ends."""
         known = self._known.get(name)
         return max(0.0, (known.paused or 0.0) - self.clock()) if known is not None else 0.0
 
-    def look(self, names: Iterable[str], seen: Mapping[str, Seen]) -> None:
-        """Judge all boards of the registry. seen: boards of which something is seen."""
+    def look(
+        self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
+    ) -> None:
+        """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
+        boards of the registry that another gateway of the site may hold; they are not judged here.
+        """
         now = self.clock()
         if self._started is None:
             self._started = now
             _clamp(self._known.values(), now)
         wanted, self._seen = dict.fromkeys(names), seen
         for name in self._known.keys() - wanted:
-            self._forget(name)
+            if name in elsewhere:
+                self._leave(name, now)
+            else:
+                self._forget(name)
         self.states = {name: self._look_at(name, seen.get(name), now) for name in wanted}
 
     def port_of(self, name: str) -> str | None:
-        """The serial port of a board's last session."""
+        """Return the serial port of a board's last session."""
         known = self._known.get(name)
         return known.port if known is not None else None
 
     def news(self, *, at_end: bool = False) -> str | None:
-        """Return what `write` shall write, if it is time for that."""
+        """Return the text for `write` if a write is due."""
         now = self.clock()
         if not (self._new or at_end or now - self._saved >= SAVE_S):
             return None
@@ -306,7 +328,7 @@ class Expected:
             new.write_text(text)
             os.replace(new, self._file)
         except OSError as error:
-            log.error("%s: cannot write which boards speak (%s)", self._file, error.strerror)
+            log.error("%s: cannot write the state of the boards (%s)", self._file, error.strerror)
 
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:
         known = self._known.get(name)
@@ -331,14 +353,22 @@ class Expected:
         return state
 
     def _note_port(self, name: str, known: Memory, seen: Seen, now: float) -> None:
-        """Note since when the port of a board has been gone."""
+        """Record since when the port of a board has been missing."""
         if known.port is None or seen.connected or seen.lent or seen.port_open:
             self._gone.pop(name, None)
         else:
             self._gone.setdefault(name, now)
 
+    def _leave(self, name: str, now: float) -> None:
+        """Keep of a board that may be at another gateway its interval and what a person has set."""
+        known = self._known[name]
+        if known.problem or known.port is not None:
+            known.problem, known.port, self._new = "", None, True
+        self._quiet[name] = now
+        self._gone.pop(name, None)
+
     def _forget(self, name: str) -> None:
-        """Drop a board that is in the registry no more, or at another gateway."""
+        """Drop a board that is no longer in the registry."""
         for table in (self._known, self._quiet, self._gone):
             table.pop(name, None)
         self._new = True
@@ -352,7 +382,7 @@ class Expected:
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:
-    """Mend times that lie ahead: the store, and with it the time axis, is another one."""
+    """Correct times that lie in the future: after a new store the time axis is another one."""
     for one in known:
         one.since = min(one.since, now)
         one.heard = None if one.heard is None else min(one.heard, now)
@@ -360,7 +390,7 @@ def _clamp(known: Iterable[Memory], now: float) -> None:
 
 
 def _read(file: Path) -> dict[str, Memory]:
-    """Return what a gateway has left; nothing where that cannot be read."""
+    """Return the saved facts of an earlier run; nothing if they cannot be read."""
     try:
         found = json.loads(file.read_text())
         return {str(name): _memory(row) for name, row in found.items()}

@@ -1,8 +1,8 @@
-"""The last readings of each registered board, so that a person can ask the gateway for them.
+"""The last readings of each registered board, for `onceway readings`.
 
-In: readings as they come. Out: the last reading of each name, and the last POINTS numbers: a day at
-one a minute. Only a clean end writes `DATA/history.json`: a power cut costs what is shown, and
-nothing that was acknowledged. The table has all readings.
+In: readings as they arrive. Out: the last reading of each name, and its last POINTS numbers (a day
+at one a minute). `DATA/history.json` is written at a clean stop only: a power cut loses this
+history, but no acknowledged reading. The table at the centre has all readings.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 
 FILE = "history.json"
 POINTS = 1500
-"""Of one name of one board; 16 bytes each."""
+"""Most numbers kept for one name of one board; 16 bytes each."""
 MOST = 1000
-"""Names of all boards: 24 MB at most."""
+"""Most names of all boards together: 24 MB."""
 _SPARE = 100
-"""Points beyond POINTS before the oldest are dropped together."""
+"""Points beyond POINTS at which the oldest are dropped together."""
 
 Row = dict[str, Any]
 
 
 @dataclass(slots=True)
 class _Series:
-    """unit, value, time: of the last reading. times: µs since 1970."""
+    """The numbers of one name. unit, value, time: the last reading. times: µs since 1970."""
 
     unit: str | None = None
     value: Any = None
@@ -53,7 +53,7 @@ class _Series:
 
 
 class History:
-    """folder: the data directory."""
+    """The readings of all boards. folder: the data directory."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
@@ -61,7 +61,7 @@ class History:
         self._new = False
 
     def take(self, device: str, readings: Iterable[Reading]) -> None:
-        """Keep readings of a board, as long as there is room for their names."""
+        """Keep readings of a board while there is room for their names."""
         for reading in readings:
             if reading.status:
                 continue
@@ -75,7 +75,7 @@ class History:
             self._new = True
 
     def forget(self, wanted: Iterable[str]) -> None:
-        """Drop all boards but these."""
+        """Drop all boards except these."""
         for name in self._boards.keys() - set(wanted):
             del self._boards[name]
             self._new = True
@@ -86,9 +86,7 @@ class History:
             yield _row(board, name, series.time, series.value, series.unit)
 
     def since(self, device: str, begin: int) -> Iterator[Row]:
-        """Return numbers whose time is not before that one, µs since 1970, by board, name and
-        time.
-        """
+        """Return numbers since `begin`, in µs since 1970, sorted by board, name and time."""
         for board, name, series in self._series(device):
             points = sorted(zip(series.times, series.values, strict=True))
             for time, value in points:
@@ -96,8 +94,8 @@ class History:
                     yield _row(board, name, time, value, series.unit)
 
     def begins(self, device: str) -> int | None:
-        """Return since when all readings of these boards are kept, µs since 1970; None if there is
-        none.
+        """Return the time from which all readings of these boards are kept, in µs since 1970; None
+        if there are none.
         """
         return max(
             (min(series.times) for _, _, series in self._series(device) if series.times),
@@ -105,12 +103,12 @@ class History:
         )
 
     def _series(self, device: str) -> Iterator[tuple[str, str, _Series]]:
-        for board, names in list(self._boards.items()):  # readings come while somebody reads
+        for board, names in list(self._boards.items()):  # readings may arrive during the iteration
             if device in ("", board):
                 yield from [(board, name, series) for name, series in names.items()]
 
     def write(self) -> None:
-        """Write the file if anything is new; on any thread."""
+        """Write the file if there is news; on any thread."""
         if not self._new:
             return
         rows = {

@@ -1,23 +1,30 @@
-"""How often a board measures.
+"""The interval at which a board measures.
 
-In: the times of its readings; the interval that the board was told, or tells. Out: seconds between
-two readings. A journal that is emptied after an outage brings many readings at once, so the board's
-own times count where it tells them.
+In: the times of its readings; the interval that the board was commanded, or reports. Out: seconds
+between two readings. A board that empties its journal after an outage sends many readings at once,
+so the board's own times count if it sends any.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 KEPT = 8
-"""Gaps that are kept."""
+"""Most gaps kept."""
 LEAST_S = 1.0
-"""Readings that are nearer to each other belong to one measurement."""
+"""Readings closer to the first one of a measurement than this belong to it. The interval of a board
+that measures more often is a little above this.
+"""
 SURE = 3
-"""Gaps after which an interval that was told does not count any more."""
+"""Number of gaps after which a commanded interval no longer counts, and after which a shorter one
+is known.
+"""
+ALIKE = 1.5
+"""Largest ratio of the longest to the shortest of gaps that are alike."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
@@ -32,54 +39,75 @@ class Gaps:
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     measured: float | None = None
-    """When the newest reading was taken, as the board tells it."""
+    """Start of the newest measurement by the board's clock."""
     received: float | None = None
-    """When the newest reading came."""
+    """Time of arrival of its first reading."""
     told: float | None = None
-    """The interval that the board was told, until gaps show it; 0: none."""
+    """The interval that the board was commanded, until gaps confirm it; 0: none."""
     since_told: int = 0
-    """Gaps since then."""
+    """Number of gaps since that command."""
     confirmed: bool = True
-    """Whether the board itself tells that interval; otherwise it is on its way to the board."""
+    """Whether the board itself has reported that interval; otherwise the command is still on its
+    way.
+    """
 
     @property
     def learnt(self) -> float | None:
-        """Seconds between two readings, as they come. The longest gap but one counts: an outage
-        makes one long gap, and then the board is as it was.
+        """Return the seconds between two readings, from the gaps. The second longest gap counts: an
+        outage makes a single long gap. After a change to a shorter interval, the newest gaps
+        count.
         """
-        longest = sorted(self.last)
-        return longest[-2] if len(longest) > 1 else longest[0] if longest else None
+        gaps = list(self.last)
+        newest = gaps[-self._alike() :]
+        older = gaps[: -len(newest)]
+        is_shorter = older and min(older) > ALIKE * max(newest)
+        # after an outage, a board's journal comes in a hurry
+        if len(newest) >= SURE and is_shorter and older[-1] <= ALIKE * _usual(older):
+            return max(newest)
+        return _usual(gaps) if gaps else None
+
+    def _alike(self) -> int:
+        """Return how many of the newest gaps are alike."""
+        shortest, longest = math.inf, 0.0
+        for count, gap in enumerate(reversed(self.last)):
+            shortest, longest = min(shortest, gap), max(longest, gap)
+            if longest > ALIKE * shortest:
+                return count
+        return len(self.last)
 
     @property
     def interval(self) -> float | None:
-        """Seconds between two readings; None if not known, 0 if none shall come."""
+        """Return the seconds between two readings; None if unknown, 0 if none are due."""
         learnt = self.learnt
         if self.told is None:
             return learnt
         return self.told if learnt is None or not self.told else max(self.told, learnt)
 
     def take(self, measured: float | None, received: float) -> None:
-        """Take note of a reading."""
+        """Record a reading."""
         both = measured is not None and self.measured is not None
         now, before = (measured, self.measured) if both else (received, self.received)
-        if measured is not None:
-            self.measured = max(measured, self.measured or measured)
-        self.received = received
-        if before is None or now is None or now - before < LEAST_S:
+        if self.measured is None:
+            self.measured = measured
+        if before is None or now is None:
+            self.received = received
             return
+        if now - before < LEAST_S:
+            return  # the next gap counts from the first reading of this measurement
+        self.measured, self.received = measured or self.measured, received
         self.last.append(min(now - before, LONGEST_S))
         self.since_told += 1
         if self.since_told >= SURE or self.told == 0:
             self.told = None
 
     def tell(self, interval: float, *, confirmed: bool = True) -> None:
-        """The board was told another interval, or tells it. A longer one counts at once, a shorter
-        one when the gaps show it, since the board may refuse it.
+        """Record an interval that the board was commanded or reports. A longer one counts at once,
+        a shorter one when gaps confirm it, since the board may refuse it.
         """
         self.told, self.since_told, self.confirmed = interval, 0, confirmed
 
     def kept(self) -> dict[str, Any]:
-        """Return what outlives a restart."""
+        """Return the state that outlives a restart."""
         return {
             "last": list(self.last),
             "measured": self.measured,
@@ -89,23 +117,28 @@ class Gaps:
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Gaps:
-        """Read what `kept` gave. Raises ValueError or TypeError."""
+        """Restore the state that `kept` returned. Raises ValueError or TypeError."""
         gaps = cls(deque((float(gap) for gap in kept.get("last", ())), maxlen=KEPT))
         gaps.measured, gaps.told = kept.get("measured"), kept.get("told")
         gaps.confirmed = bool(kept.get("confirmed", True))
         return gaps
 
 
+def _usual(gaps: list[float]) -> float:
+    """Return the longest of these gaps but one."""
+    return sorted(gaps)[-2:][0]
+
+
 def parse(text: str) -> float | None:
-    """Return the seconds of `90s`, `5m`, `15min`, `2h` or `3d`; None if it is none of them."""
+    """Return the seconds of `90s`, `5m`, `15min`, `2h` or `3d`; None for any other text."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     return seconds if 0 < seconds <= LONGEST_S else None
 
 
 def of_command(text: str) -> float | None:
-    """Return the seconds of a command `interval …` (`firmware/README.md`), 0 if it ends the
-    measuring; None if it is another command.
+    """Return the seconds of a command `interval …` (`firmware/README.md`), 0 if the command stops
+    the measuring; None if it is another command.
     """
     found = _COMMAND.fullmatch(text)
     if found is None:
@@ -119,7 +152,7 @@ def of_command(text: str) -> float | None:
 
 
 def words(seconds: float) -> str:
-    """A duration for people: `90 s`, `5 min`, `2 h`, `3 days`."""
+    """Return a duration for people: `90 s`, `5 min`, `2 h`, `3 days`."""
     for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size or seconds == size != 86_400:
             return f"{round(seconds / size, 1):g} {unit}"

@@ -1,4 +1,4 @@
-"""What a board says on `logs/NAME`, for those who have asked it something."""
+"""Listening to a board's answers on `logs/NAME`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from gateway.runtime.engine import Engine
 
 PATIENCE_S = 10
-"""Without a word, of a board on a line."""
+"""Longest silence of a board on a serial line, in seconds."""
 RADIO_PATIENCE_S = 3600
-"""Until a board by radio has what it is asked: longer than from one reading to the next."""
+"""Longest time until a radio board gets a question, in seconds: longer than its interval."""
 ANSWER_S = 600
-"""At most from the question to the answer, and from one line to the next: such a board has to keep
-silent after each of its frames, for minutes where the law is strict and the frames are long.
+"""Longest time from the question to the answer, and between two lines, in seconds. A radio board
+must stay silent after each of its frames, for minutes if the law is strict and the frames are long.
 """
 ALIVE_S = 5.0
-"""So often a row without anything says that the waiting goes on."""
+"""Seconds between two empty rows, which show that the wait goes on."""
 MOST = 10_000
-"""Messages that wait."""
+"""Most messages in the queue."""
 _FAILURE = 0x80
 
 
@@ -34,7 +34,9 @@ _FAILURE = 0x80
 async def listen(
     engine: Engine, device: str, name: str
 ) -> AsyncIterator[asyncio.Queue[Publish | None]]:
-    """Subscribe to the board's topic. name: of the client. Raises OncewayError if it may not."""
+    """Subscribe to the board's topic. name: client name for the subscription. Raises OncewayError
+    if the access rules forbid it.
+    """
     heard: asyncio.Queue[Publish | None] = asyncio.Queue()
 
     def came(packet: Packet | None) -> None:
@@ -58,7 +60,7 @@ async def listen(
 
 
 async def message(heard: asyncio.Queue[Publish | None], within: float) -> Publish | None:
-    """Return the next message, or None if none has come within so many seconds."""
+    """Return the next message, or None if none arrives within some seconds."""
     try:
         return await asyncio.wait_for(heard.get(), within)
     except TimeoutError:

@@ -1,8 +1,8 @@
-"""What a board has logged, for people who look for what is wrong with it.
+"""A board's log, for people who search for a fault.
 
-In: a board's name. Out: its lines, as it has them in RAM, the oldest first; firmware/src/ow_log.h
-says how they come. The board is asked by the command `log`, and answers on `logs/NAME`. One on a
-radio gets the command when it speaks next, which may take long.
+In: a board's name. Out: the lines in the board's RAM, the oldest first; firmware/src/ow_log.h has
+their format. The gateway sends the command `log`, and the board answers on `logs/NAME`. A radio
+board gets the command when it next sends, which may take long.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from gateway.runtime.engine import Engine
 
 MOST_LINES = MOST
-"""No board has room for more."""
+"""Most lines that a board can keep."""
 LONGEST = 256
-"""Bytes of a line that are looked at: a board's have 40 characters behind the time."""
+"""Bytes of a line that are read; a board's line has 40 characters after the time."""
 WHOLE_S = 60
-"""For the whole log of a board on a line."""
+"""Longest time for the whole log of a board on a serial line, in seconds."""
 
 _BUILD = "Its firmware has to be built with OW_LOG_SIZE, as the sensor on a line is"
 _LINE = re.compile(r"(\+?)(\d{1,10}) (.*)", re.DOTALL)
@@ -33,9 +33,9 @@ _END = re.compile(r"\d{1,5}")
 
 
 async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[str, Any]]:
-    """Rows `{"utc": seconds or None, "uptime": seconds since its start or None, "text": …}`, and at
-    last `{"lost": lines that the board has no room for any more}`; meanwhile empty ones.
-    OncewayError when it has not answered for so long.
+    """Yield rows `{"utc": seconds or None, "uptime": seconds since its start or None, "text": …}`,
+    and at last `{"lost": number of older lines that the board has dropped}`; while waiting, empty
+    rows. wait_s: longest wait. Raises OncewayError if the board does not answer within it.
     """
     session = engine.broker.sessions.get(device)
     if session is None or session.connection is None:
@@ -72,8 +72,8 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
 
 
 async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
-    """The same rows at once, of a board on a line, for a user. Raises OncewayError: also for what
-    the access rules do not let this user do.
+    """Return the same rows at once, from a board on a serial line, for a user. Raises OncewayError,
+    also if the access rules forbid it to this user.
     """
     acl = engine.broker.acl
     if not acl.may_write(user, "", f"commands/{device}"):

@@ -1,9 +1,9 @@
-"""What each board published last, so that another payload under the same identity is noticed.
+"""Detection of payload conflicts: another payload under an identity that was used before.
 
-In: each publication of a board, also one that comes again. Out: which boards have said something
-else under a sequence that they had used (`gateway/payload/rewording.py`). The broker drops a
-repetition without a look at it, so this is the only place where such a payload can be seen. A start
-recalls what waits in the spool; the ingest compares again what reaches the table.
+In: each publication of a board, duplicates included. Out: the boards that sent another payload
+under a used sequence (`gateway/payload/rewording.py`). The broker drops a duplicate without looking
+at its payload, so a conflict can be seen only here. A start recalls the publications in the spool;
+the ingest compares again with the table.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gateway.store.views import newest_of_boards
 log = logging.getLogger(__name__)
 
 KEPT = WINDOW
-"""Publications of a board: as many as its mark tells apart."""
+"""Publications kept for each board: as many as its anti-replay window covers."""
 LONGEST = 256
-"""Bytes of a payload that is kept; the library's boards send less."""
+"""Longest payload that is kept, in bytes; the library's boards send shorter ones."""
 MOST_BOARDS = 2_500
-"""All of them take at most 64 MB."""
+"""Most boards; together they take at most 64 MB."""
 RECALLED = 20_000
-"""Publications in the spool that a start looks at, the newest."""
+"""Number of newest publications in the spool that a start recalls."""
 
 
 @dataclass(slots=True)
-class Contradictions:
-    """Of one board. sequence: the last one; last: µs, any origin."""
+class PayloadConflicts:
+    """The payload conflicts of one board. sequence: the last one; last: µs, any origin."""
 
     count: int = 0
     sequence: int = 0
@@ -41,21 +41,23 @@ class Contradictions:
 class _Board:
     incarnation: int
     payloads: dict[int, bytes] = field(default_factory=dict)
-    """By sequence, the oldest first."""
+    """Payloads by sequence, the oldest first."""
 
 
 class Said:
-    """The board that was heard longest ago is forgotten first."""
+    """The last publications of each board. The board that sent longest ago is dropped first."""
 
     def __init__(self) -> None:
         self._boards: dict[str, _Board] = {}
         self.newest: Identity | None = None
-        """Identity of the publication that was heard last, of any board."""
-        self.contradictions: dict[str, Contradictions] = {}
-        """By board."""
+        """Identity of the newest publication of any board."""
+        self.contradictions: dict[str, PayloadConflicts] = {}
+        """Payload conflicts by board."""
 
     def recall(self, folder: Path) -> None:
-        """What boards published last before the gateway's start, as far as it is in the spool."""
+        """Recall the last publications from before the gateway's start, as far as the spool has
+        them.
+        """
         for name, incarnation, sequence, payload in newest_of_boards(folder, RECALLED):
             self.hear((name, incarnation, sequence), payload, 0)
 
@@ -71,16 +73,16 @@ class Said:
         first = board.payloads.get(sequence)
         if first is not None:
             if first != payload and _conflict(first, payload):
-                self._contradicted(identity, monotonic)
+                self._count_conflict(identity, monotonic)
         elif len(payload) <= LONGEST:
             board.payloads[sequence] = payload
             if len(board.payloads) > KEPT:
                 del board.payloads[next(iter(board.payloads))]
 
-    def _contradicted(self, identity: Identity, monotonic: int) -> None:
+    def _count_conflict(self, identity: Identity, monotonic: int) -> None:
         name, incarnation, sequence = identity
-        found = self.contradictions.pop(name, None) or Contradictions()
-        self.contradictions[name] = Contradictions(found.count + 1, sequence, monotonic)
+        found = self.contradictions.pop(name, None) or PayloadConflicts()
+        self.contradictions[name] = PayloadConflicts(found.count + 1, sequence, monotonic)
         if len(self.contradictions) > MOST_BOARDS:
             del self.contradictions[next(iter(self.contradictions))]
         if found.count & (found.count + 1) == 0:  # the 1st, 2nd, 4th, 8th, …
@@ -96,11 +98,11 @@ class Said:
 
 def _conflict(first: bytes, second: bytes) -> bool:
     from gateway.payload.rewording import (
-        says_the_same,  # with cbor2: most gateways do without it for long
+        says_the_same,  # imports cbor2, which most gateways rarely need
     )
 
     try:
         return not says_the_same(first, second)
-    except Exception:  # a mistake of ours there must not end the board's connection
+    except Exception:  # a fault in the comparison must not end the board's connection
         log.exception("two payloads of one key cannot be compared: they count as two")
         return True

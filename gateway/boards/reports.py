@@ -1,13 +1,13 @@
-"""What boards tell of themselves, and what they are refused.
+"""Status reports of boards, and refusals of their publications.
 
-In: each publication of a board, and the reason if it is refused. Out: what `gateway status`,
-/healthz, metrics and `onceway device list` show of it; and `DATA/boards.json`, so that it is known
-after a restart and without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`; and
-a line in the log for each command that a board does not know.
+In: each publication of a board, and the reason if it is refused. Out: the board facts in `gateway
+status`, /healthz, metrics and `onceway device list`; the same in `DATA/boards.json`, for restarts
+and for commands without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`; and a
+log line for each command that a board does not know.
 
-A board tells of itself on a topic that ends with `/status`, in SenML-CBOR (RFC 8428) under its own
-name; see firmware/README.md. What cannot be read is no status. A command that it does not know it
-tells on `logs/NAME`, as `unknown command: TEXT`.
+A status comes on a topic that ends with `/status`, in SenML-CBOR (RFC 8428) under the board's own
+name; see firmware/README.md. A payload that cannot be read is ignored. If a board does not know a
+command, it publishes `unknown command: TEXT` on `logs/NAME`.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ log = logging.getLogger(__name__)
 FILE = "boards.json"
 MOST_BOARDS = 10_000
 FORGET_US = 3 * 3_600_000_000
-"""A board tries what it was refused for good about hourly: firmware/src/ow_flow.c."""
+"""Time after which a refusal is forgotten: a board retries a permanently refused publication about
+hourly (firmware/src/ow_flow.c).
+"""
 MOST_FAULTS = 16
-"""Faults of sensors that are kept of one board."""
+"""Most sensor faults kept for one board."""
 FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again", "interval")
 _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 UNKNOWN_COMMAND = "unknown command: "
-"""How a board's answer to a command that it does not know begins; what follows may be cut short."""
+"""Start of a board's answer to a command that it does not know; the rest may be cut short."""
 _KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
 Status = dict[str, float]
-"""The FIGURES that a board has told, and `seen`: when, UTC, if the clock was known; `keyed`: 1 if
-it has proved its key once, 0 if it has shown none yet, as older firmware does.
+"""The FIGURES that a board has reported, and `seen`: the time in UTC, if the clock was known;
+`keyed`: 1 if the board has ever proved its key, 0 if not, as with older firmware.
 """
 
 
 @dataclass(slots=True)
 class Refusal:
-    """Publications of one board that were refused for a reason that does not pass by itself. topic:
-    of the last one. last: µs, any origin.
+    """The publications of one board that were refused for a lasting reason. topic: of the last one.
+    last: µs, any origin.
     """
 
     topic: str
@@ -69,7 +71,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class Loss:
-    """Publications that one board has lost to damage in its memory, since the gateway's start.
+    """The publications that one board has lost to damaged memory since the gateway's start.
     sequence: of the last one; last: µs, any origin.
     """
 
@@ -79,7 +81,7 @@ class Loss:
 
 
 class Boards:
-    """By name: statuses, and what each board is refused now. The oldest is forgotten first."""
+    """The statuses and present refusals of boards, by name. The oldest board is dropped first."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
@@ -90,9 +92,9 @@ class Boards:
         self._throttle = LogThrottle(time.monotonic)
         self.said = Said()
         self.answers: dict[str, str] = {}
-        """What each board has answered to its last command, since the gateway's start."""
+        """Each board's answer to its last command, since the gateway's start."""
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
-        """Called with name, topic, payload and time (µs since 1970) of what a board publishes."""
+        """Called with name, topic, payload and time (µs since 1970) of each publication."""
 
         self.answered: Callable[[str], None] | None = None
         """Called with the name of a board that has answered a command."""
@@ -106,8 +108,8 @@ class Boards:
         monotonic: int,
         utc: int | None,
     ) -> None:
-        """A publication of a board. reason: why it is refused, or None. monotonic: µs, any origin;
-        utc: µs since 1970.
+        """Record a publication of a board. reason: why it is refused, or None. monotonic: µs, any
+        origin; utc: µs since 1970.
         """
         if topic == f"logs/{name}":
             self._hear_log(name, payload, monotonic)
@@ -121,23 +123,25 @@ class Boards:
                 self._take(name, payload, utc)
             elif any(self._faults(name)):
                 self._find_well(name, topic, payload)
-        elif reason != ReasonCode.QUOTA_EXCEEDED:  # passes: the spool's trouble, not the board's
+        elif reason != ReasonCode.QUOTA_EXCEEDED:  # temporary: the spool is full, the board is fine
             count = known.count if known is not None and known.topic == topic else 0
             _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
 
     def greeted(self, name: str, *, keyed: bool) -> None:
-        """A board of the registry has greeted."""
+        """Record that a board of the registry has greeted."""
         known = self._statuses.get(name, {})
         if known.get(KEYED) != keyed:
             self._new = True
             _put(self._statuses, name, known | {KEYED: float(keyed)})
 
     def has_proved(self, name: str) -> bool:
-        """Whether the board has proved its key, so that whoever shows none is not it."""
+        """Return whether the board has proved its key. If it has, a peer without the key is not the
+        board.
+        """
         return self._statuses.get(name, {}).get(KEYED) == 1
 
     def troubles(self, monotonic: int) -> list[str]:
-        """What boards are refused, and which have contradicted themselves, in words."""
+        """Return the refusals, losses and payload conflicts of boards, in words."""
         refused = [
             f"{name}: publications to {found.topic!r} are refused"
             f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)"
@@ -166,27 +170,27 @@ class Boards:
 
     @property
     def contradictions(self) -> int:
-        """Publications that came again with another payload, since the start."""
+        """The number of payload conflicts since the start."""
         return sum(found.count for found in self.said.contradictions.values())
 
     def status(self, name: str) -> Status | None:
         return self._statuses.get(name)
 
     def news(self) -> str | None:
-        """What `write` shall write, if there is anything new since the last call."""
+        """Return the text for `write` if there is news since the last call."""
         if not self._new:
             return None
         self._new = False
         return json.dumps(self._statuses)
 
     def write(self, text: str) -> None:
-        """On any thread."""
+        """Write the file; on any thread."""
         new = self._file.with_suffix(".new")
         try:
             new.write_text(text)
             os.replace(new, self._file)
         except OSError as error:
-            log.error("%s: cannot write what boards tell (%s)", self._file, error.strerror)
+            log.error("%s: cannot write the reports of boards (%s)", self._file, error.strerror)
 
     def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:
         known = self._losses.get(name)
@@ -229,22 +233,22 @@ class Boards:
                 if not told[key]:
                     del told[key]
             kept = {key: value for key, value in known.items() if key == KEYED}
-            if not any(key in FIGURES for key in told):  # faults alone: the rest stays
+            if not any(key in FIGURES for key in told):  # faults only: the other figures stay
                 kept = {key: value for key, value in known.items() if not key.endswith(FAULT)}
             seen = {} if utc is None else {"seen": float(utc // 1_000_000)}
             _put(self._statuses, name, kept | told | seen)
 
     def _faults(self, name: str) -> Iterator[tuple[str, float]]:
-        """Faults of a board's sensors, by name with the ending."""
+        """Yield the faults of a board's sensors, by name with the ending."""
         for key, value in self._statuses.get(name, {}).items():
             if key.endswith(FAULT):
                 yield key, value
 
     def _find_well(self, name: str, topic: str, payload: bytes) -> None:
-        """End the faults of what has a value again: a board that starts with a sound sensor tells
-        none.
+        """End the faults of quantities that have a value again: a board that restarts with a good
+        sensor sends no end of a fault.
         """
-        from gateway.payload.readings import readings  # a gateway without boards does without it
+        from gateway.payload.readings import readings  # not needed on a gateway without boards
 
         status = self._statuses[name]
         for reading in readings(name, topic, payload, None):
@@ -262,7 +266,7 @@ class Boards:
 
 
 def read(folder: Path) -> dict[str, Status]:
-    """What boards have told the gateway of this data directory; empty when nothing is known."""
+    """Return the saved reports of this data directory; empty if there are none."""
     try:
         found = json.loads((folder / FILE).read_text())
         return {
@@ -281,8 +285,8 @@ def _put(table: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _figures(name: str, payload: bytes) -> Status:
-    """What a status says of the board that sent it; nothing if it is none."""
-    from cbor2 import loads  # a gateway without boards does without it
+    """Return the figures in a status; empty if the payload is not a status."""
+    from cbor2 import loads  # not needed on a gateway without boards
 
     told: Status = {}
     try:
@@ -292,7 +296,7 @@ def _figures(name: str, payload: bytes) -> Status:
         for record in pack:
             if record[_NAME] in FIGURES or _is_fault(record[_NAME]):
                 told[record[_NAME]] = float(record[_VALUE])
-    except Exception:  # whatever hostile bytes make of the decoder, they are no status
+    except Exception:  # hostile bytes may break the decoder: not a status
         return {}
     return told if all(abs(value) < 1e9 for value in told.values()) else {}
 

@@ -40,10 +40,9 @@ Refusal = tuple[ReasonCode, str]
 @dataclass(frozen=True, slots=True)
 class Question:
     """A check of a CONNECT that takes time, such as a password against a memory-hard hash. It runs
-    off the event loop. user: who the client will be once it is let in. answer: called once, on any
-    thread. holds: called on the event loop after an answer that lets the client in; says whether
-    that answer is still valid. asks_others: the answer comes from another service, which may be
-    slow.
+    off the event loop. user: of the client once it is let in. answer: called once, on any thread.
+    holds: returns whether an answer that lets the client in is still valid; called on the event
+    loop. asks_others: the answer comes from another service, which may be slow.
     """
 
     user: str
@@ -136,7 +135,9 @@ class Access(Protocol):
 
 
 class ByAcl:
-    """Base of access rules that follow the broker's ACL. Subclasses decide who is let in."""
+    """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
+    in.
+    """
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted

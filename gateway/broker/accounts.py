@@ -1,4 +1,4 @@
-"""What a user uses in all sessions together, and the quota.
+"""Resource use of each user over all sessions, and its quota.
 
 In: sessions, connections and publications, each with its user. Out: a reason to refuse, or the
 seconds for which the messages of the user's clients wait. All anonymous clients are one user, "";

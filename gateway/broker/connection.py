@@ -127,7 +127,7 @@ class Connection:
         self.closing: str | None = None
         """Reason of the close, for the log; None while the connection is open."""
         self.session: Session | None = None
-        """None until CONNECT is accepted."""
+        """The session, once CONNECT is accepted."""
 
         # what CONNECT says
         self.version = 0
@@ -579,8 +579,8 @@ class Connection:
         self.out.clear()
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session. Packets that wait for a commit are dropped with the connection; none
-        of them was acknowledged.
+        """Leave the session. Packets that wait for a commit are dropped with the connection. They
+        are not acknowledged.
         """
         with self.broker.step:
             self._end(reason, will)

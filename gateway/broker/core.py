@@ -66,7 +66,7 @@ class Core(Ledger):
         self.sessions: dict[str, Session] = {}
         """Sessions by client identifier."""
         self.by_id: dict[int, Session] = {}
-        """Sessions and the forwarders of moved sessions (`Role`), by number."""
+        """Sessions, and stand-ins for sessions that have moved (`Role`), by number."""
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
         """Connections without an accepted CONNECT, the oldest first."""

@@ -4,7 +4,7 @@ In: a run. Out: queued and sent packets, rows for the next commit, and the numbe
 the run's acknowledgement waits for.
 
 Rules: a refused run has no effect at all; an accepted run has all its effects in one commit. A
-message is sent at the lower of its own QoS and the granted one [MQTT-3.8.4-8]. RETAIN is passed on
+message is sent at the lower of its own QoS and the granted one [MQTT-3.8.4-8]. RETAIN is kept
 if the subscription asks for it [MQTT-3.3.1-12, MQTT-3.3.1-13].
 """
 
@@ -222,8 +222,8 @@ def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
 
 def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBehind:
     """Distribute messages to the subscribers of a shared subscription that have room. Return the
-    messages that nobody has room for. Each subscriber is checked only a few times, however many
-    messages there are.
+    messages for which no subscriber has room. Each subscriber is checked only a few times, however
+    many messages there are.
     """
     eligible = _eligible(core, messages.run)
     for connected in (True, False):

@@ -116,7 +116,7 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
 def _granted(
     connection: Connection, packet: Connect, properties: Properties, expiry: int, keep_alive: int
 ) -> Properties:
-    """Return the properties of CONNACK: what the client gets that is not what it asked for."""
+    """Return the properties of CONNACK: values that differ from the client's request."""
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
@@ -230,7 +230,7 @@ def _session(
 
 
 def _resume(connection: Connection, session: Session) -> None:
-    """Send again what was in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
+    """Retransmit packets that are in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
     send_flow = session.send_flow
     if send_flow.released:
         connection.send(

@@ -63,8 +63,8 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
 
 def pack_bits(bits: bytes | bytearray) -> bytes:
     """Pack a set of identifiers for the store, from 65,536 bits, the lowest bit of each byte first.
-    The result is a zero in place of a first identifier, which no list of identifiers has; the
-    offset of the first bits, in bytes; and the bytes that are not all 0.
+    The result is a zero, which no list of identifiers begins with; the offset of the first
+    bytes that are not 0; and the bytes up to the last that is not 0.
     """
     begun = bits.lstrip(b"\0")
     first = (len(bits) - len(begun)) & ~1

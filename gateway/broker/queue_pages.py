@@ -1,16 +1,15 @@
 """Long queues: their tail is only in the store.
 
 In: "this queue has room for more of its tail" and "this session with a tail ends". Out: orders for
-the caller of the core, which reads the store and hands the rows back. A session of an absent client
-holds nothing in memory; that of a connected client holds about a page beyond the messages in
-flight.
+the caller of the core, which reads the store and returns the rows. A session of an absent client
+holds no messages in memory; that of a connected client about a page beyond those in flight.
 
 Rules: an order is carried out after every commit sealed before it and before every commit sealed
 after it. Rows that are not committed yet are not found, and are asked for again after the next
 commit. If a row is missing or damaged, the session ends, and its client sees Session Present 0; the
 queue of a bridge or peer gateway continues without that row. The log has a line.
 
-Messages that an ended session leaves in shared subscriptions stay in the store. Each page of them
+Messages that an ended session leaves in shared subscriptions stay in the store. Each page
 is deleted with the commit that gives its messages to other subscribers.
 """
 

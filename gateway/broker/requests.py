@@ -1,6 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE.
 
-Rules: the answer says for each filter, in order, what was granted [MQTT-3.8.4-6]. If the session is
+Rules: the answer has the granted QoS of each filter, in order [MQTT-3.8.4-6]. If the session is
 durable, the answer leaves after the commit. Retained messages follow as there is room for them
 (`retained_feed.py`). Retain Handling 0 sends them always, 1 for a new subscription only, 2 never; a
 shared subscription gets none.

@@ -679,7 +679,7 @@ class SendFlow:
         self._count(-count, -count * OVERHEAD)
 
     def go_on(self) -> None:
-        """Send what has been read, or leave it in the store."""
+        """Send the messages that were read, or leave them in the store."""
         if self.session.connection is None and not self.session.queueing.qos_0:
             self._leave_to_store()
         self.pump()
@@ -716,10 +716,10 @@ class SendFlow:
         flying = set(unpack_ids(unacknowledged))
         self.released = dict.fromkeys(unpack_ids(released))
         self.sent = self.next = sent
-        doubtful = sent + self.ledger.limits.inflight if unsure else sent
+        possibly_sent = sent + self.ledger.limits.inflight if unsure else sent
         for delivery in deliveries:
             end = delivery.first + delivery.count
-            delivery.sent = max(0, min(doubtful, end) - delivery.first)
+            delivery.sent = max(0, min(possibly_sent, end) - delivery.first)
             flown = [
                 n
                 for n in range(delivery.first, delivery.first + delivery.sent)

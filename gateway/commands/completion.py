@@ -1,5 +1,5 @@
-"""Words that a shell offers beside commands and options. In: what is typed so far. Out: names that
-begin with it; nothing where they cannot be known. A failure is no word to offer.
+"""Shell completion of names. In: the text typed so far. Out: names that begin with it. The list is
+empty if the names are not known; errors are ignored.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from gateway.commands.through_gateway import REGISTRY
 
 
 def offers(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return what typer asks for the words that begin with what is typed."""
+    """Return the function by which typer completes a word."""
 
     def offered(incomplete: str) -> list[str]:
         with suppress(Exception):
@@ -24,7 +24,7 @@ def offers(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def _devices() -> Iterable[str]:
-    """Names in the device registry: of the running gateway, else of the file."""
+    """Yield the names of the device registry: from the running gateway, else from the file."""
     folder = running_folder(None, None)
     with suppress(Exception):
         return [row["name"] for row in ask(folder, do="boards")]

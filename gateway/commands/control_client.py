@@ -1,5 +1,5 @@
-"""The client's half of the control socket: asks a running gateway (`gateway/service/control.py` has
-the requests).
+"""The client side of the control socket: sends a request to a running gateway
+(`gateway/service/control.py` has the requests).
 
 In: a data directory and a request. Out: rows, or NotRunning if no gateway listens there.
 """
@@ -18,7 +18,7 @@ FILE = "control.sock"
 """Name of the socket."""
 
 TIMEOUT_S = 30.0
-"""Longest wait for an answer, in seconds; of a long request, for the next row."""
+"""Longest wait for an answer, in seconds; for a long request, the longest wait for the next row."""
 
 LEND_S = 900.0
 """Longest time for which a port is lent, in seconds: a board can be written twice."""
@@ -27,13 +27,13 @@ INSTALLED = Path("/var/lib/onceway")
 """Data directory of the Debian package, as its configuration has it."""
 
 RUN = Path("/run/onceway")
-"""The folder of its control socket (`systemd/onceway.tmpfiles`). By the set-group-ID bit what is
-made there belongs to ADMIN.
+"""The folder of that gateway's control socket (`systemd/onceway.tmpfiles`). Files created there
+belong to the group ADMIN, by the folder's set-group-ID bit.
 """
 
 ADMIN = "onceway-admin"
-"""The group of people who may command the gateway (`systemd/onceway.sysusers`). The uplink is not
-in it: an uplink that was taken over commands nothing.
+"""The group of people who may command the gateway (`systemd/onceway.sysusers`). The uplink's
+account is not a member, so an attacker in the uplink cannot command the gateway.
 """
 
 WHO_MAY = (
@@ -49,23 +49,23 @@ class NotRunning(Exception):
 
 
 def ask(folder: Path, **request: str) -> list[Row]:
-    """The other end: the rows that the gateway on this data directory answers. NotRunning when
-    there is none, OncewayError otherwise.
+    """Return the rows that the gateway of this data directory answers. Raises NotRunning if no
+    gateway runs, OncewayError for other failures.
     """
     with _asked(folder, request) as rows:
         return list(rows)
 
 
 def follow(folder: Path, **request: str) -> Iterator[Row]:
-    """As `ask`, each row when it comes."""
+    """Do the same as `ask`, but yield each row as soon as it arrives."""
     with _asked(folder, request) as rows:
         yield from rows
 
 
 @contextmanager
 def lent(folder: Path, port: str) -> Iterator[None]:
-    """The gateway on this data directory leaves a port alone for as long as the context lasts.
-    NotRunning when there is none, OncewayError otherwise.
+    """Make the gateway of this data directory release a port until the context ends. Raises
+    NotRunning if no gateway runs, OncewayError for other failures.
     """
     with _asked(folder, {"do": "lend", "port": os.path.realpath(port)}) as rows:
         next(rows)
@@ -73,15 +73,15 @@ def lent(folder: Path, port: str) -> Iterator[None]:
 
 
 def place(folder: Path) -> Path:
-    """The folder of the socket of the gateway on this data directory. The Debian package has one
-    that belongs to the group of people who may command the gateway.
+    """Return the folder of the control socket. The Debian package has its own folder, which belongs
+    to the group of people who may command the gateway.
     """
     return RUN if folder == INSTALLED and RUN.is_dir() else folder
 
 
 @contextmanager
 def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
-    """Ask; the answer's rows as they come."""
+    """Send the request; yield the iterator over the answer's rows."""
     folder = place(folder)
     where = str(folder / FILE)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:
@@ -89,7 +89,7 @@ def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
         try:
             with short(folder) as path:
                 channel.connect(path)
-            with suppress(BrokenPipeError):  # refused before it was asked: the answer is there
+            with suppress(BrokenPipeError):  # refused at once: the answer is there already
                 channel.sendall(json.dumps(request).encode() + b"\n")
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise NotRunning from error
@@ -123,9 +123,7 @@ def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
 
 @contextmanager
 def short(folder: Path) -> Iterator[str]:
-    """A path to the socket that fits into a socket's address (108 bytes), however deep the folder
-    is.
-    """
+    """Yield a socket path that fits into a socket address (108 bytes), however deep the folder."""
     file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{file}/{FILE}"

@@ -1,5 +1,5 @@
-"""Packages that this machine does not need for its own work. In: the name of an extra of
-`pyproject.toml`. Out: what brings it to this installation, as a sentence.
+"""Optional Python packages (extras of `pyproject.toml`). In: the name of an extra. Out: a sentence
+that says how to install the extra here.
 """
 
 import json
@@ -9,13 +9,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 DEBIAN = Path("/usr/lib/onceway")
-"""Where the Debian package has its Python packages."""
+"""The folder in which the Debian package keeps its Python packages."""
 
 
 def how_to_get(extra: str) -> str:
-    """For a hint. It depends on where onceway came from: a clone, a wheel or the Debian package."""
+    """Return a hint. It depends on the kind of installation: clone, wheel or Debian package."""
     if Path(sys.prefix) == DEBIAN:
-        return "The Debian package has no such part: use a clone of the source with `make setup`"
+        return "The Debian package lacks this part: use a clone of the source with `make setup`"
     try:
         origin = json.loads(distribution("onceway").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:

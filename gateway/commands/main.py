@@ -1,9 +1,9 @@
 """The console script `onceway`.
 
 In: the command line. Out: the command's output, and an exit code. Each package brings its own
-commands through the entry point group `onceway.commands`, a typer app each. Only the one that is
-named gets loaded, so `onceway gateway run` on a Pi never imports Spark or the rig; the list of all
-of them is read from their code.
+commands through the entry point group `onceway.commands`, as a typer app. Only the named command is
+imported, so `onceway gateway run` on a Pi never imports Spark or the rig. The list of all commands
+is read from their source code.
 """
 
 import ast
@@ -28,9 +28,9 @@ from gateway.errors import OncewayError, UsageError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 _WRONG_USE = cast(type[Exception], typer.BadParameter.__base__)
-"""What typer raises for a command line that cannot be meant; it has no public name for that."""
+"""The base class of typer's errors for a wrong command line; typer has no public name for it."""
 _EXTRAS = {"ingest": "centre", "hil": "hil"}
-"""By command; the others are for a gateway."""
+"""Extra of each command; commands that are not listed need no extra."""
 _HELP = "Show what a command takes, such as `onceway help device add`."
 _OURS = ("gateway", "hil", "provisioning")
 
@@ -63,7 +63,9 @@ def _load(point: EntryPoint) -> typer.Typer:
 
 @contextmanager
 def _told_what_is_missing(command: str | None) -> Iterator[None]:
-    """A command imports a package when it needs it, often not before it runs."""
+    """Turn a missing package into an error with a hint. A command often imports a package only when
+    it runs.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -76,7 +78,7 @@ def _told_what_is_missing(command: str | None) -> Iterator[None]:
 
 
 def _summary(point: EntryPoint) -> str:
-    """What a command is for, from its code: importing all of them takes seconds."""
+    """Return a command's purpose, from its source code: importing all commands takes seconds."""
     spec = find_spec(point.module)
     if spec is None or spec.origin is None:
         return ""
@@ -126,7 +128,7 @@ def _command(wanted: str | None) -> Any:
 
 
 def _words() -> list[str]:
-    """The command line; while a shell completes one, that one."""
+    """Return the words of the command line, or of the line that a shell completes."""
     if "_ONCEWAY_COMPLETE" not in os.environ:
         return sys.argv[1:]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -134,12 +136,14 @@ def _words() -> list[str]:
 
 
 def _forbidden(error: PermissionError) -> OncewayError:
-    """Of a file that is not for this account."""
-    return OncewayError("this account may not open it", error.filename, "Run the command with sudo")
+    """Return the error for a file that this account may not open."""
+    return OncewayError(
+        "this account may not open the file", error.filename, "Run the command with sudo"
+    )
 
 
 def _named() -> str:
-    """The command of this command line, as far as it has one."""
+    """Return the command name in this command line, as far as typed."""
     words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
     command, path = _command(next(iter(sys.argv[1:]), None)), ["onceway"]
     for word in words:
@@ -151,7 +155,7 @@ def _named() -> str:
 
 
 def _mistyped(wrong: Any) -> OncewayError:
-    """Of a command line that cannot be meant."""
+    """Return the error for a wrong command line."""
     command = wrong.ctx.command_path if wrong.ctx is not None else _named()
     text = wrong.format_message().rstrip(".")
     text = text[:1].lower() + text[1:]
@@ -159,17 +163,19 @@ def _mistyped(wrong: Any) -> OncewayError:
 
 
 def _tell(error: OncewayError, as_json: bool) -> NoReturn:
-    """End with an error: one line, or one JSON object, on standard error."""
-    fields = {"error": error.what, "where": error.where, "hint": error.hint}
-    print(json.dumps(fields) if as_json else f"error: {error}", file=sys.stderr)
+    """End with an error on standard error: a line, one for each mistake in a configuration, or a
+    JSON object.
+    """
+    lines = [json.dumps(error.as_json)] if as_json else [f"error: {text}" for text in error.lines]
+    print("\n".join(lines), file=sys.stderr)
     sys.exit(error.exit_code)
 
 
 def main() -> None:
-    """Run the command line; an OncewayError becomes one line on standard error, with --json a JSON
-    object, and its exit code.
+    """Run the command line. An OncewayError becomes one line on standard error (with --json a JSON
+    object) and its exit code.
     """
-    # so that temporary files with keys are removed
+    # SIGTERM unwinds, so that temporary files with keys are removed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if sys.argv[1:2] == ["help"]:
         sys.argv[1:] = [*sys.argv[2:], "--help"]
@@ -185,11 +191,11 @@ def main() -> None:
             sys.exit(_command(wanted)(prog_name="onceway", standalone_mode=False))
     except _WRONG_USE as wrong:
         if type(wrong).__name__ == "NoArgsIsHelpError":
-            sys.exit(UsageError.exit_code)  # it has shown the help
+            sys.exit(UsageError.exit_code)  # typer has shown the help
         _tell(_mistyped(wrong), as_json)
     except typer.Abort:
-        _tell(OncewayError("nothing was confirmed, so nothing is done"), as_json)
+        _tell(OncewayError("not confirmed: nothing was done"), as_json)
     except (OncewayError, PermissionError) as failed:
         _tell(failed if isinstance(failed, OncewayError) else _forbidden(failed), as_json)
-    except KeyboardInterrupt:  # before typer minds it
+    except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)

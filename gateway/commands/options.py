@@ -1,7 +1,7 @@
-"""Options that commands share, and the configuration that they mean when nobody names one.
+"""Options that commands share, and the default configuration file.
 
-In: what was typed. Out: paths. This machine's configuration is /etc/onceway/gateway.toml; the
-environment variable ONCEWAY_CONFIG puts another one in its place.
+In: the options as typed. Out: paths. The default is /etc/onceway/gateway.toml; the environment
+variable ONCEWAY_CONFIG replaces it.
 """
 
 import os
@@ -39,9 +39,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 
 
 def config_file(named: Path | None = None) -> Path | None:
-    """The configuration that is meant: the one that is named, else this machine's, if it has
-    one.
-    """
+    """Return the named configuration file, else the default one, or None if that does not exist."""
     if named is not None:
         return named
     path = Path(os.environ.get(CONFIG, CONFIG_FILE))
@@ -55,10 +53,10 @@ def config_file(named: Path | None = None) -> Path | None:
 
 
 def folder_of(data: Path | None, config: Path | None) -> Path:
-    """The data directory that the options name."""
+    """Return the data directory that the options name."""
     if data is not None and config is not None:
         raise UsageError(
-            "--data and --config name a data directory each", hint="Use one of the two"
+            "--data and --config each name a data directory", hint="Use one of the two"
         )
     if data is not None:
         return data
@@ -68,8 +66,8 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
 
 
 def running_folder(data: Path | None, config: Path | None) -> Path:
-    """The data directory for a command that only asks the running gateway. Whoever may do that need
-    not be allowed to read the configuration.
+    """Return the data directory for a command that only asks the running gateway. Such a command
+    does not need to read the configuration.
     """
     try:
         return folder_of(data, config)
@@ -80,8 +78,8 @@ def running_folder(data: Path | None, config: Path | None) -> Path:
 
 
 def ask_running(folder: Path, **request: str) -> dict[str, Any]:
-    """Return the one row that the gateway on this data directory answers. Raises OncewayError, also
-    where none runs.
+    """Return the single row that the gateway of this data directory answers. Raises OncewayError,
+    also if no gateway runs.
     """
     try:
         (found,) = ask(folder, **request)
@@ -91,11 +89,11 @@ def ask_running(folder: Path, **request: str) -> dict[str, Any]:
 
 
 def no_gateway(folder: Path) -> OncewayError:
-    """For a command that asks a running gateway where none runs."""
+    """Return the error for a command that needs a running gateway."""
     hint = "Start it, name another one with --config FILE, or see its log: journalctl -u"
     return OncewayError("no gateway runs here", str(folder), f"{hint} onceway-gateway")
 
 
 def nothing_named(hint: str) -> OncewayError:
-    """For a command that needs a configuration where there is none."""
+    """Return the error for a command that needs a configuration file."""
     return OncewayError("there is no configuration here", os.environ.get(CONFIG, CONFIG_FILE), hint)

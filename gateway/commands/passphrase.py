@@ -1,5 +1,5 @@
 """The passphrase of a backup: from the environment or the terminal, never from the command line,
-where every user of the machine sees it.
+which every user of the machine can see.
 """
 
 import os
@@ -14,12 +14,14 @@ PASSPHRASE = "ONCEWAY_PASSPHRASE"  # noqa: S105 - the variable's name
 
 
 def ask_passphrase(twice: bool) -> str:
-    """twice: ask again, since nobody can read what it is for without it."""
+    """Return the passphrase. twice: ask again to find typing errors, since a backup with a mistyped
+    passphrase is lost.
+    """
     given = os.environ.get(PASSPHRASE)
     if given is None:
         try:
             with warnings.catch_warnings():
-                # no terminal: what is typed would be seen
+                # no terminal: the typed text would be visible
                 warnings.simplefilter("error", GetPassWarning)
                 given = str(
                     typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)

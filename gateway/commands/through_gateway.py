@@ -1,8 +1,8 @@
-"""Commands for the device registry of an account that may not write it, but may command the gateway
-(the group onceway-admin): the gateway does them.
+"""Registry commands for an account that may command the gateway (the group onceway-admin) but may
+not write the registry. The gateway runs the command.
 
-In: the words of a command line. Out: what the command prints, and its exit code; None if the
-command is for this process. `gateway/service/device_commands.py` is the other end.
+In: the words of a command line. Out: the command's output and its exit code; None if the command
+must run in this process. `gateway/service/device_commands.py` is the other side.
 """
 
 import json
@@ -20,13 +20,13 @@ _LOOKING = ("list", "pending", "show", "read")
 _CHANGING = ("admit", "revoke")
 _WRITING = ("add", "provision", "flash", "replace", "rename", "rekey", "update")
 VERBS = frozenset((*_LOOKING, *_CHANGING, *_WRITING))
-"""Verbs of `onceway device` that need the registry or a port of the gateway's."""
+"""Verbs of `onceway device` that need the registry or a port of the gateway."""
 _OURS = ("--registry", "--config", "--help", "-h", "--hex", "--dry-run")
-"""Options with which a command is for this process: it names files of its own."""
+"""Options that make a command run in this process: the command names its own files."""
 
 
 def through_gateway(words: list[str]) -> int | None:
-    """Let the gateway do `onceway device …` if this account may not. Raises OncewayError."""
+    """Run `onceway device …` in the gateway if this account may not. Raises OncewayError."""
     if words[:1] != ["device"] or not VERBS & set(words[1:2]) or "ONCEWAY_REGISTRY" in os.environ:
         return None
     if any(word.partition("=")[0] in _OURS for word in words) or config_file() is None:
@@ -54,7 +54,7 @@ def _may_write(folder: Path) -> bool:
 
 
 def _print(rows: Iterator[Row]) -> int:
-    """Print what the command prints, as it comes. Return its exit code."""
+    """Print the command's output as it arrives. Return its exit code."""
     code = 1
     for row in rows:
         if "code" in row:

@@ -1,22 +1,21 @@
-"""The one configuration file of a gateway: TOML in, a checked `Config` out.
+"""The gateway's configuration file: TOML in, a checked `Config` out.
 
-`onceway gateway run` and `onceway uplink run` read the same file. Whatever is wrong with it is said
-as key, value and reason; unknown keys are refused, since a misspelt key that is silently ignored is
-a setting that is not in force. Every key stands in `sections.py`;
-`onceway gateway config --reference` prints them.
+`onceway gateway run` and `onceway uplink run` read the same file. Each error names key, value and
+reason. Unknown keys are refused: a misspelt key that is silently ignored is a setting without
+effect. `sections.py` defines every key; `onceway gateway config --reference` prints them.
 """
 
 import grp
 import stat
 import tomllib
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.config.mistakes import explain
+from gateway.config.lines import of_syntax
+from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     DEVICES_TOPIC,
@@ -45,7 +44,6 @@ from gateway.config.sections import (
     UplinkSection,
 )
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
-from gateway.errors import NotAllowed, OncewayError
 from gateway.system import gateway_name
 
 __all__ = [
@@ -68,6 +66,7 @@ __all__ = [
     "LoraSection",
     "MayNotRead",
     "MirrorSection",
+    "Mistake",
     "NotifySection",
     "PageSection",
     "QueueSection",
@@ -87,25 +86,13 @@ __all__ = [
 
 
 _SERVICES = "onceway"
-"""The group of the services (`gateway/system/accounts.py`), which people do not join."""
-
-
-class ConfigError(OncewayError):
-    """The configuration file cannot be used."""
-
-    exit_code = 2
-    mistakes: Sequence[tuple[tuple[int | str, ...], str]] = ()
-    """Each with the place of its value: names of keys, and numbers of tables from 0 on."""
-
-
-class MayNotRead(ConfigError):
-    """The configuration file is not for this account."""
-
-    exit_code = NotAllowed.exit_code
+"""The group of the services (`gateway/system/accounts.py`); people do not join it."""
 
 
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError naming each key with its value and the reason."""
+    """Read and check a file. Raises ConfigError naming each key with its line, its value and the
+    reason.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -119,12 +106,13 @@ def load(path: Path) -> Config:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not TOML: {error}", str(path)) from error
-    return parse(values, str(path))
+        wrong = [Mistake((), f"not TOML: {error}", of_syntax(error))]
+        raise ConfigError.of(wrong, str(path)) from error
+    return parse(values, str(path), text)
 
 
 def _who_may(path: Path) -> str:
-    """What to do about a file, or a folder above it, that is not for this user."""
+    """Return a hint for a file that this user may not read, or a folder above it."""
     for place in (path, *path.parents):
         with suppress(PermissionError, KeyError):
             status = place.stat()
@@ -138,19 +126,17 @@ def _who_may(path: Path) -> str:
     return "Run the command with sudo"
 
 
-def parse(values: dict[str, Any], where: str) -> Config:
-    """Check values that were read from `where`. Raises ConfigError."""
+def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
+    """Check values read from `where`. text: of the file. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        found = [(item["loc"], explain(item)) for item in error.errors()]
-        failed = ConfigError("; ".join(what for _, what in found), where)
-        failed.mistakes = found
-        raise failed from error
+        found = [Mistake(item["loc"], explain(item)) for item in error.errors()]
+        raise ConfigError.of(found, where, text) from error
 
 
 def advice(config: Config) -> list[str]:
-    """What a configuration allows that its writer may not have meant, each with what to write."""
+    """Return warnings about allowed but often unintended settings, each with a better one."""
     found = [
         f"listener {item.name}: takes everybody who reaches this machine, without a password. If"
         ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'

@@ -1,7 +1,7 @@
-"""The names of bounds, for log lines and answers.
+"""The names of queue bounds, for log lines and answers.
 
 In: a session's client identifier and the section for its queue. Out: the key of the configuration
-that sets the bound which is in force.
+that sets the bound in force.
 """
 
 from typing import Literal

@@ -1,8 +1,7 @@
-"""Where each key stands in a configuration file.
+"""Line numbers of the keys in a configuration file.
 
-In: the text of a TOML file. Out: the number of the line of each table and key. A statement is read
-as soon as it is whole, so that quotes, dotted keys and values over several lines need no rules of
-their own.
+In: the text of a TOML file. Out: the line number of each table and key. A statement is parsed as
+soon as it is complete, so quotes, dotted keys and multi-line values need no extra rules.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _AT_LINE = re.compile(r"at line ([0-9]+)")
 
 
 class Lines:
-    """text: of the file; what is no TOML ends the reading."""
+    """The lines of a file. text: the file's text; reading stops at the first syntax error."""
 
     def __init__(self, text: str) -> None:
         self._at: dict[Place, int] = {}
@@ -61,6 +60,6 @@ class Lines:
 
 
 def of_syntax(error: tomllib.TOMLDecodeError) -> int | None:
-    """Return the line that a parser names."""
+    """Return the line number in a parser's error, or None."""
     found = _AT_LINE.search(str(error))
     return int(found[1]) if found else None

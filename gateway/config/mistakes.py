@@ -1,18 +1,77 @@
-"""What is wrong with a configuration, for the person who wrote it: a finding of pydantic in, key,
-value and reason out.
-"""
+"""Explanations of configuration errors: a pydantic finding in; line, key, value and reason out."""
 
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
+from gateway.config.lines import Lines, Place
 from gateway.config.sections import Config
+from gateway.errors import NotAllowed, OncewayError
+
+
+class Mistake(NamedTuple):
+    """One mistake. place: of the value. line: of the file, if it is known."""
+
+    place: Place
+    what: str
+    line: int | None = None
+
+
+class ConfigError(OncewayError):
+    """The configuration file cannot be used. text: of the file, if the mistakes are known by their
+    place.
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        where: str | None = None,
+        hint: str | None = None,
+        mistakes: Sequence[Mistake] = (),
+    ) -> None:
+        super().__init__(what, where, hint)
+        self.mistakes = mistakes
+
+    @classmethod
+    def of(cls, mistakes: Sequence[Mistake], where: str, text: str = "") -> "ConfigError":
+        """Return the error for these mistakes, in the order of the file. text: of the file."""
+        lines = Lines(text)
+        found = [item._replace(line=item.line or lines.of(item.place)) for item in mistakes]
+        found.sort(key=lambda item: item.line or 0)
+        return cls("; ".join(item.what for item in found), where, mistakes=found)
+
+    @property
+    def lines(self) -> list[str]:
+        """One for each mistake."""
+        return [
+            f"{self.where}: {what}" if line is None else f"{self.where}:{line}: {what}"
+            for _, what, line in self.mistakes
+        ] or super().lines
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        rows = [{"line": item.line, "what": item.what} for item in self.mistakes]
+        return super().as_json | ({"mistakes": rows} if rows else {})
+
+    def __str__(self) -> str:
+        if any(item.line is not None for item in self.mistakes):
+            return "; ".join(self.lines)
+        return super().__str__()
+
+
+class MayNotRead(ConfigError):
+    """The configuration file is not for this account."""
+
+    exit_code = NotAllowed.exit_code
 
 
 def explain(problem: Any) -> str:
-    """One finding of pydantic as `key = value: reason`."""
+    """Return one finding of pydantic as `key = value: reason`."""
     key = "".join(
         f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
     ).lstrip(".")
@@ -28,12 +87,12 @@ def explain(problem: Any) -> str:
         isinstance(problem["input"], dict)
         or problem["type"] in ("list_type", "model_type", "dict_type")
     ):
-        return f"{key}: {reason}"  # a whole table says nothing in a sentence
+        return f"{key}: {reason}"  # a whole table is useless in a sentence
     return f"{key}{_shown(problem['loc'], problem['input'])}: {reason}" if key else reason
 
 
 def _what_to_write(problem: Any) -> str | None:
-    """For mistakes that many make."""
+    """Return advice for a common mistake, or None."""
     kind, value, name = problem["type"], problem["input"], problem["loc"][-1:]
     if kind == "list_type" and isinstance(value, dict):
         return f"write [[{name[0]}]], in double brackets: there may be several"
@@ -57,7 +116,7 @@ def _what_to_write(problem: Any) -> str | None:
 
 
 def _size(text: str) -> int | None:
-    """`1GB`, `500 kB` or `2GiB` in bytes; None for anything else."""
+    """Return `1GB`, `500 kB` or `2GiB` in bytes; None for any other text."""
     found = re.fullmatch(r"([\d._]+)\s*(?:([kMGT])(i)?B?)?", text.strip(), re.IGNORECASE)
     if found is None:
         return None
@@ -69,8 +128,8 @@ def _size(text: str) -> int | None:
 
 
 def _shown(path: tuple[int | str, ...], value: Any) -> str:
-    """A value for an error that ends up in a log; nothing for one that may hold a password: storage
-    options, and URLs with a login.
+    """Return a value for an error message, which may be logged. The text is empty for values that
+    may hold a password: storage options, and URLs with a login.
     """
     url = str(value)
     return (
@@ -81,7 +140,7 @@ def _shown(path: tuple[int | str, ...], value: Any) -> str:
 
 
 def _meant(path: tuple[int | str, ...]) -> str:
-    """Which known key an unknown one looks like, if any."""
+    """Return the known key that an unknown one resembles, as the end of a sentence."""
     section: type[BaseModel] = Config
     for name in path[:-1]:
         if isinstance(name, str):

@@ -1,5 +1,5 @@
-"""Every key of the configuration file, for people. In: the sections' code. Out: `Entry` by entry,
-or a TOML file in which each key stands with its default.
+"""The reference of all configuration keys, for people. In: the source code of the sections. Out:
+`Entry` by entry, or a TOML file that shows each key with its default.
 """
 
 import ast
@@ -24,7 +24,9 @@ _TOP = """\
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """default: as TOML; empty where there is none. needed: must be given. meaning: sentences."""
+    """One key. default: as TOML; empty without a default. needed: must be given. meaning:
+    sentences.
+    """
 
     name: str
     default: str
@@ -34,7 +36,9 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A table. header: as in the file. given: it counts as given where it is not in the file."""
+    """One table. header: as in the file. given: whether the table is in force when the file lacks
+    it.
+    """
 
     header: str
     given: bool
@@ -43,13 +47,13 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """All tables in the order of the code."""
+    """Yield all tables in the order of the code."""
     for name, field in Config.model_fields.items():
         yield from _table(name, field.annotation)
 
 
 def as_toml() -> str:
-    """All of them as a file that changes nothing."""
+    """Return all tables as a file that changes no setting."""
     parts = [_TOP]
     for entry in entries():
         lines = _comment(entry.meaning)
@@ -82,13 +86,13 @@ def _table(name: str, annotation: Any) -> Iterator[Entry]:
 
 
 def _section(annotation: Any) -> Any:
-    """The model in an annotation such as `list[ListenerSection]`; None when there is none."""
+    """Return the model in an annotation such as `list[ListenerSection]`; None if there is none."""
     kinds = (annotation, *get_args(annotation))
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
 
 def _meanings(section: type[BaseModel]) -> dict[str, str]:
-    """The text under each key in the code."""
+    """Return the docstring under each key in the code."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class
     found = {}
@@ -100,7 +104,7 @@ def _meanings(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _choice(schema: dict[str, Any]) -> str:
-    """What may be given, where the type alone does not say so."""
+    """Return the allowed values, if the type alone does not show them."""
     for kind in (schema, *schema.get("anyOf", ())):
         if "enum" in kind:
             *first, last = (json.dumps(word) for word in kind["enum"])

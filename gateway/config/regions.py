@@ -1,13 +1,13 @@
-"""What the law allows on the air, by region.
+"""Legal limits of radio transmission, by region.
 
-In: a frequency. Out: the sub-band that it lies in, and its rules. Only regions whose rules are
-enforced here can be chosen; another one is one more entry in `REGIONS`.
+In: a frequency. Out: its sub-band, with the rules. Only regions whose rules are enforced here can
+be chosen; a new region is a new entry in `REGIONS`.
 
-EU868 is ETSI EN 300 220-2 V3.2.1, table B.1; its letters are the names of the sub-bands here, too.
-Countries may differ (ERC/REC 70-03, appendix 1 and 3): the radio's owner has to know. What was
-checked: the standard itself was not at hand. All edges, duty cycles and powers, and the letters K
-to P, agree with The Things Network's list of its pages 21 and 22; K and N also with a quotation of
-page 22 (LoRaMac-node, pull request 750). That list calls the last sub-band Q.
+EU868 is ETSI EN 300 220-2 V3.2.1, table B.1; the sub-bands have the table's letters. Countries may
+differ (ERC/REC 70-03, appendix 1 and 3): the radio's owner must check. The standard itself was not
+at hand for the verification. All edges, duty cycles and powers, and the letters K to P, agree with
+The Things Network's list of its pages 21 and 22; K and N also with a quotation of page 22
+(LoRaMac-node, pull request 750). That list calls the last sub-band Q.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from gateway.errors import OncewayError
 
 @dataclass(frozen=True, slots=True)
 class SubBand:
-    """A range of frequencies with rules of its own. low, high: its edges in Hz."""
+    """A frequency range with its own rules. low, high: its edges in Hz."""
 
     name: str
     low: int
@@ -27,13 +27,13 @@ class SubBand:
     """Duty cycle: the share of each hour in which one radio may send (EN 300 220-1, 5.4)."""
 
     power: int
-    """Most that may be radiated, dBm e.r.p. (a dipole's; e.i.r.p. less 2.15 dB)."""
+    """Highest radiated power, in dBm e.r.p. (of a dipole; e.i.r.p. less 2.15 dB)."""
 
     rule: str
-    """What it is called in the rules."""
+    """The sub-band's name in the rules."""
 
     def holds(self, frequency: int, bandwidth: int) -> bool:
-        """Whether a channel lies inside with its whole bandwidth. Both in Hz."""
+        """Return whether a whole channel, with its bandwidth, lies inside. Both in Hz."""
         return self.low <= frequency - bandwidth // 2 and frequency + bandwidth // 2 <= self.high
 
 
@@ -45,13 +45,13 @@ class Region:
     bands: tuple[SubBand, ...]
 
     frequency: int
-    """Hz of the channel that is used where nobody chooses one."""
+    """Default frequency of the channel, in Hz."""
 
     hour: float = 3600.0
-    """Seconds over which the duty cycle counts; any stretch of this length, not the clock's."""
+    """Sliding window of the duty cycle, in seconds."""
 
     def band(self, frequency: int, bandwidth: int = 125_000) -> SubBand:
-        """Return the sub-band of a channel. Raises OncewayError: it lies in none, or in two."""
+        """Return the sub-band of a channel. Raises OncewayError if it lies in none or in two."""
         for band in self.bands:
             if band.holds(frequency, bandwidth):
                 return band

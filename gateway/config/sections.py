@@ -1,6 +1,4 @@
-"""The tables of the configuration file, key by key: what each means, its bounds, and what holds
-where it is not given.
-"""
+"""The tables of the configuration file, key by key: meaning, bounds and default."""
 
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -48,7 +46,7 @@ class Section(BaseModel):
 
 
 class GatewaySection(Section):
-    """Who this gateway is, and where it keeps its data."""
+    """The name of this gateway, and the place of its data."""
 
     name: GatewayName = "gateway"
     """Unique among the gateways of one landing place."""
@@ -66,7 +64,7 @@ class TlsSection(Section):
     certificate: FilePath
     """The certificate of the gateway, with those between it and its authority."""
     key: FilePath
-    """Its private key."""
+    """The private key of the certificate."""
     client_ca: FilePath | None = None
     """Authorities whose client certificates are taken; the common name in one is the user name."""
     client_crl: FilePath | None = None
@@ -74,7 +72,7 @@ class TlsSection(Section):
     date, no certificate of it is taken.
     """
     client_required: bool = False
-    """No entry without a certificate."""
+    """Refuse clients without a certificate."""
 
     @model_validator(mode="after")
     def _has_authority(self) -> "TlsSection":
@@ -93,11 +91,9 @@ class ListenerSection(Section):
     bind: Bind | None = None
     """An address, such as 127.0.0.1:1883 or [::1]:1883; :1883 is every address."""
     systemd: Annotated[str, Field(min_length=1)] | None = None
-    """In place of it, the name of a socket from systemd (`FileDescriptorName=`)."""
+    """In place of bind, the name of a socket from systemd (`FileDescriptorName=`)."""
     anonymous: bool | None = None
-    """Take clients without a user name; default: on a loopback address, as long as there are no
-    users.
-    """
+    """Accept clients without a user name; default: on loopback, as long as there are no users."""
     receive_maximum: U16 = 1024
     """QoS 1 and 2 messages that a client may have in flight to us (MQTT 5, section 3.2.2.3.3)."""
     connections: Count | None = None
@@ -154,9 +150,7 @@ class SerialSection(Section):
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as the firmware has them."""
     open: bool = False
-    """Any board may greet; otherwise those in the device registry only, and those of them that have
-    a key must prove it.
-    """
+    """Any board may greet; otherwise only registered boards, which must prove their keys if any."""
     receive_maximum: U16 = 1
     """A board journals one exchange at a time."""
 
@@ -173,17 +167,17 @@ class LoraSection(Section):
     """A LoRa board with MeshCore's KISS firmware, or an RYLR998, which only its like understands.
     """
     region: Literal["EU868"] = "EU868"
-    """Whose law holds."""
+    """The region whose radio rules are kept."""
     frequency: int = 869_525_000
     """Hz of the channel, which is 125 kHz wide. At this one, a radio may send a tenth of the time;
     at most others, a hundredth.
     """
     spreading_factor: Annotated[int, Field(ge=7, le=12)] = 9
-    """Each one more reaches farther, and takes twice the time."""
+    """LoRa spreading factor. Each step reaches farther, but doubles the airtime."""
     power: Annotated[int, Field(ge=-9)] = 14
     """dBm that the antenna radiates (e.r.p.)."""
     network: Annotated[int, Field(ge=0, le=255)] = 0
-    """Another one where a neighbour's boards are heard."""
+    """Number of this radio network. Choose another one if a neighbour's boards are in range."""
     boards: dict[str, Annotated[int, Field(ge=1, le=254)]] = {}
     """The numbers of boards in this network by their names, as in their identity pages. The boards
     that `onceway device add` has written stand in the device registry, and need no number here.
@@ -210,18 +204,16 @@ class LoraSection(Section):
 
 
 class SpoolSection(Section):
-    """What waits on disk for the uplink. Without [uplink] nothing is put there."""
+    """Messages on disk that wait for the uplink. Without [uplink] none are put there."""
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
-    """Filters of what goes up."""
+    """Topic filters of the messages for the uplink."""
     max_bytes: Count = 1000 * MEGABYTE
     """A full spool refuses new messages with 0x97 and drops nothing."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """A second bound, as a share of the whole disk of the data directory (0.5: half of it)."""
     devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The part of it that only boards may use (0.25: others are refused when three quarters are
-    full).
-    """
+    """The part of it for boards only (0.25: others are refused when three quarters are full)."""
 
 
 class LimitsSection(Section):
@@ -236,7 +228,7 @@ class LimitsSection(Section):
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     """The longest packet that is taken."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
-    """The longest CONNECT: it comes from somebody who is not known yet."""
+    """The longest CONNECT, which arrives before its sender is known."""
     subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
     """The longest SUBSCRIBE or UNSUBSCRIBE: it takes time by its filters."""
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
@@ -251,23 +243,21 @@ class LimitsSection(Section):
     queue_messages: Count = 100_000
     """QoS 1 and 2 messages that wait for one session."""
     queue_bytes: Count = 64 * MEGABYTE
-    """Their size."""
+    """Bytes that wait for one session."""
     memory_bytes: Count = 256 * MEGABYTE
-    """What waits for all sessions; the same again for subscriptions, and for packets that have not
-    come whole.
-    """
+    """Bytes that wait for all sessions; as much for subscriptions, and for incomplete packets."""
     outgoing_bytes: Count = 4 * MEGABYTE
     """Written to one connection and not yet taken by the peer; beyond it QoS 0 is dropped, the rest
     waits in the queue, and nothing more is read from the peer.
     """
     subscriptions: Count = 1000
-    """Of one session."""
+    """Subscriptions of one session."""
     topic_levels: Count = 128
-    """Of a topic or a filter."""
+    """Levels of a topic or a filter."""
     retained: Count = 100_000
     """Retained messages."""
     retained_bytes: Count = 64 * MEGABYTE
-    """Their size. In a site, a sixteenth more for those that were deleted."""
+    """Bytes of all retained messages. In a site, a sixteenth more for deleted ones."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """How long a new connection may take to say CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
@@ -275,13 +265,13 @@ class LimitsSection(Section):
     0: each its own.
     """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
-    """The longest that a session is kept for a client that is away; 4294967295: for ever."""
+    """The longest that a session is kept for a client that is away; 4294967295: without end."""
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
     """Topic aliases in each direction of a connection."""
 
 
 class QueueSection(Section):
-    """What happens with the queues of some clients."""
+    """Rules for the queues of some clients."""
 
     clients: Annotated[str, Field(min_length=1)] = "*"
     """Shell pattern of client identifiers; the first section that fits counts."""
@@ -298,7 +288,7 @@ class QueueSection(Section):
 
 
 class DeliverySection(Section):
-    """How messages go out."""
+    """Delivery of messages to subscribers."""
 
     overlapping: Literal["once", "each"] = "once"
     """To a client with several subscriptions that match: one copy, at the highest QoS and with all
@@ -316,7 +306,7 @@ class WebSection(Section):
 
 
 class PageSection(Section):
-    """A page to look at, for users of the gateway. Without the section there is none."""
+    """The web page for users of the gateway. Without the section there is none."""
 
     bind: Bind = "127.0.0.1:8080"
     """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
@@ -325,7 +315,7 @@ class PageSection(Section):
     certificate: FilePath | None = None
     """For HTTPS, with those between it and its authority, in PEM format."""
     key: FilePath | None = None
-    """Its private key."""
+    """The private key of the certificate."""
 
     @model_validator(mode="after")
     def _both(self) -> "PageSection":
@@ -336,7 +326,7 @@ class PageSection(Section):
 
 class MirrorSection(Section):
     """Readings of boards as JSON, for programs that do not read SenML-CBOR: the retained messages
-    `readings/DEVICE/NAME`. They never go up, and no disk is written for them; nobody but the
+    `readings/DEVICE/NAME`. They never go up, and no disk is written for them; only the
     gateway may write there. Without the section there are none.
     """
 
@@ -350,54 +340,53 @@ class HomeAssistantSection(Section):
     """
 
     prefix: TopicPrefix = "homeassistant"
-    """Its discovery prefix; its birth message comes to `PREFIX/status`."""
+    """Home Assistant's discovery prefix; the birth message comes to `PREFIX/status`."""
     expire_after_s: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
-    """After so many seconds without a reading a value is unavailable; 0: never. Without it: three
+    """Seconds without a reading until a value is unavailable; 0: never. Without it: three
     of the longest of the last gaps, ten minutes at least.
     """
 
 
 class NotifySection(Section):
-    """Whom to tell when a problem begins or ends, once each. Try it: `onceway notify test`."""
+    """Messages to people when a problem begins or ends. Try it: `onceway notify test`."""
 
     command: list[str] = []
-    """A program and its arguments; it gets one JSON object on its standard input (event, problems,
-    gateway, at).
+    """A program and its arguments; it reads a JSON object (event, problems, gateway, at) from
+    stdin.
     """
     webhook: HookUrl | None = None
-    """Where to POST the same object."""
+    """URL to which the same object is sent by POST."""
     mail_to: list[str] = []
-    """Who gets an e-mail."""
+    """Addresses that get an e-mail."""
     mail_from: str | None = None
-    """Its sender; default: the first of mail_to."""
+    """Sender of the e-mail; default: the first of mail_to."""
     mail_server: MailServer | None = None
     """smtps://HOST:PORT, or smtp://HOST:PORT, which must offer STARTTLS."""
     mail_user: str | None = None
     """The user name there."""
     mail_password_file: FilePath | None = None
-    """A file with his password alone, readable by the service only."""
+    """A file with that user's password alone, readable by the service only."""
     mail_ca: FilePath | None = None
     """Authorities whose server certificates are taken; without it, those of the system."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
-    """A problem that ends sooner is not told."""
+    """Seconds that a problem must last before it is reported."""
     quiet: list[Window] = []
-    """Times of day when nobody is told, such as "22:00-06:00" (local time). What is still wrong
-    then is told afterwards.
+    """Times of day without messages ("22:00-06:00", local time); lasting problems are sent later.
     """
     repeat_h: Annotated[int, Field(ge=0, le=8784)] = 24
-    """A problem that lasts is told again after so many hours; 0: never."""
+    """Hours after which a lasting problem is reported again; 0: never."""
     heartbeat: BeatUrl | None = None
-    """A URL that is asked for again and again. A service behind it tells you when that stops: a
-    gateway that is dead tells nobody. Or a topic at another broker, such as
-    "mqtts://broker.example/onceway/site-1": `online` stands there, retained, and `offline` when the
-    gateway is gone.
+    """A URL that is requested regularly. A service behind it can report when the requests stop: a
+    dead gateway cannot report itself. Or a topic at another broker, such as
+    "mqtts://broker.example/onceway/site-1": the retained message there is `online`, and `offline`
+    when the gateway is gone.
     """
     heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] = 60
-    """Seconds between two of these."""
+    """Seconds between two heartbeats."""
     heartbeat_user: str | None = None
     """The user name at that broker."""
     heartbeat_password_file: FilePath | None = None
-    """A file with his password alone, readable by the service only."""
+    """A file with that user's password alone, readable by the service only."""
     heartbeat_ca: FilePath | None = None
     """Authorities whose broker certificates are taken; without it, those of the system."""
 
@@ -418,13 +407,14 @@ class LogSection(Section):
     format: Literal["human", "json"] = "human"
     """For people, or one JSON object a line."""
     level: Literal["debug", "info", "warning", "error"] | None = None
-    """The least that is said; "info" is each connection. Without it: warnings, boards that come and
-    go, and what a service does as a whole, such as starting or landing a batch.
+    """The lowest level that is logged; "info" includes each connection. Without it: warnings,
+    boards that come and go, and what a service does as a whole, such as starting or landing a
+    batch.
     """
 
 
 class AccessSection(Section):
-    """Who may connect, and under which client identifiers. Names in the device registry are kept
+    """Rules for connecting, and for client identifiers. Names in the device registry are reserved
     for the boards, and for users of the same name.
     """
 
@@ -433,9 +423,10 @@ class AccessSection(Section):
     directory, if it is there.
     """
     identifiers: Literal["any", "user name", "user name prefix"] = "any"
-    """Client identifiers of those who have a user name: any that is nobody else's; the user name
-    itself (who gives none gets it); or the user name, alone or with a colon and more behind it.
-    Other clients may then have none that begins so for a known user.
+    """Client identifiers allowed to clients with a user name: any that no other user has; the user
+    name itself (assigned to a client without an identifier); or the user name, alone or followed
+    by a colon and more text. Other clients may then use no identifier that begins so for a known
+    user.
     """
     prefixes: list[Annotated[str, Field(min_length=1)]] = []
     """When there are any, client identifiers must begin with one of them."""
@@ -445,7 +436,7 @@ class AccessSection(Section):
     yes and with 1 for no.
     """
     url: HookUrl | None = None
-    """In place of it, where to POST that object: status 200 or 204 for yes, 401 or 403 for no."""
+    """In place of command, a URL that gets that object by POST: 200 or 204: yes, 401 or 403: no."""
     hook_timeout_s: Annotated[float, Field(gt=0, le=60, strict=False)] = 5.0
     """How long the command or the URL may take; without an answer the client gets 0x88."""
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
@@ -459,18 +450,17 @@ class AccessSection(Section):
 
     @property
     def has_hook(self) -> bool:
-        """Whether others are asked about users."""
+        """Whether a program or a URL is asked about users."""
         return bool(self.command) or self.url is not None
 
 
 class QuotaSection(Section):
-    """What some users may have in all their sessions together; boards have no quota. A key that is
+    """Quotas of some users, over all their sessions together; boards have no quota. A key that is
     not given has no bound of its own.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of all anonymous clients together. The first section that fits
-    counts.
+    """Shell patterns; "" is the user of all anonymous clients. The first matching section counts.
     """
     sessions: Count | None = None
     """Sessions; one more gets 0x97."""
@@ -481,8 +471,8 @@ class QuotaSection(Section):
     bytes_per_s: Count | None = None
     """Bytes of their payloads and properties, in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The part of the spool that their messages may fill; what goes beyond gets 0x97. After a
-    restart those of a client whose session has ended count for nobody.
+    """The part of the spool that their messages may fill; more gets 0x97. After a
+    restart, messages of a client whose session has ended count for no user.
     """
 
     @model_validator(mode="after")
@@ -496,9 +486,9 @@ class QuotaSection(Section):
 
 
 class AclSection(Section):
-    """What some clients may do. Without any such section, or with sections that only deny, who is
-    let in may do everything else. `%u` and `%c` stand for the user name and the client identifier.
-    Boards are no users: where no section names them, they may do everything.
+    """Access rules for topics. Without any such section, or with sections that only deny, an
+    admitted client may do everything else. `%u` and `%c` stand for the user name and the client
+    identifier. Boards are not users: if no section names boards, they may do everything.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -510,15 +500,13 @@ class AclSection(Section):
     write: list[TopicFilter] = []
     """Filters of the topics that they may publish to."""
     read: list[TopicFilter] = []
-    """Of the topics that they may receive."""
+    """Filters of the topics that they may receive."""
     subscribe: list[TopicFilter] = []
     """Filters that cover those that they may ask for; without it, read holds."""
     deny_write: list[TopicFilter] = []
-    """Filters of the topics that they may not publish to, whatever this section or another
-    allows.
-    """
+    """Filters of topics that they may not publish to, whatever any section allows."""
     deny_read: list[TopicFilter] = []
-    """The same for topics that they may receive; a filter within one of these is refused."""
+    """The same for topics that they may receive; a filter inside a denied one is refused."""
     identity: list[Annotated[str, Field(min_length=1)]] = []
     """Shell patterns of client identifiers for which the user properties `incarnation` and `seq`
     count. Without any section they count for all but the boards of the device registry.
@@ -562,7 +550,7 @@ class UplinkSection(Section):
 
 
 class BridgeSection(Section):
-    """Topics of this gateway to another MQTT 5 broker, and of that one here. What waits for it is
+    """Topics of this gateway to another MQTT 5 broker, and of that one here. Messages for it wait
     in a queue of its own on disk; a broker that is away stops neither boards nor the uplink.
     """
 
@@ -573,13 +561,13 @@ class BridgeSection(Section):
     user: str | None = None
     """The user name there."""
     password_file: FilePath | None = None
-    """A file with his password alone, readable by the service only."""
+    """A file with that user's password alone, readable by the service only."""
     ca: FilePath | None = None
     """Authorities whose server certificates are taken; without it, those of the system."""
     certificate: FilePath | None = None
     """A certificate to show, with those between it and its authority, in PEM format."""
     key: FilePath | None = None
-    """Its private key."""
+    """The private key of the certificate."""
     up: list[PlainFilter] = []
     """Filters of the topics that go there."""
     down: list[PlainFilter] = []
@@ -588,18 +576,18 @@ class BridgeSection(Section):
     """Stands before all these topics at the other broker: "site-1/"."""
     qos: Annotated[int, Field(ge=0, le=2)] = 2
     """The highest QoS, in both directions. At 2 each message arrives once, at 1 at least once; at
-    0 what is said while the other broker is away is not kept.
+    0 messages are lost while the other broker is away.
     """
     max_messages: Count = 1_000_000
-    """What may wait for the other broker; beyond it the oldest are dropped, and counted."""
+    """Messages that may wait for the other broker; beyond it the oldest are dropped and counted."""
     max_bytes: Count = 100 * MEGABYTE
-    """Their size."""
+    """Bytes that may wait for the other broker."""
     aside_messages: Count = 1000
     """Messages kept that can never reach the other broker (`onceway bridge aside`); beyond it the
     oldest are lost, and counted.
     """
     aside_bytes: Count = 10 * MEGABYTE
-    """Their size."""
+    """Bytes of these messages."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":
@@ -630,21 +618,19 @@ class SiteSection(Section):
     others reach it: the same lines in each one's file.
     """
     bind: Bind | None = None
-    """Where this gateway listens for the others; default: every address, at the port that members
-    has for it.
-    """
+    """Address for the other members; default: every address, at the port in members."""
     folder: FilePath | None = None
-    """Where its key and certificates are, for its own account only, which has to be able to write
-    there; default: `site` in the data directory.
+    """Folder of its key and certificates. Only the gateway's own account may read it, and must be
+    able to write there; default: `site` in the data directory.
     """
     copies: Literal[1, 2] = 1
-    """With 2, what is published here for the spool at QoS 1 or 2 is acknowledged when it is on the
-    disks of two members. While no other member takes copies, it is refused (0x97).
+    """With 2, a message for the spool at QoS 1 or 2 is acknowledged when it is on the disks of two
+    members. While no other member takes copies, such messages are refused (0x97).
     """
     copies_bytes: Count = 1000 * MEGABYTE
     """Bytes of other members' spools that this gateway keeps for them, whatever its own copies."""
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
-    """When a member is silent for so long, what this gateway keeps for it is landed from here."""
+    """Seconds that a member must be silent before this gateway lands the rows kept for it."""
 
     @model_validator(mode="after")
     def _different(self) -> "SiteSection":
@@ -663,22 +649,22 @@ _MEMBER_QUEUE = QueueSection(full="drop the oldest")
 """For another gateway of the site: one that is away for long must not stop boards."""
 
 MEMBER = "onceway-site:"
-"""How the client identifiers of such gateways begin; after it comes the name of this one, a colon,
-and the name of the other one.
+"""Prefix of the client identifiers of other members; the name of this gateway, a colon, and the
+name of the other one follow.
 """
 
 BRIDGE = "onceway-bridge:"
-"""How the client identifiers of bridges begin."""
+"""Prefix of the client identifiers of bridges."""
 
 INSIDE = "onceway-inside"
-DEVICES_TOPIC = "onceway/devices"
-"""Topic on which a gateway publishes its device registry for the centre."""
 """The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
+DEVICES_TOPIC = "onceway/devices"
+"""Topic on which a gateway publishes its device registry for the centre."""
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
-"""The user property of CONNECT by which a program says that it reads the reason codes of PUBACK and
-PUBREC, and publishes again what was refused.
+"""The user property of CONNECT of programs that read the reason codes of PUBACK and PUBREC, and
+publish refused messages again.
 """
 
 
@@ -697,7 +683,7 @@ def _fits_users(section: Any) -> bool:
 
 
 class Config(Section):
-    """The whole file."""
+    """The whole configuration file."""
 
     gateway: GatewaySection = GatewaySection()
     listener: list[ListenerSection] = []
@@ -723,9 +709,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Where readings are mirrored, nobody but the gateway writes. What it must hear itself, it
-        may read.
-        """
+        """Add rules: only the gateway writes mirrored topics, and may read the topics it needs."""
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")
@@ -759,12 +743,12 @@ class Config(Section):
 
     @property
     def users_file(self) -> Path:
-        """Where users and their password hashes are."""
+        """The file of users and their password hashes."""
         return self.access.users or self.gateway.data / "users"
 
     @property
     def site_folder(self) -> Path:
-        """Where the key and the certificates of the site are."""
+        """The folder of the site's key and certificates."""
         given = self.site.folder if self.site is not None else None
         return given or self.gateway.data / "site"
 
@@ -827,7 +811,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _has_room(self) -> "Config":
-        """What bridges keep must not make the queues of others pay."""
+        """Check that the queues of bridges leave enough memory for the queues of other clients."""
         wanted = sum(item.max_bytes for item in self.bridge)
         if wanted > self.limits.memory_bytes // 2:
             raise ValueError(
@@ -846,7 +830,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _copies_fit(self) -> "Config":
-        """A row travels in one frame."""
+        """Check that each row fits into one frame between members."""
         if self.site is None or self.site.copies == 1:
             return self
         if len(self.site.members) == 1:

@@ -1,6 +1,4 @@
-"""Values of single keys, as types that check themselves: addresses, topic filters, names, times of
-day, landing places.
-"""
+"""Types of values that check themselves: addresses, filters, names, times, landing places."""
 
 from datetime import time
 from ipaddress import ip_address
@@ -19,7 +17,7 @@ from gateway.mqtt.topics import (
 from gateway.system import gateway_name
 
 _OFTEN = ("file", "s3", "sftp")
-"""Schemes of landing places that fsspec knows for sure."""
+"""Schemes of landing places that fsspec always supports."""
 
 
 def _check_bind(value: str) -> str:
@@ -90,9 +88,7 @@ def _check_broker(value: str) -> str:
 
 
 def split_broker(value: str) -> tuple[str, int, bool]:
-    """`mqtts://broker.example:8883` → (host, port, whether with TLS). ValueError with the
-    reason.
-    """
+    """Split `mqtts://broker.example:8883` into (host, port, with TLS). Raises ValueError."""
     url = urlsplit(value)
     if url.scheme not in ("mqtt", "mqtts") or not url.hostname or url.path or url.query:
         raise ValueError("must be a URL, such as mqtts://broker.example or mqtt://10.0.0.2:1883")
@@ -110,7 +106,7 @@ def _check_beat(value: str) -> str:
 
 
 def split_beat(value: str) -> tuple[str, int, bool, str]:
-    """`mqtts://broker.example/a/b` → (host, port, whether with TLS, topic); ValueError."""
+    """Split `mqtts://broker.example/a/b` into (host, port, with TLS, topic) or raise ValueError."""
     url = urlsplit(value)
     topic = unquote(url.path[1:])
     beyond = url.query or "#" in value or topic.startswith("$")
@@ -141,7 +137,7 @@ def _check_window(value: str) -> str:
 
 
 def split_window(value: str) -> tuple[time, time]:
-    """`22:00-06:00` → (begin, end). ValueError with the reason."""
+    """Split `22:00-06:00` into (begin, end). Raises ValueError with the reason."""
     try:
         begin, end = (time.fromisoformat(part) for part in value.split("-"))
         if begin.tzinfo or end.tzinfo:
@@ -154,7 +150,7 @@ def split_window(value: str) -> tuple[time, time]:
 def _check_landing(value: str) -> str:
     scheme, colon, path = value.partition("://")
     if colon and scheme not in _OFTEN:
-        # 4 MB that a gateway does not spend on the places it knows
+        # fsspec takes 4 MB: not loaded for common schemes
         from fsspec.registry import (
             known_implementations,
             registry,
@@ -174,9 +170,7 @@ def _check_landing(value: str) -> str:
 
 
 def split_bind(value: str) -> tuple[str, int]:
-    """`127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address) → (host, port). ValueError with the
-    reason.
-    """
+    """Split `127.0.0.1:1883`, `[::1]:1883` or `:1883` (every address); or raise ValueError."""
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdecimal():
         raise ValueError("must be ADDRESS:PORT, such as 127.0.0.1:1883 or [::1]:1883")
@@ -192,9 +186,7 @@ def split_bind(value: str) -> tuple[str, int]:
 
 
 def split_address(value: str) -> tuple[str, int]:
-    """`10.0.0.2:8884`, `attic.local:8884` or `[fe80::1]:8884` → (host, port). ValueError with the
-    reason.
-    """
+    """Split `10.0.0.2:8884`, `attic.local:8884` or `[fe80::1]:8884`; or raise ValueError."""
     host, colon, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and host and port.isdecimal() and 0 < int(port) <= 65535):
@@ -205,7 +197,7 @@ def split_address(value: str) -> tuple[str, int]:
 
 
 def is_local(bind: str) -> bool:
-    """Whether only programs of this machine reach an address."""
+    """Return whether an address is reachable only from this machine."""
     host, _ = split_bind(bind)
     return host == "localhost" or (host != "" and ip_address(host).is_loopback)
 

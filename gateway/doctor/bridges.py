@@ -1,6 +1,6 @@
-"""Bridges to other brokers: their files, and whether they get through.
+"""Bridges to other brokers: their files, and their connections.
 
-In: a configuration, and what the running gateway says. Out: findings.
+In: a configuration, and the status of the running gateway. Out: findings.
 """
 
 import stat
@@ -19,7 +19,7 @@ def bridges(config: Config) -> Iterator[Finding]:
     if not config.bridge:
         return
     told: dict[str, dict[str, Any]] = {}
-    with suppress(NotRunning, OncewayError):  # `services.gateway` says that
+    with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
         (found,) = ask(config.gateway.data, do="status")
         told = {item["name"]: item for item in found["bridges"]}
     for section in config.bridge:
@@ -43,13 +43,13 @@ def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
             yield wrong(
                 part,
                 f"everybody on this machine may read {path}",
-                f"`sudo chmod o-rwx {path}`, and think of a new one",
+                f"`sudo chmod o-rwx {path}`, and choose a new one",
             )
 
 
 def _connection(part: str, state: dict[str, Any] | None) -> Finding:
     if state is None:
-        return unseen(part, "the gateway does not tell of it", _RESTART)
+        return unseen(part, "the running gateway does not have this bridge", _RESTART)
     if state["error"] is not None:
         return wrong(part, f"{state['error']}; {state['waiting']:,} messages wait", _REACH)
     if state["dropped"]:
@@ -62,7 +62,7 @@ def _connection(part: str, state: dict[str, Any] | None) -> Finding:
 
 
 def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
-    """Find what the other broker can never take."""
+    """Yield messages that the other broker can never accept."""
     if state.get("aside") or state.get("aside_lost"):
         lost = f", {state['aside_lost']:,} more were lost" if state["aside_lost"] else ""
         yield warning(part, f"{state['aside']:,} messages are set aside{lost}", _ASIDE)
@@ -81,6 +81,6 @@ def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
 _ASIDE = "See which and why, then discard them or try again: `sudo onceway bridge aside`"
 _LOG = "See which and why in the log: `journalctl -u onceway-gateway`"
 _LACKING = "Look at `down` of the bridge, and at what its user may read there"
-_MEND = "Mend it, then `onceway gateway check-config`"
-_RESTART = "A bridge counts from the next start: `sudo systemctl restart onceway-gateway`"
+_MEND = "Correct it, then `onceway gateway check-config`"
+_RESTART = "[[bridge]] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
 _REACH = "Check network, address, user and password: `sudo onceway gateway status`"

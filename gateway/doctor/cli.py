@@ -1,4 +1,4 @@
-"""`onceway doctor`: everything that is commonly wrong, each with what to do."""
+"""`onceway doctor`: common problems, each with its remedy."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def doctor(
         bool, typer.Option("--quiet", "-q", help="Show only what is not in order.")
     ] = False,
 ) -> None:
-    """Look for everything that is commonly wrong, and say what to do.
+    """Check for everything that is commonly wrong, and say what to do.
 
     Exit code 1: something is wrong. Warnings alone leave it 0.
 
@@ -76,14 +76,16 @@ def doctor(
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """All checks. One that fails says so; the others go on."""
+    """Yield the findings of all checks. A check that fails is itself a finding; the others
+    continue.
+    """
     for part, check in _CHECKS.items():
         try:
             yield from check(config)
         except FileNotFoundError as error:
-            yield wrong(part, f"{error.filename} is not there", "Start the gateway once")
+            yield wrong(part, f"{error.filename} does not exist", "Start the gateway once")
         except (OSError, OncewayError) as error:
-            yield wrong(part, f"cannot look: {error}", "Run the command with sudo")
+            yield wrong(part, f"cannot be checked: {error}", "Run the command with sudo")
 
 
 def _summary(found: list[Finding]) -> str:

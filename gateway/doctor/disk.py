@@ -1,7 +1,7 @@
-"""The disk that the store is on: room, errors, wear.
+"""The disk of the store: free space, errors, wear.
 
-In: the data directory, and what the kernel tells about the device below it. Out: findings. `root`
-is where /sys begins.
+In: the data directory, and the kernel's information about its device. Out: findings. `root` is the
+folder that contains /sys.
 """
 
 import os
@@ -20,7 +20,7 @@ _WORN = 9
 
 
 def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
-    """spool_bytes: the bound of the spool."""
+    """Yield findings about free space. spool_bytes: the limit of the spool."""
     disk = disk_usage(data)
     if os.statvfs(data).f_flag & os.ST_RDONLY:
         yield wrong(
@@ -34,7 +34,7 @@ def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
             _PART,
             f"only {_megabytes(disk.free)} are free for {data}: new readings are refused soon",
             "Delete what is not needed (`sudo journalctl --vacuum-size=50M`, `sudo apt clean`),"
-            " or let the uplink land what waits",
+            " or get the uplink to land the waiting batches",
         )
     elif disk.free < spool_bytes:
         yield warning(
@@ -48,7 +48,9 @@ def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
 
 
 def health(data: Path, root: Path = Path("/")) -> Iterator[Finding]:
-    """Errors of the file system, and the wear that an eMMC tells. An SD card tells nothing."""
+    """Yield findings about errors of the file system, and the wear that an eMMC reports. An SD card
+    reports none.
+    """
     number = os.stat(data).st_dev
     device = root / f"sys/dev/block/{os.major(number)}:{os.minor(number)}"
     if not device.exists():
@@ -63,7 +65,7 @@ def _errors(device: Path, root: Path) -> Iterator[Finding]:
     try:
         count = int((root / "sys/fs/ext4" / device.name / "errors_count").read_text())
     except (OSError, ValueError):
-        return  # another file system, which counts none
+        return  # another file system, which counts no errors
     if count:
         yield wrong(
             "card",

@@ -1,18 +1,18 @@
-"""What a check says."""
+"""The result of a check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class State(StrEnum):
-    """How things stand with one part."""
+    """The state of one part."""
 
     OK = "ok"
     WARNING = "warning"
-    """Works today."""
+    """The part works today, and will not for long."""
     WRONG = "wrong"
     UNSEEN = "unseen"
-    """This account, or this machine, does not let us look."""
+    """The part cannot be checked by this account or on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Finding:
     part: str
     state: State
     what: str
-    """Without a full stop."""
+    """The sentence, without a full stop."""
     todo: str | None = None
-    """What a person can type or do; None where nothing is to be done."""
+    """The remedy: a command, or something to do. None if nothing is to be done."""
 
 
 def ok(part: str, what: str) -> Finding:

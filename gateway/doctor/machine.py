@@ -1,6 +1,6 @@
 """The machine: its clock and its power supply.
 
-In: the kernel's view of both. Out: findings. `root` is where /sys begins.
+In: the kernel's information about both. Out: findings. `root` is the folder that contains /sys.
 """
 
 import os
@@ -13,16 +13,16 @@ from gateway.runtime.clock import synchronised
 
 _VOLTAGE_SENSOR = "rpi_volt"
 _TOO_LOW = "in0_lcrit_alarm"
-"""Its alarm: the supply was below 4.63 V (Linux, drivers/hwmon/raspberrypi-hwmon.c)."""
+"""The sensor's alarm: the supply was below 4.63 V (Linux, drivers/hwmon/raspberrypi-hwmon.c)."""
 
 
 def clock(trusted: bool) -> Iterator[Finding]:
-    """trusted: `gateway.trust_clock` of the configuration."""
+    """Yield a finding about the clock. trusted: `gateway.trust_clock` of the configuration."""
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     if synchronised():
         yield ok("clock", f"synchronised: {now}")
     elif trusted:
-        yield ok("clock", f"not synchronised, but taken for right (gateway.trust_clock): {now}")
+        yield ok("clock", f"not synchronised, but trusted (gateway.trust_clock): {now}")
     else:
         yield wrong(
             "clock",
@@ -33,7 +33,7 @@ def clock(trusted: bool) -> Iterator[Finding]:
 
 
 def power(root: Path = Path("/")) -> Iterator[Finding]:
-    """Under-voltage, which a Raspberry Pi measures; no other machine is spoken of."""
+    """Yield findings about under-voltage, which only a Raspberry Pi measures."""
     for sensor in sorted((root / "sys/class/hwmon").glob("hwmon*")):
         try:
             if (sensor / "name").read_text().strip() != _VOLTAGE_SENSOR:

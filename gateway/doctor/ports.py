@@ -1,8 +1,8 @@
-"""Serial ports of the configuration, of boards and of radios' modems: there, ours to open, and left
-alone by other programs.
+"""Configured serial ports of boards and of radio modems: whether they exist, can be opened, and are
+not used by other programs.
 
-In: paths and shell patterns. Out: findings. No port is opened: that would reset its board.
-`root` is where /proc begins.
+In: paths and shell patterns. Out: findings. No port is opened: that would reset its board. `root`
+is the folder that contains /proc.
 """
 
 import os
@@ -17,7 +17,7 @@ _MEDDLERS = {
     "ModemManager": "it sends modem commands to boards that are plugged in",
     "brltty": "it takes ports with a CH340 or CP2102, as most Nano clones have",
 }
-"""Programs that open serial ports without being asked, by name: what they do."""
+"""Programs that open serial ports by themselves, with the harm that they do."""
 
 _GATEWAY = "onceway"
 
@@ -38,7 +38,7 @@ def _missing(pattern: str) -> Finding:
     part = f"port {pattern}"
     todo = "Plug it in with a data cable; `onceway board ports` shows what is there"
     if has_magic(pattern):
-        return warning(part, "nothing that is plugged in fits", todo)
+        return warning(part, "no device that is plugged in matches", todo)
     return wrong(part, "there is no such port", todo)
 
 
@@ -46,7 +46,7 @@ def _port(port: str) -> Iterator[Finding]:
     part = f"port {port}"
     others = [name for name in holders(port) if not name.startswith(_GATEWAY)]
     if not Path(port).is_char_device():
-        yield wrong(part, "this is no serial port", "Correct `port` in its section")
+        yield wrong(part, "this is not a serial port", "Correct `port` in its section")
     elif others:
         yield wrong(part, f"in use by {', '.join(others)}", "Stop that program")
     elif not os.access(port, os.R_OK | os.W_OK):
@@ -56,7 +56,7 @@ def _port(port: str) -> Iterator[Finding]:
             "Run the command with sudo; the service itself needs the group dialout",
         )
     else:
-        yield ok(part, "there, and no other program holds it")
+        yield ok(part, "present, and no other program uses it")
 
 
 def _meddlers(root: Path) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _meddlers(root: Path) -> Iterator[Finding]:
         try:
             running.add(name.read_text().strip())
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process ended meanwhile
     for program in sorted(running & _MEDDLERS.keys()):
         yield warning(
             "ports",
@@ -75,7 +75,9 @@ def _meddlers(root: Path) -> Iterator[Finding]:
 
 
 def _console(patterns: list[str], root: Path) -> Iterator[Finding]:
-    """A login console on the pins where a board is: it answers the board's frames."""
+    """Yield a finding if a login console is on the pins of a board: it answers the board's
+    frames.
+    """
     try:
         words = (root / "proc/cmdline").read_text().split()
     except OSError:

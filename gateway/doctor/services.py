@@ -1,7 +1,7 @@
 """The two services and the landing place.
 
-In: a configuration, and what the running programs say. Out: findings. At the landing place, files
-of the try's own are written and removed.
+In: a configuration, and the state of the running programs. Out: findings. At the landing place,
+temporary files are written and removed.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,9 @@ def gateway(config: Config) -> Iterator[Finding]:
     except OncewayError as error:
         yield unseen("gateway", str(error))
     else:
-        problems = [row for row in found["problems"] if row["part"] != "site"]  # `site.py` has it
+        problems = [
+            row for row in found["problems"] if row["part"] != "site"
+        ]  # `site.py` reports these
         for problem in problems:
             todo = problem.get("todo", _SEE_LOG)
             yield wrong("gateway", f"{problem['part']}: {problem['what']}", todo)
@@ -77,7 +79,7 @@ def _uplink(state: Status) -> Iterator[Finding]:
     elif state.lasts_s is not None and state.lasts_s < _A_WEEK_S:
         yield warning(
             "uplink",
-            f"the room left lasts {state.lasts_s / 86_400:.1f} days without an uplink",
+            f"the remaining space lasts {state.lasts_s / 86_400:.1f} days without an uplink",
             "Use a larger card, or set spool.max_bytes higher",
         )
     else:

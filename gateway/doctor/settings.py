@@ -1,4 +1,4 @@
-"""What the owner wrote: configuration, users, certificates, and whose the files are.
+"""Settings: configuration, users, certificates, and owners of the files.
 
 In: a configuration. Out: findings.
 """
@@ -26,13 +26,13 @@ from gateway.uplink.credentials import FILE
 from gateway.uplink.signing import FILE as KEY
 
 _OF_UPLINK = {"batches", KEY}
-"""What the uplink has in the data directory. The key it alone may read."""
+"""The uplink's own files in the data directory. Only the uplink may read the key."""
 _OF_EITHER = re.compile(r"batches|gateway\.db-(wal|shm)|.*\.lock")
 _SOON = timedelta(days=30)
 
 
 def meaning(config: Config) -> Iterator[Finding]:
-    """What the file allows, and the users that it names."""
+    """Yield findings about the configuration, and the users that it names."""
     part = "configuration"
     for text in advice(config):
         what, _, todo = text.partition(". ")
@@ -56,7 +56,7 @@ def meaning(config: Config) -> Iterator[Finding]:
 
 
 def tls(config: Config) -> Iterator[Finding]:
-    """Certificates and keys of the listeners and of the page."""
+    """Yield findings about certificates and keys of the listeners and of the page."""
     for listener in config.listener:
         if listener.tls is not None:
             part = f"certificate of {listener.name}"
@@ -71,7 +71,9 @@ def tls(config: Config) -> Iterator[Finding]:
 def _pair(
     part: str, certificate: Path, key: Path, check: Callable[[], object]
 ) -> Iterator[Finding]:
-    """check: raises OncewayError when certificate and key cannot be used."""
+    """Yield findings about a certificate and its key. check: raises OncewayError if they can't be
+    used.
+    """
     try:
         check()
         chain = load_pem_x509_certificates(certificate.read_bytes())
@@ -86,7 +88,7 @@ def _pair(
         yield wrong(
             part,
             f"everybody on this machine may read its key {key}",
-            f"`sudo chmod o-rwx {key}`, and think of a new key",
+            f"`sudo chmod o-rwx {key}`, and choose a new key",
         )
 
 
@@ -96,14 +98,14 @@ def _dated(part: str, ends: datetime) -> Finding:
         return wrong(part, f"ended on {ends:%Y-%m-%d}: clients refuse it", _RENEW)
     if left < _SOON:
         return warning(part, f"ends on {ends:%Y-%m-%d}, in {left.days} days", _RENEW)
-    return ok(part, f"holds until {ends:%Y-%m-%d}")
+    return ok(part, f"valid until {ends:%Y-%m-%d}")
 
 
 _RENEW = "Put a new one in its place, then `sudo systemctl reload onceway-gateway`"
 
 
 def files(data: Path) -> Iterator[Finding]:
-    """The data directory belongs to the services, all of it, and to nobody else."""
+    """Yield findings about the data directory: every file in it must belong to the services."""
     part = "files"
     try:
         folder = data.stat()
@@ -116,14 +118,14 @@ def files(data: Path) -> Iterator[Finding]:
         yield wrong(
             part,
             f"in {data} these do not belong to {_name(uid)}: {names}",
-            "Somebody ran the gateway or the uplink as another user:"
+            "The gateway or the uplink was run as another user:"
             f" `sudo chown -R {_name(uid)}: {' '.join(map(str, paths))}`",
         )
     if folder.st_mode & stat.S_IWGRP:
         mode = "2750" if is_shared(data) else "750"
         yield wrong(
             part,
-            f"others than {_name(folder.st_uid)} may replace or delete what is in {data}",
+            f"accounts other than {_name(folder.st_uid)} may replace or delete files in {data}",
             f"`sudo chmod {mode} {data}`",
         )
     elif folder.st_mode & stat.S_IRWXO:
@@ -139,20 +141,22 @@ def files(data: Path) -> Iterator[Finding]:
 
 
 def _foreign(data: Path) -> dict[int, list[Path]]:
-    """By the user whose they should be."""
+    """Return the files that belong to another user than they should, by the rightful owner."""
     gateway, uplink = data.stat().st_uid, uplink_owner(data)[0]
     found: dict[int, list[Path]] = {}
     for path in sorted(data.iterdir()):
         owner = uplink if path.name in _OF_UPLINK else gateway
         owners = {gateway, uplink} if _OF_EITHER.fullmatch(path.name) else {owner}
-        with suppress(FileNotFoundError):  # some come and go
+        with suppress(FileNotFoundError):  # some files come and go
             if path.stat().st_uid not in owners:
                 found.setdefault(owner, []).append(path)
     return found
 
 
 def credentials(folder: Path) -> Iterator[Finding]:
-    """Those of the landing place are not for the gateway. folder: of the configuration."""
+    """Yield findings about the credentials of the landing place, which the gateway must not read.
+    folder: of the configuration.
+    """
     file = folder / FILE
     try:
         found = file.stat()
@@ -161,8 +165,8 @@ def credentials(folder: Path) -> Iterator[Finding]:
     if found.st_mode & (stat.S_IRGRP | stat.S_IROTH) or found.st_uid not in (0, os.geteuid()):
         yield wrong(
             "credentials",
-            f"others than root may read {file}",
-            f"`sudo chown root: {file} && sudo chmod 600 {file}`, and think of new ones",
+            f"accounts other than root may read {file}",
+            f"`sudo chown root: {file} && sudo chmod 600 {file}`, and choose new ones",
         )
 
 
@@ -176,5 +180,5 @@ def _name(uid: int) -> str:
 def _of(part: str, error: Exception) -> Finding:
     if isinstance(error, OncewayError):
         what = f"{error.where}: {error.what}" if error.where else error.what
-        return wrong(part, what, error.hint or "Mend it, then `onceway gateway check-config`")
-    return wrong(part, str(error), "Mend it, then `onceway gateway check-config`")
+        return wrong(part, what, error.hint or "Correct it, then `onceway gateway check-config`")
+    return wrong(part, str(error), "Correct it, then `onceway gateway check-config`")

@@ -1,6 +1,6 @@
-"""The site: this gateway's certificate, and whether it reaches the other members.
+"""The site: this gateway's certificate, and its links to the other members.
 
-In: a configuration, and what the running gateway says. Out: findings.
+In: a configuration, and the status of the running gateway. Out: findings.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def site(config: Config) -> Iterator[Finding]:
         return
     yield _certificate(config)
     told: list[dict[str, Any]] = []
-    with suppress(NotRunning, OncewayError):  # `services.gateway` says that
+    with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
         told = ask(config.gateway.data, do="site")
     rows = {row["name"]: row for row in told}
     for name in config.site.members:
@@ -31,7 +31,7 @@ def site(config: Config) -> Iterator[Finding]:
 
 
 def _certificate(config: Config) -> Finding:
-    from gateway.site.pki.authority import membership  # not where there is no site
+    from gateway.site.pki.authority import membership  # imported only where there is a site
     from gateway.site.pki.folder import MEMBER
     from gateway.site.pki.removed import Removed
 
@@ -50,7 +50,7 @@ def _certificate(config: Config) -> Finding:
         return wrong(part, "this gateway was removed from its site", _JOIN)
     ends, now = own.certificate.not_valid_after_utc, datetime.now(UTC)
     if own.certificate.not_valid_before_utc > now:
-        return wrong(part, "the certificate does not hold yet, by this clock", "`timedatectl`")
+        return wrong(part, "the certificate is not valid yet, by this clock", "`timedatectl`")
     if ends < now:
         return wrong(part, f"the certificate ended on {ends:%Y-%m-%d}", _JOIN)
     if ends - now < _SOON:
@@ -61,9 +61,9 @@ def _certificate(config: Config) -> Finding:
 def _member(name: str, row: dict[str, Any] | None) -> Finding:
     part = f"member {name}"
     if row is None:
-        return unseen(part, "the gateway does not tell of it", _RESTART)
+        return unseen(part, "the running gateway does not have this site", _RESTART)
     if not row["connected"]:
-        why = row["problem"] or "nothing has come from it since the start"
+        why = row["problem"] or "nothing was received from it since the start"
         return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _REACH)
     if row["problem"]:
         return wrong(part, row["problem"], _ONE)
@@ -78,6 +78,6 @@ _JOIN = (
     "On the first gateway `sudo onceway site invite NAME`, here `sudo onceway site join FILE`"
     " (README of the gateway)"
 )
-_RESTART = "[site] counts from the next start: `sudo systemctl restart onceway-gateway`"
+_RESTART = "[site] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
 _ONE = "The right one is at its address in [site.members]; look for another machine with its card"
 _REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"

@@ -38,8 +38,8 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
     """Delete the batches that the table has and that landed longer ago than `older_than` seconds. A
     batch in quarantine stays, because it exists nowhere else.
 
-    Raises OncewayError if there is no such table or landing place, or one of them is empty; also,
-    after all others are clean, for feeds that cannot be cleaned. Raises OSError if the landing
+    Raises OncewayError if the table or the landing place does not exist or is empty; also, after
+    the other feeds are clean, for feeds that cannot be cleaned. Raises OSError if the landing
     place cannot be reached.
     """
     landing.refuse_empty()

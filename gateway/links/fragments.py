@@ -12,7 +12,7 @@ import time
 from typing import cast
 
 from gateway.links.address import format_address
-from gateway.links.crowd import Crowd
+from gateway.links.fair_queue import FairQueue
 from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Fragments:
     """The bytes held by the connections of a listener."""
 
     def __init__(self) -> None:
-        self.upgrading: Crowd[Counted] = Crowd(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)
+        self.upgrading: FairQueue[Counted] = FairQueue(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)
         self._before = _Pool(MOST_BYTES_BEFORE)
         self._after = _Pool(MOST_BYTES)
         self._throttle = LogThrottle(time.monotonic)

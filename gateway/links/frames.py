@@ -1,8 +1,8 @@
 """Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: README.md).
 
 In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
-CRC fits the session. `FrameDecoder` cuts the stream, `open` of a `Check` gives what a body holds,
-`to_bytes` of a frame makes what goes on the wire.
+CRC fits the session. `FrameDecoder` cuts the stream, `open` of a `Check` returns the frame in a
+body, and `to_bytes` of a frame returns its bytes on the wire.
 """
 
 from binascii import crc_hqx

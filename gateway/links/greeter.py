@@ -87,7 +87,7 @@ class Greeter:
         self._handshakes = handshakes or count(1)
 
     def answer(self, hello: Hello) -> Answer:
-        """Return a WELCOME for a new HELLO; a refusal if the device is not admitted."""
+        """Return a WELCOME for a new HELLO, or a refusal if the device is not admitted."""
         key, refusal = self._judge(hello)
         if refusal is not None and self._again():
             key, refusal = self._judge(hello)

@@ -254,8 +254,8 @@ class ReliableLink(ABC):
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add to the session's one `Received` of this turn, so that a reader that pauses on it gets
-        no other.
+        """Add data to the session's `Received` event of this turn. There is one event a turn, so
+        that a reader that pauses on it gets no further data.
         """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:

@@ -58,7 +58,7 @@ class GatewayLink(ReliableLink):
         """Number of intact frames at the last greeting."""
 
     def open(self, now: float) -> None:
-        """Ask who is there, after the port has been opened."""
+        """Ask the board for a greeting, after the port has been opened."""
         self._ended(now)
 
     def lose(self, reason: str) -> list[Event]:

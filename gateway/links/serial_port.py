@@ -1,8 +1,8 @@
 """MQTT over serial ports: a listener that watches a path or a pattern and runs the reliable link on
 each port that appears.
 
-In: a path such as /dev/serial/by-id/usb-… or a glob pattern, and a baud rate. Out: a `Carrier` for
-each session of a device, handed to `accept` with the identity from its HELLO. Each port has one
+In: a path such as /dev/serial/by-id/usb-… or a glob pattern, and a baud rate. Out: a `Transport`
+for each session of a device, handed to `accept` with the identity from its HELLO. Each port has one
 file descriptor reader, no thread and no task.
 """
 
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
-from gateway.links.carrier import Accept, Receiver
 from gateway.links.diagnosis import Diagnosis, Prints, Restarts
 from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
@@ -35,6 +34,7 @@ from gateway.links.reliable import (
 )
 from gateway.links.roles import GatewayLink
 from gateway.links.statistics import LinkStatistics
+from gateway.links.transport import Accept, Receiver
 from gateway.links.tty import PortBusy, Tty
 from gateway.mqtt.errors import quote
 from gateway.system.logs import about
@@ -54,7 +54,7 @@ _OUTGOING_LIMIT = 4096
 link repairs that."""
 
 
-class SerialCarrier:
+class SerialTransport:
     """One session of one device, as the broker sees it."""
 
     high_water = 4096
@@ -151,7 +151,7 @@ class SerialPort:
         self._accept = accept
         self._loop = asyncio.get_running_loop()
         self._tty: Tty | None = None
-        self._carrier: SerialCarrier | None = None
+        self._transport: SerialTransport | None = None
         self._diagnosis = Diagnosis(baud)
         self._prints = Prints()
         self._restarts = Restarts()
@@ -221,8 +221,8 @@ class SerialPort:
     @property
     def status(self) -> PortStatus:
         device = (
-            self._carrier.peer.device
-            if self._carrier is not None and not self._carrier.closed
+            self._transport.peer.device
+            if self._transport is not None and not self._transport.closed
             else None
         )
         name = device.name if device else None
@@ -319,19 +319,19 @@ class SerialPort:
                 case Received(session, data):
                     if self._unheard:
                         self._problem, self._unheard = None, False
-                    if self._carrier is not None and self._carrier.session is session:
-                        self._carrier.deliver(data)
+                    if self._transport is not None and self._transport.session is session:
+                        self._transport.deliver(data)
                 case SessionStarted():
                     self._on_started(event)
                 case SessionEnded(session, reason):
-                    if self._carrier is not None and self._carrier.session is session:
+                    if self._transport is not None and self._transport.session is session:
                         log.info(
                             "%s: connection lost: %s",
                             self.path,
                             reason,
                             extra=about(port=self.path, reason=reason),
                         )
-                        self._carrier.lose(reason)
+                        self._transport.lose(reason)
                 case Refused(name, reason) if self.link.session is not None:
                     # The connected device continues, so this is not its problem.
                     problem = self._problem
@@ -365,15 +365,15 @@ class SerialPort:
         if found := self._restarts.started(hello.boot, hello.power_on, self._loop.time()):
             self._tell_restarts(found)
         device = DeviceIdentity(hello.name, event.welcome.incarnation, hello.next_sequence, proved)
-        self._begin(SerialCarrier(self, event.session, Peer(self._listener, self.path, device)))
+        self._begin(SerialTransport(self, event.session, Peer(self._listener, self.path, device)))
 
-    def _begin(self, carrier: SerialCarrier) -> None:
+    def _begin(self, transport: SerialTransport) -> None:
         try:
-            carrier.receiver = self._accept(carrier)
+            transport.receiver = self._accept(transport)
         except Exception as error:
             blame(self.path, error)
-            carrier.abort()
-        self._carrier = carrier
+            transport.abort()
+        self._transport = transport
 
     def _flush(self) -> None:
         """Write what the link has queued, wake a waiting broker, set the timer."""
@@ -389,8 +389,8 @@ class SerialPort:
             self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
             if self._outgoing:
                 self._loop.add_writer(self._tty.fd, self._do, self._on_writable, self._tty)
-        if self._carrier is not None:
-            self._carrier.report_writable()
+        if self._transport is not None:
+            self._transport.report_writable()
         self._arm()
 
     def _arm(self) -> None:
@@ -511,8 +511,8 @@ class SerialListener:
         self._scanned = 0.0
 
     async def start(self) -> None:
-        """Open existing ports, and keep looking. A missing port is no error: it may be plugged in
-        later.
+        """Open existing ports, and keep looking. A missing port is not an error: it may be plugged
+        in later.
         """
         cmac(NO_KEY, b"")  # load the library before the first greeting
         self._scan()

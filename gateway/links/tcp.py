@@ -1,6 +1,6 @@
-"""MQTT over TCP and TLS: a listener, and a carrier without a task or a future of its own.
+"""MQTT over TCP and TLS: a listener, and a transport without a task or a future of its own.
 
-In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each
+In: an address to listen on, or sockets that systemd has opened. Out: a `Transport` for each
 connection, handed to `accept`.
 """
 
@@ -12,19 +12,19 @@ from typing import cast
 
 from gateway.broker.peer import Peer
 from gateway.links.address import format_address
-from gateway.links.carrier import Accept, Receiver
 from gateway.links.endpoint import Endpoint, unacknowledged
 from gateway.links.faults import blame
 from gateway.links.tls import Tls, common_name
+from gateway.links.transport import Accept, Receiver
 
 LINGER = 10.0
-"""Seconds that a closed connection may take to send what is queued."""
+"""Seconds that a closed connection may take to send queued bytes."""
 READ_ON_S = 1.0
 """Seconds for which a closed connection is still read, if its peer is sending."""
 
 
-class TcpCarrier(asyncio.Protocol):
-    """One TCP connection: a Protocol for the event loop, a `Carrier` for the broker."""
+class TcpTransport(asyncio.Protocol):
+    """One TCP connection: a Protocol for the event loop, a `Transport` for the broker."""
 
     high_water = 256 * 1024
 
@@ -33,7 +33,7 @@ class TcpCarrier(asyncio.Protocol):
     _receiver: Receiver | None = None
     """Set while the broker has the connection, otherwise None."""
 
-    def __init__(self, listener: str, accept: Accept, connections: "set[TcpCarrier]") -> None:
+    def __init__(self, listener: str, accept: Accept, connections: "set[TcpTransport]") -> None:
         self._listener = listener
         self._accept = accept
         self._connections = connections
@@ -153,11 +153,13 @@ class TcpListener:
         self._accept = accept
         self._name = name
         self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
-        self._connections: set[TcpCarrier] = set()
+        self._connections: set[TcpTransport] = set()
 
     async def start(self) -> None:
         """Listen. Raises OncewayError if the address is in use, unknown or not allowed."""
-        await self._endpoint.listen(lambda: TcpCarrier(self._name, self._accept, self._connections))
+        await self._endpoint.listen(
+            lambda: TcpTransport(self._name, self._accept, self._connections)
+        )
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

@@ -3,7 +3,7 @@
 In: a socket. Out: for each connection whose TLS handshake succeeds in time, a protocol with its
 transport. `loop.create_server(ssl=…)` does the same, but does not report connections in their
 handshake: they could take all memory. Here their number is bounded. Beyond the bound, the oldest of
-the address with the most is dropped (`crowd.py`).
+the address with the most is dropped (`fair_queue.py`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from gateway.links.address import format_address
-from gateway.links.crowd import Crowd
+from gateway.links.fair_queue import FairQueue
 from gateway.links.faults import blame
 from gateway.system.log_throttle import LogThrottle
 
@@ -47,7 +47,7 @@ class TlsServer:
         self._context = context
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        self._under_way: Crowd[asyncio.Task[None]] = Crowd(MOST, MOST_OF_ONE)
+        self._under_way: FairQueue[asyncio.Task[None]] = FairQueue(MOST, MOST_OF_ONE)
         self._throttle = LogThrottle(time.monotonic)
         self._closed = False
         self._resume()

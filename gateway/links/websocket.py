@@ -1,6 +1,6 @@
 """MQTT over WebSocket (MQTT 5, section 6): one HTTP endpoint, binary messages, subprotocol `mqtt`.
 
-In: an address to listen on, or sockets that systemd has opened. Out: a `Carrier` for each
+In: an address to listen on, or sockets that systemd has opened. Out: a `Transport` for each
 connection, handed to `accept`. aiohttp starts one task for each connection, which reads; a second
 one writes all queued bytes in one message.
 """
@@ -18,12 +18,12 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from gateway.broker.peer import Peer
 from gateway.links.address import format_address
-from gateway.links.carrier import Accept, Receiver
 from gateway.links.endpoint import Endpoint, unacknowledged
 from gateway.links.faults import blame
 from gateway.links.fragments import Counted, Fragments
 from gateway.links.tcp import LINGER
 from gateway.links.tls import Tls, common_name
+from gateway.links.transport import Accept, Receiver
 
 PATH = "/mqtt"
 _UPGRADE_TIMEOUT = 10.0
@@ -32,7 +32,7 @@ SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 """[MQTT-6.0.0-3]; clients of MQTT 3.1 ask for the second one."""
 
 
-class WebSocketCarrier:
+class WebSocketTransport:
     """One WebSocket as the broker sees it."""
 
     high_water = 256 * 1024
@@ -168,7 +168,7 @@ class WebSocketListener:
         self.origins = origins
         self.max_message = max_message
         self._fragments = Fragments()
-        self._connections: dict[asyncio.BaseTransport, tuple[WebSocketCarrier, Receiver]] = {}
+        self._connections: dict[asyncio.BaseTransport, tuple[WebSocketTransport, Receiver]] = {}
         self._server: web.Server | None = None
 
     async def start(self) -> None:
@@ -198,9 +198,9 @@ class WebSocketListener:
     async def close(self) -> None:
         """Stop listening, and drop the connections that the broker has not closed."""
         self.stop()
-        for carrier, receiver in tuple(self._connections.values()):
-            carrier.lose(receiver, "the gateway closes the listener")
-            carrier.abort()
+        for connected, receiver in tuple(self._connections.values()):
+            connected.lose(receiver, "the gateway closes the listener")
+            connected.abort()
         if self._server is not None:
             await self._server.shutdown(_SHUTDOWN_TIMEOUT)
 
@@ -251,25 +251,25 @@ class WebSocketListener:
         peer = Peer(
             self._name, address, certificate_name=common_name(transport.get_extra_info("peercert"))
         )
-        carrier = WebSocketCarrier(websocket, transport, peer)
+        connected = WebSocketTransport(websocket, transport, peer)
         try:
-            receiver = self._accept(carrier)
+            receiver = self._accept(connected)
         except Exception as error:
             blame(address, error)
-            carrier.abort()
+            connected.abort()
             return websocket
-        self._connections[transport] = carrier, receiver
-        sender = asyncio.create_task(carrier.send_all(receiver))
+        self._connections[transport] = connected, receiver
+        sender = asyncio.create_task(connected.send_all(receiver))
         reason = "internal error"
         try:
-            reason = await carrier.read(receiver, counted)
+            reason = await connected.read(receiver, counted)
         except ConnectionError:  # while a ping is answered
             reason = "the connection was lost"
         except Exception as error:
             blame(address, error)
         finally:
             del self._connections[transport]
-            carrier.lose(receiver, reason)
+            connected.lose(receiver, reason)
             await sender
         return websocket
 

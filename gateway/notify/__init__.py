@@ -1,5 +1,5 @@
-"""Notifications: people are told once when a problem begins and once when it ends.
+"""Notifications to people: one when a problem begins, and one when it ends.
 
-In: the problems of the gateway and its boards, looked at each second. Out: messages to a command, a
-webhook or by e-mail; and a heartbeat that stops with the gateway.
+In: the problems of the gateway and its boards, checked once a second. Out: messages to a command,
+to a webhook or by e-mail; and a heartbeat that stops when the gateway does.
 """

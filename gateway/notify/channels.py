@@ -1,5 +1,7 @@
-"""Ways to people: a command, a webhook, e-mail. In: a message. Out: it was taken; or an OSError,
-SMTPException or ValueError that says why not. All of them block: call them on a thread.
+"""Notification channels: a command, a webhook, e-mail.
+
+In: a message. A channel returns when the message was accepted, and raises OSError, SMTPException or
+ValueError with the reason otherwise. All channels block: call them on a thread.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Channel = Callable[["Message"], None]
 
 
 def channels(section: NotifySection) -> dict[str, Channel]:
-    """Return the ways that a configuration names."""
+    """Return the channels that a configuration names."""
     found: dict[str, Channel] = {}
     if section.command:
         found["command"] = lambda message: _command(section.command, message)
@@ -52,8 +54,8 @@ def _webhook(url: str, message: Message) -> None:
 
 
 def _mail(section: NotifySection, message: Message) -> None:
-    """Send by TLS: from the start for smtps://, by STARTTLS for smtp://. A server that offers none
-    gets nothing.
+    """Send an e-mail over TLS: from the start for smtps://, by STARTTLS for smtp://. A server
+    without STARTTLS gets nothing.
     """
     url = urlsplit(section.mail_server or "")
     context = ssl.create_default_context(cafile=section.mail_ca and str(section.mail_ca))

@@ -12,14 +12,14 @@ from gateway.commands.options import (
     running_folder,
 )
 
-app = typer.Typer(help="Notifications of problems: try them.", no_args_is_help=True)
+app = typer.Typer(help="Try the notifications of problems.", no_args_is_help=True)
 
 
 @app.command("test")
 def try_channels(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Let the running gateway send a test on each way that [notify] names.
+    """Let the running gateway send a test message on each channel of [notify].
 
     Example: onceway notify test
     """

@@ -1,8 +1,9 @@
-"""A heartbeat at another broker: a retained message that its will replaces.
+"""The heartbeat at another MQTT broker: a retained message, with a will that replaces it.
 
-In: a URL such as `mqtts://broker.example/onceway/site-1`, whose path is the topic. Out: `online`
-there, retained, for as long as the gateway lives. When the gateway ends it says `offline`; when it
-dies, or the line does, the broker says so after one and a half times heartbeat_s.
+In: a URL such as `mqtts://broker.example/onceway/site-1`, whose path is the topic. Out: the
+retained message `online` for as long as the gateway lives. A gateway that ends publishes `offline`.
+If the gateway dies or the connection breaks, the broker publishes `offline` after one and a half
+times heartbeat_s.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _LONGEST_PACKET = 65_536
 
 
 async def keep(section: NotifySection, alive: Callable[[], None]) -> None:
-    """Connect and show that the gateway lives, until the connection ends. alive: called whenever
-    the broker has answered. Raises OncewayError, OSError or TimeoutError with the reason.
+    """Connect and keep the connection alive until it ends. alive: called whenever the broker has
+    answered. Raises OncewayError, OSError or TimeoutError with the reason.
     """
     async with _connected(section) as line:
         topic = split_beat(section.heartbeat or "")[3]
         try:
-            while True:  # again and again: the will of an older connection may come late
+            while True:  # repeated: an older connection's will may come late
                 await line.ask(Publish(topic, _ALIVE, 1, 1, retain=True), Puback)
                 alive()
                 await asyncio.sleep(section.heartbeat_s / 2)
@@ -90,7 +91,7 @@ async def _connected(section: NotifySection) -> AsyncIterator[_Line]:
     try:
         line = _Line(reader, writer)
         hello = Connect(
-            f"onceway-{hashlib.sha256(topic.encode()).hexdigest()[:12]}",  # ends an older line
+            f"onceway-{hashlib.sha256(topic.encode()).hexdigest()[:12]}",  # ends an older one
             Version.V3_1_1,
             keep_alive=min(section.heartbeat_s, 65_535),
             will=Will(topic, _DEAD, 1, retain=True),

@@ -1,7 +1,7 @@
-"""What is to be told, and when.
+"""Decides which problems to report, and when.
 
-In: problems as they are now. Out: messages, each once; `DATA/notices.json`, so that a restart tells
-nothing again.
+In: the current problems. Out: messages, each once; and `DATA/notices.json`, so that a restart
+repeats no message.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 FILE = "notices.json"
 MOST = 1000
-"""Problems that are kept, and messages that wait."""
+"""Most problems that are remembered, and most messages that wait for a channel."""
 SETTLE_S = 30.0
-"""Seconds after a start until an older problem may end: the first looks do not see everything."""
+"""Seconds after a start before an older problem may end: the first checks do not see everything."""
 
 Event = Literal["begins", "ends", "goes on", "test"]
 
@@ -53,15 +53,18 @@ _VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not 
 
 @dataclass(slots=True)
 class _Known:
-    """One problem. since: when it began. told: when people were told last; None: not yet."""
+    """One known problem. since: when the problem began. told: time of the last message about the
+    problem; None before the first one.
+    """
 
     since: float
     told: float | None = None
 
 
 class Notices:
-    """folder: the data directory. after_s: how long a problem must last before it is told.
-    repeat_s: time after which a problem that lasts is told again; 0: never.
+    """The problems that were reported. folder: the data directory. after_s: how long a problem must
+    last before it is reported. repeat_s: time after which a lasting problem is reported again; 0:
+    never.
     """
 
     def __init__(self, folder: Path, gateway: str, after_s: float, repeat_s: float) -> None:
@@ -77,8 +80,8 @@ class Notices:
         self._kept = self._state()
 
     def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
-        """Return what is to be told now. quiet: nothing is told; it is told when that is over. Call
-        `keep` once the messages are safe.
+        """Return the messages that are due. quiet: report nothing now, but after the quiet time.
+        Call `keep` once the messages are on disk.
         """
         present = dict.fromkeys(problems[:MOST])
         for text in present:
@@ -90,7 +93,7 @@ class Notices:
         told = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
         for text in gone:
             if self._known[text].told is None:
-                del self._known[text]  # nobody knows of it
+                del self._known[text]  # never reported
             elif not quiet:
                 del self._known[text]
                 told["ends"].append(text)
@@ -109,7 +112,7 @@ class Notices:
         return json.dumps({text: asdict(known) for text, known in self._known.items()})
 
     def keep(self) -> None:
-        """Write what was told, if that has changed."""
+        """Write the file if the reported problems have changed."""
         state = self._state()
         if state == self._kept:
             return
@@ -120,7 +123,9 @@ class Notices:
             self._kept, self._failed = state, None
         except OSError as error:
             if self._failed != error.strerror:
-                log.error("%s: cannot write what was told (%s)", self._file, error.strerror)
+                log.error(
+                    "%s: cannot write which problems were reported (%s)", self._file, error.strerror
+                )
             self._failed = error.strerror
 
 

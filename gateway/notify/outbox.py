@@ -1,7 +1,7 @@
 """Messages that wait for a channel, kept over restarts in `DATA/unsent.json`.
 
 In: a message and the names of channels. Out: the oldest message of each channel, until the channel
-has taken it.
+has accepted the message.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ FILE = "unsent.json"
 
 
 class Outbox:
-    """folder: the data directory. channels: names of those that the configuration has."""
+    """The waiting messages of all channels. folder: the data directory. channels: the names of the
+    configured channels.
+    """
 
     def __init__(self, folder: Path, channels: list[str]) -> None:
         self._file = folder / FILE
         self._failed: str | None = None
         self.lost = 0
-        """Messages that had to make room for later ones, since the start."""
+        """Messages dropped since the start to make room for later ones."""
         kept = _read(self._file)
         for name in kept.keys() - set(channels):
             log.warning(
@@ -46,26 +48,26 @@ class Outbox:
         return waiting[0] if waiting else None
 
     def put(self, messages: list[Message]) -> None:
-        """Let messages wait for each channel."""
+        """Add messages to the queue of each channel."""
         for waiting in self._waiting.values():
             self.lost += max(0, len(waiting) + len(messages) - MOST)
             waiting.extend(messages)
 
     def taken(self, channel: str, message: Message) -> None:
-        """Drop a message that a channel has taken."""
+        """Drop a message that a channel has accepted."""
         waiting = self._waiting[channel]
         if waiting and waiting[0] is message:
             waiting.popleft()
 
     def text(self) -> str:
-        """Return what `write` shall write."""
+        """Return the text for `write`."""
         return json.dumps(
             {name: list(map(asdict, waiting)) for name, waiting in self._waiting.items()}
         )
 
     def write(self, text: str) -> bool:
-        """Write the file, so that a restart loses no message; on any thread, one at a time. Return
-        whether that was possible.
+        """Write the file, so that a restart loses no message. Runs on any thread, one call at a
+        time. Return whether the file was written.
         """
         new = self._file.with_suffix(".new")
         try:
@@ -76,7 +78,7 @@ class Outbox:
             os.replace(new, self._file)
         except OSError as error:
             if self._failed != error.strerror:
-                log.error("%s: cannot write which messages wait (%s)", self._file, error.strerror)
+                log.error("%s: cannot write the waiting messages (%s)", self._file, error.strerror)
             self._failed = error.strerror
             return False
         self._failed = None

@@ -1,7 +1,7 @@
-"""Tells people, and shows that the gateway is alive. Runs from `start` to `close`.
+"""Sends notifications and the heartbeat. Runs from `start` to `close`.
 
-In: the problems of each look. Out: messages on each channel. One that could not be sent waits and
-is tried again, and `failures` says so.
+In: the current problems, once a second. Out: messages on each channel. A message that could not be
+sent waits and is tried again, and `failures` names the problem.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 AGAIN_S = (5.0, 30.0, 120.0, 600.0)
-"""Seconds before a message is tried again; the last one counts from then on."""
+"""Seconds before each new try of a message; the last value holds from then on."""
 
 
 class Teller:
-    """gateway: its name. problems: what is wrong now, in words."""
+    """The sender of notifications. gateway: its name. problems: returns the current problems, in
+    words.
+    """
 
     def __init__(
         self,
@@ -64,10 +66,10 @@ class Teller:
 
     @property
     def failures(self) -> list[str]:
-        """What could not be told, in words."""
+        """The notifications that could not be sent, in words."""
         found = [line.failure for line in self._lines.values() if line.failure is not None]
         if lost := self._outbox.lost:
-            found.append(f"{lost} notifications had to make room for later ones, and are lost")
+            found.append(f"{lost} notifications are lost: they made room for later ones")
         return found + ([self._heart] if self._heart is not None else [])
 
     def start(self) -> None:
@@ -85,15 +87,15 @@ class Teller:
     async def test(self) -> list[str]:
         """Send a test on each channel. Return the names of the channels. Raises OncewayError."""
         if not self._lines:
-            raise OncewayError(
-                "[notify] names no way to tell anybody", hint="Give command, webhook or mail_to"
-            )
+            raise OncewayError("[notify] names no channel", hint="Give command, webhook or mail_to")
         message = Message("test", [], self._gateway, time.time())
         for name, line in self._lines.items():
             try:
                 await asyncio.to_thread(line.send, message)
             except Exception as error:
-                raise OncewayError(f"the test was not taken ({_words(error)})", name) from error
+                raise OncewayError(
+                    f"the test message was not accepted ({_words(error)})", name
+                ) from error
         return list(self._lines)
 
     async def _look(self) -> None:
@@ -114,7 +116,7 @@ class Teller:
             await asyncio.sleep(LOOK_S)
 
     async def _save(self) -> bool:
-        """Bring the messages that wait to the disk, and return whether they are there."""
+        """Write the waiting messages to the disk. Return whether the disk has them."""
         async with self._saving:
             return await asyncio.to_thread(self._outbox.write, self._outbox.text())
 
@@ -127,7 +129,9 @@ class Teller:
         return False
 
     async def _beat(self, url: str) -> None:
-        """Show that the gateway lives: whoever is behind the URL misses a gateway that is gone."""
+        """Request the URL once per interval. The service behind the URL notices a gateway that is
+        gone.
+        """
         by_mqtt = url.startswith(("mqtt://", "mqtts://"))
         while True:
             try:
@@ -137,7 +141,7 @@ class Teller:
                     await asyncio.to_thread(_get, url)
                 self._is_heard()
             except Exception as error:
-                self._heart = f"the heartbeat is not taken: {_words(error)}"
+                self._heart = f"the heartbeat is not accepted: {_words(error)}"
             every_s = self._section.heartbeat_s
             await asyncio.sleep(min(every_s, AGAIN_S[0]) if by_mqtt else every_s)
 
@@ -146,7 +150,7 @@ class Teller:
 
 
 class _Line:
-    """One channel. more: set when a message comes."""
+    """One channel and its queue. more: set when a message is added."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """The answer in words."""
+        """Return the answer in words."""
         match self.kind:
             case Kind.VALUE:
                 return str(self.number)

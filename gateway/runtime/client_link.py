@@ -17,7 +17,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.refusals import say
 from gateway.broker.session import Attached
-from gateway.links.carrier import Carrier, Lingering
+from gateway.links.transport import Lingering, Transport
 from gateway.mqtt.reason import ReasonCode
 
 MANY = 65_536
@@ -74,7 +74,6 @@ class ClientLink:
     """A connection between its transport and the broker (a `Receiver`)."""
 
     __slots__ = (
-        "_carrier",
         "_gone",
         "_held_back",
         "_left",
@@ -85,15 +84,16 @@ class ClientLink:
         "_put_off",
         "_rest_ends",
         "_rests",
+        "_transport",
         "_turns",
         "connection",
         "stuck",
         "unsent",
     )
 
-    def __init__(self, turns: Turns, carrier: Carrier, connection: Connection) -> None:
+    def __init__(self, turns: Turns, transport: Transport, connection: Connection) -> None:
         self._turns = turns
-        self._carrier = carrier
+        self._transport = transport
         self.connection = connection
         self._held_back = False
         """Whether reading waits for a commit."""
@@ -125,12 +125,12 @@ class ClientLink:
         """Send bytes. If the peer does not read, little more is read from it."""
         if self._gone is not None:
             return
-        self._carrier.write(data)
-        unsent = self._carrier.unsent
+        self._transport.write(data)
+        unsent = self._transport.unsent
         if unsent > MANY or self.unsent:
             self._turns.note_unsent(self, unsent)
             most = self._turns.broker.limits.outgoing_bytes
-            if unsent > max(most, self._carrier.high_water):
+            if unsent > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
                 if not self._held_back:
                     self.connection.hear()  # from here on the peer is silent
@@ -142,7 +142,7 @@ class ClientLink:
         turns.serve(self.connection, "it takes bytes again", self._writable)
 
     def _writable(self) -> None:
-        self._turns.note_unsent(self, self._carrier.unsent)
+        self._turns.note_unsent(self, self._transport.unsent)
         self.stuck = False
         self.resume()
 
@@ -154,7 +154,7 @@ class ClientLink:
 
     def look(self) -> int:
         """Return the number of bytes that the peer has not taken."""
-        self._turns.note_unsent(self, self._carrier.unsent)
+        self._turns.note_unsent(self, self._transport.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
@@ -162,7 +162,7 @@ class ClientLink:
         bytes that are not read.
         """
         if self.stuck:
-            before, self._left = self._left, self._carrier.undelivered
+            before, self._left = self._left, self._transport.undelivered
             if self._left < before:
                 self.connection.seen = self._turns.broker.now
 
@@ -170,21 +170,21 @@ class ClientLink:
         """Close the link. A client with much unread output has not read for long and is dropped."""
         if self._gone is not None:
             return
-        if self._carrier.unsent > MANY:
-            self._carrier.abort()
-        elif self.connection.lingers and isinstance(self._carrier, Lingering):
+        if self._transport.unsent > MANY:
+            self._transport.abort()
+        elif self.connection.lingers and isinstance(self._transport, Lingering):
             if self._paused:
-                self._carrier.resume_reading()
-            self._carrier.linger()
+                self._transport.resume_reading()
+            self._transport.linger()
         else:
-            self._carrier.close()
+            self._transport.close()
 
     def abort(self) -> None:
         """Close the link at once. If the transport cannot do that, it is asked to close."""
         try:
-            self._carrier.abort()
+            self._transport.abort()
         except Exception:
-            self._carrier.close()
+            self._transport.close()
 
     def give_up(self) -> None:
         """End a connection whose peer reads too little."""
@@ -197,7 +197,7 @@ class ClientLink:
         )
         connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
         self._turns.note_unsent(self, 0)
-        self._carrier.abort()
+        self._transport.abort()
 
     # -- bytes in
 
@@ -278,9 +278,9 @@ class ClientLink:
         if paused != self._paused and self._gone is None:
             self._paused = paused
             if paused:
-                self._carrier.pause_reading()
+                self._transport.pause_reading()
             else:
-                self._carrier.resume_reading()
+                self._transport.resume_reading()
 
     def go_on(self) -> None:
         """Continue with postponed input of the client."""

@@ -40,7 +40,7 @@ from gateway.broker.refusals import blame
 from gateway.broker.session import Attached
 from gateway.broker.spool import Oldest
 from gateway.errors import OncewayError
-from gateway.links.carrier import Accept, Carrier, Receiver
+from gateway.links.transport import Accept, Receiver, Transport
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.client_link import MANY, ClientLink
@@ -144,10 +144,10 @@ class Engine:
     def accept(self, policy: Policy) -> Accept:
         """Return the function that a listener with this policy calls for each new connection."""
 
-        def accept(carrier: Carrier) -> Receiver:
+        def accept(transport: Transport) -> Receiver:
             self.begin()
-            connection = Connection(self.broker, carrier.peer, policy)
-            link = self._links[connection] = ClientLink(self, carrier, connection)
+            connection = Connection(self.broker, transport.peer, policy)
+            link = self._links[connection] = ClientLink(self, transport, connection)
             if self.broken:
                 link.abort()
             return link

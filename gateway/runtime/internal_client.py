@@ -13,8 +13,8 @@ from gateway.broker.access import ByAcl, Caller, Policy, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.peer import Peer
 from gateway.config import INSIDE, MEMBER
-from gateway.links.carrier import Receiver
 from gateway.links.faults import blame
+from gateway.links.transport import Receiver
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -56,7 +56,7 @@ def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
 
 
 class Client:
-    """A client that is connected from its creation on (a `Carrier`).
+    """A client that is connected from its creation on (a `Transport`).
 
     came: called with each packet in the middle of the broker's work, and with None at the end of
     the connection; an exception in it ends the connection. connect: the first packet; by default

@@ -1,5 +1,5 @@
-"""What of a configuration may change while the gateway runs. In: the one in force and a later one.
-Out: what must wait.
+"""Which changes of a configuration take effect while the gateway runs. In: the configuration in
+force and a new one. Out: the keys that wait for a restart.
 """
 
 from gateway.config import Config
@@ -17,13 +17,13 @@ CHANGEABLE = (
     "acl",
     "uplink",
 )
-"""Sections that count as soon as they are read. Of [uplink] that is whether there is one: its keys
-are for another process, which reads them at its own start.
+"""Sections that take effect when they are reloaded. Of [uplink], only its presence does: its keys
+are for the uplink, which reads them at its own start.
 """
 
 
 def needs_restart(old: Config, new: Config) -> list[str]:
-    """Keys that differ and count from the next start only, such as `gateway.data`."""
+    """Return keys that differ and take effect at the next start only, such as `gateway.data`."""
     keys = []
     for section in type(new).model_fields:
         before, after = getattr(old, section), getattr(new, section)

@@ -1,14 +1,11 @@
-"""`onceway gateway check-config`: everything that is wrong with a configuration, a line for each
-mistake.
-"""
+"""`onceway gateway check-config`: print all mistakes of a configuration, one a line."""
 
 import json
-import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -16,20 +13,11 @@ from gateway.access.dry_run import mistakes
 from gateway.access.users import Users
 from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
-from gateway.commands.exit_codes import USAGE
 from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
-from gateway.config import Config, ConfigError, advice, load
-from gateway.config.lines import Lines, Place, of_syntax
+from gateway.config import Config, ConfigError, Mistake, advice, load
+from gateway.config.lines import Place
 from gateway.errors import OncewayError
 from gateway.service.listeners import certificates
-
-
-class Mistake(NamedTuple):
-    """One mistake. place: of the value. line: if the place does not say it."""
-
-    place: Place
-    what: str
-    line: int | None = None
 
 
 def load_to_serve(path: Path) -> Config:
@@ -48,29 +36,21 @@ def check_config(
     config: ConfigOption = None,
     connect: Annotated[
         bool,
-        typer.Option("--connect", help="Try the landing place, too, with files of its own."),
+        typer.Option("--connect", help="Also test the landing place, with temporary files."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a configuration file is right, with the users and certificates that it names, and
-    what is wrong with it: a line for each mistake, with the line of the file. Exit code 2: there is
-    one.
+    """Check a configuration file, and the users and certificates that it names. Print each mistake
+    on a line, with its line in the file. Exit code 2: there is a mistake.
 
     Example: onceway gateway check-config
     """
     file = config_file(config)
     if file is None:
         raise nothing_named("Name one with --config FILE")
-    try:
-        found = load_to_serve(file)
-    except ConfigError as error:
-        if error.mistakes:
-            _refuse(file, [Mistake(*item) for item in error.mistakes], as_json)
-        if isinstance(error.__cause__, tomllib.TOMLDecodeError):
-            _refuse(file, [Mistake((), error.what, of_syntax(error.__cause__))], as_json)
-        raise
+    found = load_to_serve(file)
     if wrong := list(_wrong(found)):
-        _refuse(file, wrong, as_json)
+        raise ConfigError.of(wrong, str(file), file.read_text(encoding="utf-8"))
     users = Users(found.users_file).hashes
     listed = Registry(found.gateway.data).registered()
     boards = [name for name, item in listed.items() if item.status != "revoked"]
@@ -88,7 +68,7 @@ def check_config(
 
 
 def _wrong(config: Config) -> Iterator[Mistake]:
-    """What is wrong with the files that a sound configuration names."""
+    """Return mistakes in the files that a sound configuration names."""
     checks: list[tuple[Place, Callable[[], object]]] = [
         (("gateway", "data"), lambda: Users(config.users_file))
     ]
@@ -97,7 +77,7 @@ def _wrong(config: Config) -> Iterator[Mistake]:
     for index, bridge in enumerate(config.bridge):
         checks.append((("bridge", index), partial(check_bridge, bridge)))
     if config.site is not None:
-        from gateway.site.pki.authority import membership  # not where there is no site
+        from gateway.site.pki.authority import membership  # only where there is a site
 
         checks.append((("site",), lambda: membership(config.site_folder, config.gateway.name)))
     for place, check in checks:
@@ -107,25 +87,10 @@ def _wrong(config: Config) -> Iterator[Mistake]:
             yield Mistake(place, str(error))
 
 
-def _refuse(file: Path, wrong: Sequence[Mistake], as_json: bool) -> NoReturn:
-    """End with a line for each mistake."""
-    lines = Lines(file.read_text(encoding="utf-8"))
-    told = [(item.line or lines.of(item.place), item.what) for item in wrong]
-    told.sort(key=lambda item: item[0] or 0)
-    if as_json:
-        rows = [{"line": line, "what": what} for line, what in told]
-        text = "; ".join(item.what for item in wrong)
-        error = {"error": text, "where": str(file), "hint": None, "mistakes": rows}
-        typer.echo(json.dumps(error), err=True)
-    else:
-        for line, what in told:
-            where = file if line is None else f"{file}:{line}"
-            typer.echo(f"error: {where}: {what}", err=True)
-    raise typer.Exit(USAGE)
-
-
 def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:
-    """What the landing place answers; nothing where there is none. Raises OncewayError."""
+    """Return the result of a test of the landing place, or None if none is configured. Raises
+    OncewayError.
+    """
     from gateway.uplink import credentials
     from gateway.uplink.landing import without_password
     from gateway.uplink.spool import Spool

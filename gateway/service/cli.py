@@ -1,4 +1,4 @@
-"""`onceway gateway …`: run the gateway, say how it is doing, check its configuration."""
+"""`onceway gateway …`: run the gateway, print its state, check its configuration."""
 
 import faulthandler
 import json
@@ -36,7 +36,7 @@ app = typer.Typer(help="The gateway: MQTT broker, links and spool.", no_args_is_
 
 _TALKATIVE = (
     "gateway.bridge.bridge",
-    "gateway.links.lora.carriers",
+    "gateway.links.lora.transports",
     "gateway.links.lora.port",
     "gateway.links.serial_port",
     "gateway.service.gateway",
@@ -46,12 +46,14 @@ _TALKATIVE = (
     "gateway.web.page_logins",
     "gateway.site.links.net",
 )
-"""Where it is, when it starts and reloads, boards that come and go, and who logs in to the page."""
+"""Loggers whose information is shown by default: addresses, start and reload, boards that connect
+and disconnect, logins to the page.
+"""
 
 _OTHER_FILES = 64
 _TURN = 2 << 20
-"""Bytes that one turn of the event loop reads and writes when there is much to do. Memory that goes
-back to the system after each turn costs a third of what a run of messages costs.
+"""Bytes that one turn of the event loop reads and writes under load. Memory that is returned to the
+system after each turn would cost a third of the time for a run of messages.
 """
 
 
@@ -64,7 +66,8 @@ def run(
     anonymous: Annotated[
         bool,
         typer.Option(
-            "--anonymous", help="Without a file: take clients without a user name from anywhere."
+            "--anonymous",
+            help="Without a file: accept clients without a user name from any address.",
         ),
     ] = False,
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
@@ -86,17 +89,19 @@ def run(
         _TALKATIVE,
     )
     _raise_file_limit(settings.limits)
-    faulthandler.enable()  # SIGABRT is what systemd's watchdog sends
+    faulthandler.enable()  # systemd's watchdog sends SIGABRT
     for text in advice(settings):
         log.warning(text)
-    # the store's writer must not wait 5 ms for the interpreter behind a busy event loop
+    # shorter than the default 5 ms, so that the store's writer need not wait for a busy event loop
     sys.setswitchinterval(0.0005)
-    bytes(_TURN)  # freed at once: from now on the C library keeps that much at hand
+    bytes(_TURN)  # freed once: the C library keeps that much memory from now on
     uvloop.run(serve(settings, None if config is None else partial(load_to_serve, config)))
 
 
 def _raise_file_limit(limits: LimitsSection) -> None:
-    """Each connection takes a file descriptor, and what a shell allows is for people."""
+    """Raise the limit of open files: each connection takes a descriptor, and a shell's default is
+    low.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if "connections" in limits.model_fields_set and most < limits.connections + _OTHER_FILES:
@@ -114,7 +119,8 @@ def _settings(
     if config is not None:
         if listen or data or anonymous:
             raise ConfigError(
-                "--config stands alone: write the listener and the data directory into the file",
+                "--config cannot be combined with --listen, --data or --anonymous: write them into"
+                " the file",
                 str(config),
             )
         return load_to_serve(config)
@@ -133,8 +139,8 @@ def _settings(
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the running gateway and its boards are doing. Exit code 3: a board of the registry
-    does not speak as it ought to; 1: something else is wrong.
+    """Print the state of the running gateway and its boards. Exit code 3: a board of the registry
+    does not send as expected; 1: there is another problem.
 
     Example: onceway gateway status
     """
@@ -145,7 +151,7 @@ def status(
     else:
         typer.echo(f"gateway {found['gateway']}, version {found['version']}: {found['status']}")
         if found["restored"] is not None:
-            typer.echo(f"another life of the store: {found['restored']}")
+            typer.echo(f"another generation of the store: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
             if "todo" in problem:
@@ -169,9 +175,9 @@ def status(
 def reload(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Bring the configuration file, users and certificates as they are now into force; no session
-    is dropped. Exit code 2: something is wrong with them, and the old ones stay in force; 7: a part
-    counts from the next start only.
+    """Reload the configuration file, users and certificates; no session is dropped. Exit code 2:
+    they have a mistake, and the old ones stay in force; 7: a part takes effect at the next start
+    only.
 
     Example: sudo onceway gateway reload
     """
@@ -180,11 +186,13 @@ def reload(
     if as_json:
         typer.echo(json.dumps(found))
     elif found["wrong"] is not None:
-        typer.echo(f"not reloaded, the old configuration stays in force: {found['wrong']}")
+        typer.echo("not reloaded, the old configuration stays in force:")
+        for text in found.get("mistakes", [found["wrong"]]):  # earlier versions have none
+            typer.echo(f"error: {text}")
     else:
         typer.echo("reloaded")
         for key in found["restart"]:
-            typer.echo(f"{key} has changed: that counts after a restart of the gateway")
+            typer.echo(f"{key} has changed: it takes effect after a restart of the gateway")
     if found["wrong"] is not None:
         raise typer.Exit(USAGE)
     if found["restart"]:
@@ -234,7 +242,7 @@ def show_config(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which configuration file holds here, or what may stand in one.
+    """Print the path of the configuration file, or a reference of all its keys.
 
     Example: onceway gateway config --reference
     """

@@ -1,56 +1,59 @@
-"""The control socket: what people ask a running gateway to show or do.
+"""The control socket: requests of the command line to a running gateway.
 
-`DATA/control.sock`, a Unix socket that only the gateway's own account and root may use. That of the
-Debian package is in /run/onceway, and the group onceway-admin may use it, too. In: one request, a
-line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines `{"row": …}`, and at
-last `{"done": true}` or `{"error": "what was wrong"}`, with `where` and `hint` if they are known.
+The socket is `DATA/control.sock`. Only the gateway's own account and root may use it. With the
+Debian package it is in /run/onceway, and members of the group onceway-admin may use it, too. In:
+one request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines
+`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where` and `hint` if
+they are known.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
-    site-sessions          the same of all members of the site, with `member`; of one that does not
-                           answer (any more) a row with `silent`
+    site-sessions          the same for all members of the site, with `member`; for a member that
+                           does not answer, or stops answering, a row with `silent`
                            (`gateway/site/wiring/session_list.py`)
     session, client        one row, with its subscriptions; none for an unknown client
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
-    status                 one row: is all well, serial ports, bridges, and the figures of `$SYS`
+    status                 one row: health, serial ports, bridges, and the figures of `$SYS`
     site                   one row for each member of the site (`gateway/site/links/net.py`)
     radios                 one row for each LoRa radio (`gateway/links/lora/status.py`)
-    listen                 a row for each frame that they hear, and an empty one after LISTEN_S
-                           without any, until the other end closes the connection
-    heard, client          one row: has it a session, is it connected, for how long has nothing
-                           been heard of it, is it by radio, and how strong it was
+    listen                 one row for each frame that the radios hear, and an empty row after
+                           LISTEN_S without a frame, until the client closes the connection
+    heard, client          one row: whether the board has a session and is connected, seconds since
+                           its last packet, whether it is on a radio, and its signal
     command, client, text, wait
                            sends a command to a board; one row {"sent": true} once it is on disk,
-                           or with `wait` what the board answers (`gateway/boards/answers.py`),
-                           empty rows while nothing comes
+                           or with `wait` the board's answer (`gateway/boards/answers.py`),
+                           empty rows while the answer is outstanding
     log, client, wait      the lines of a board's log, and how many it has lost
-                           (`gateway/boards/log.py`), empty rows while nothing comes; for so many
-                           seconds at most
+                           (`gateway/boards/log.py`), empty rows while the answer is outstanding;
+                           wait: the longest time, in seconds
     bridge-again, bridge, numbers
-                           one row {"done": how many}: messages that a bridge has set aside are in
-                           its queue again; numbers: with commas between them, empty for all
+                           requeue messages that a bridge has set aside; one row {"done": how
+                           many}; numbers: separated by commas, empty for all
     bridge-discard, bridge, numbers
-                           the same for messages that are deleted
-    everything             one row: what `/status` answers (`gateway/web/everything.py`)
-    boards                 one row for each board of the device registry: how it is
+                           the same, but delete the messages
+    everything             one row: the answer to `/status` (`gateway/web/everything.py`)
+    boards                 one row for each board of the device registry: its state
                            (`gateway/boards/expected.py`), its last value and its age
     readings, client, interval
-                           one row {"kept_since": ISO 8601 or null, "cut": whether earlier ones were
-                           asked for}, then one for each reading (`gateway/boards/history.py`);
+                           one row {"kept_since": ISO 8601 or null, "cut": whether earlier readings
+                           were requested}, then one for each reading (`gateway/boards/history.py`);
                            client: empty for all boards; interval: empty for the last of each name;
-                           none at all for an unknown board
+                           no row at all for an unknown board
     expect, client, interval
-                           one row, as of `boards`: the board is expected to speak so often, such as
-                           5m; `never`; `learn` to go by what it does
+                           set the interval in which the board is expected to send, such as 5m;
+                           `never`; `learn` to estimate it from the readings; one row as of `boards`
     pause, client, interval
-                           the same: the board is no problem for so long; `0` ends that
+                           silence problems of the board for a time; `0` ends the pause; one row,
+                           as of `boards`
     reload                 one row {"wrong": why the old configuration stays in force, or null,
-                           "restart": [keys that count from the next start only]}
-    notify-test            one row {"channels": …}: each has taken a test
-    device, words          what `onceway device WORDS` prints: rows with `to` and `line`, empty ones
-                           while nothing comes, and at last one with its exit `code`; words: JSON
-    lend, port             one row {"lent": true}: the gateway leaves this serial port alone until
-                           the other end closes the connection, however it ends, or LEND_S is over
+                           "mistakes": [the same, one each], "restart": [keys that take effect at
+                           the next start only]}
+    notify-test            send a test notification; one row {"channels": those that accepted it}
+    device, words          the output of `onceway device WORDS`: rows with `to` and `line`, empty
+                           rows while there is none, a last row with the exit `code`; words: JSON
+    lend, port             one row {"lent": true}: the gateway does not use this serial port until
+                           the client closes the connection, however it ends, or LEND_S is over
 """
 
 import asyncio
@@ -91,29 +94,33 @@ log = logging.getLogger(__name__)
 MOST_REQUESTS = 8
 MOST_LENT = 64
 LONGEST_REQUEST = 1_000_000
-"""Bytes: a client identifier of 65,535 characters, each escaped."""
+"""In bytes. A client identifier of 65,535 characters, each escaped, fits."""
 LISTEN_S = 5.0
 MOST_OVERHEARD = 1000
-"""Frames that wait for one who listens; he misses what comes beyond."""
+"""Most frames that wait for a listening client; later frames are dropped."""
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""They may take longer than TIMEOUT_S, which is then for one row to the next."""
+"""Requests that may take longer than TIMEOUT_S in all. TIMEOUT_S then bounds the time between two
+rows.
+"""
 
-_NO_SITE = "`onceway session list` shows its own sessions; [site] counts from the next start"
+_NO_SITE = "`onceway session list` shows its own sessions; [site] takes effect at the next start"
 
 Lending = Callable[[str], AbstractContextManager[None]]
-"""A port → it is another process's for as long as the context lasts. Raises OncewayError."""
+"""A function that lends a port: other processes may use it within the context. Raises
+OncewayError.
+"""
 
 
 class Site(Places, Protocol):
-    """What this gateway knows of its site."""
+    """The gateway's view of its site."""
 
     def sessions(self) -> AsyncIterator[Row]: ...
 
 
 class SetAside(Protocol):
-    """What a person does with messages that a bridge has set aside. numbers: empty for all."""
+    """Messages that bridges have set aside. numbers: empty for all."""
 
     async def again(self, name: str, numbers: list[int]) -> int: ...
 
@@ -121,7 +128,7 @@ class SetAside(Protocol):
 
 
 class Control:
-    """The gateway's end. Open from `start` to `close`."""
+    """The server of the control socket. Open from `start` to `close`."""
 
     def __init__(
         self,
@@ -142,17 +149,17 @@ class Control:
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
-        """How many of them lend a port."""
+        """Number of requests that lend a port."""
         self.reload: Callable[[], Awaitable[tuple[OncewayError | None, list[str]]]] | None = None
-        """Brings the configuration as it is now into force."""
+        """Reloads the configuration files."""
         self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
-        """Sends a test on each channel; None without [notify]."""
+        """Sends a test on each notification channel. None without [notify]."""
         self._read: set[str] = set()
-        """Boards whose logs are being read."""
+        """Boards whose logs are being read now."""
 
     async def start(self) -> None:
-        """Listen. The caller holds the lock of the data directory: a socket that is there is one of
-        a gateway that died.
+        """Listen. The caller holds the lock of the data directory, so a socket file that exists was
+        left by a gateway that died.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         file = self._file
@@ -160,8 +167,8 @@ class Control:
             file.unlink(missing_ok=True)
             with short(file.parent) as path:
                 listening.bind(path)
-            # the set-group-ID bit of its folder gives it the group; nobody can connect before it
-            # listens
+            # The set-group-ID bit of the folder sets the socket's group. No client can connect
+            # before start_unix_server listens.
             file.chmod(0o600 if file.parent == self._folder else 0o660)
             self._server = await asyncio.start_unix_server(
                 self._serve, sock=listening, limit=LONGEST_REQUEST
@@ -238,7 +245,7 @@ class Control:
         writer: asyncio.StreamWriter,
         limit: asyncio.Timeout,
     ) -> Row:
-        """Returns the last line of the answer."""
+        """Lend a port. Return the last line of the answer."""
         if self._lent >= MOST_LENT:
             return {"error": "too many ports are lent"}
         self._lent += 1
@@ -247,7 +254,7 @@ class Control:
                 _write(writer, {"row": {"lent": True}})
                 await writer.drain()
                 limit.reschedule(asyncio.get_running_loop().time() + LEND_S)
-                await reader.read(1)  # nothing but the end comes
+                await reader.read(1)  # only the end of the connection is expected
         except OncewayError as error:
             return {"error": error.what}
         finally:
@@ -322,10 +329,10 @@ class Control:
         for index, row in enumerate(rows):
             yield row
             if index % _AT_ONCE == 0:
-                await asyncio.sleep(0)  # the clients' turn
+                await asyncio.sleep(0)  # yield to clients
 
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        """Set what is expected of a board."""
+        """Set the expected interval, or pause, of a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
         if expected is None or name not in expected.states:
             raise OncewayError(
@@ -350,7 +357,11 @@ class Control:
     async def _reload(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         assert self.reload is not None  # noqa: S101 - set before the socket is there
         wrong, keys = await self.reload()
-        yield {"wrong": None if wrong is None else str(wrong), "restart": keys}
+        yield {
+            "wrong": None if wrong is None else str(wrong),
+            "mistakes": [] if wrong is None else wrong.lines,
+            "restart": keys,
+        }
 
     async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         words = device_commands.parse(request["words"])
@@ -367,7 +378,9 @@ class Control:
         }
 
     def _spool(self) -> Row:
-        """What waits for an uplink. used: whether what comes now is kept for one."""
+        """Return the rows that wait for an uplink. used: whether new publications are kept for an
+        uplink.
+        """
         broker = self._engine.broker
         return {
             "used": bool(broker.config.spooled),
@@ -379,7 +392,7 @@ class Control:
         for index, row in enumerate(session_rows(self._engine.broker, self._site)):
             yield row
             if index % _AT_ONCE == 0:
-                await asyncio.sleep(0)  # the clients' turn
+                await asyncio.sleep(0)  # yield to clients
 
     async def _listen(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         heard: asyncio.Queue[Overheard] = asyncio.Queue(MOST_OVERHEARD)
@@ -394,7 +407,7 @@ class Control:
                 try:
                     yield asdict(await asyncio.wait_for(heard.get(), LISTEN_S))
                 except TimeoutError:
-                    yield {}  # the other end may be gone
+                    yield {}  # the client may be gone
         finally:
             self._source.overhearers.remove(take)
 
@@ -465,7 +478,7 @@ def _port(port: PortStatus) -> Row:
 
 
 def _parse(line: bytes) -> dict[str, str]:
-    """Return what a request says, by key. ValueError if it is none."""
+    """Return the keys of a request. Raises ValueError if it is not one."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")

@@ -1,8 +1,8 @@
-"""Commands `onceway device …` that the gateway does for people who may command it, but may not
-write its device registry themselves.
+"""Commands `onceway device …` that the gateway runs for people who may use the control socket, but
+may not write its device registry.
 
-In: the words behind `onceway device`. Out: the lines that the command prints, as they come, and its
-exit code. The command runs in a process beside the gateway, under the gateway's account.
+In: the words behind `onceway device`. Out: the lines that the command prints, and its exit code.
+The command runs in a separate process, under the gateway's account.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gateway.errors import OncewayError
 from gateway.system.logs import printable
 
 ALIVE_S = 5.0
-"""Seconds after which an empty row says that the command goes on."""
+"""Seconds after which an empty row shows that the command still runs."""
 MOST_WORDS = 64
 _FORBIDDEN = ("--registry", "--config", "--hex", "--foreign")
 _LONGEST_LINE = 1 << 20
@@ -39,7 +39,7 @@ def parse(text: str) -> list[str]:
 
 
 async def run(folder: Path, words: list[str]) -> AsyncIterator[dict[str, Any]]:
-    """Do a command for the gateway on this data directory. Raises OncewayError."""
+    """Run a command for the gateway of this data directory. Raises OncewayError."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", "device", words[0]),
         *("--registry", str(folder / FILE), *words[1:]),

@@ -1,8 +1,8 @@
 """A gateway put together: configuration, store, broker, listeners.
 
-In: a `Config`. Out: a running gateway, until SIGTERM or SIGINT; then a clean stop. Start and stop
-order is the point of this file: the lock comes first and goes last, the store is read before
-anybody may connect, and every client is told goodbye before the last commit.
+In: a `Config`. Out: a running gateway, until SIGTERM or SIGINT; then a clean stop. This file
+defines the order of start and stop: the lock is taken first and released last, the store is read
+before a client may connect, and every client gets its DISCONNECT before the last commit.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from gateway.runtime.internal_client import forget_members
 from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
-from gateway.service.management import Outside
+from gateway.service.management import Management
 from gateway.store.board_queues import waiting_for_boards
 from gateway.store.check import named
 from gateway.store.lives import Generation, another_life
@@ -58,11 +58,11 @@ log = logging.getLogger(__name__)
 
 _PASSWORD = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
 _STOPS = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
-_NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener takes no such clients any more"
+_NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener no longer accepts such clients"
 
 
 class BrokenState(OncewayError):
-    """What is in memory may be half changed by an internal error."""
+    """The state in memory may be inconsistent after an internal error."""
 
     exit_code = 70
     """EX_SOFTWARE of sysexits.h."""
@@ -77,8 +77,8 @@ class BrokenState(OncewayError):
 
 
 class Gateway:
-    """A gateway of one configuration. Use: `await run()`. read: brings the configuration as it is
-    now, for `reload`.
+    """A gateway of one configuration. Use: `await run()`. read: loads the present configuration,
+    for `reload`.
     """
 
     def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
@@ -90,14 +90,14 @@ class Gateway:
         self._passwords = Passwords(Users(config.users_file), config.access)
         self._engine: Engine | None = None
         self._restart: list[str] = []
-        """Keys of the configuration that have changed and count from the next start only."""
+        """Configuration keys that have changed and take effect at the next start only."""
         self._running: asyncio.Task[None] | None = None
         self._listeners: Listeners | None = None
         self._devices: DeviceList | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens on the network."""
+        """Addresses of its listeners on the network."""
         return self._listeners.addresses if self._listeners else []
 
     @property
@@ -106,18 +106,18 @@ class Gateway:
         return self._listeners.ports if self._listeners else []
 
     def stop(self) -> None:
-        """Ask `run` to come to its end."""
+        """Ask `run` to stop."""
         self._stop.set()
 
     async def reload(self) -> tuple[OncewayError | None, list[str]]:
-        """Read configuration, users and certificates again, and go by them. When anything is wrong
-        with them the old ones stay in force. Return what is wrong, and the keys that count from the
-        next start only.
+        """Load configuration, users and certificates again, and use them. If they have a mistake,
+        the old ones stay in force. Return the mistake, and the keys that take effect at the next
+        start only.
         """
         async with self._reloading:
             engine, listeners = self._engine, self._listeners
             if engine is None or listeners is None or self._stop.is_set():
-                return OncewayError("the gateway starts or stops now"), []
+                return OncewayError("the gateway is starting or stopping. Try again later"), []
             try:
                 found = self._read()
                 config = self.config.model_copy(
@@ -126,7 +126,8 @@ class Gateway:
                 passwords = Passwords(Users(config.users_file), config.access, self._passwords)
                 await listeners.change(config, passwords)
             except OncewayError as error:
-                log.error("not reloaded, the old configuration stays in force: %s", error)
+                for text in error.lines:
+                    log.error("not reloaded, the old configuration stays in force: %s", text)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
             gone, self._passwords = self._passwords.changed(passwords), passwords
@@ -150,13 +151,13 @@ class Gateway:
             )
             log.info("configuration, users and certificates read again")
             for key in left:
-                log.warning("%s has changed: that counts from the next start of the service", key)
-            waits = f"Reloaded; from the next start only: {', '.join(left)}" if left else ""
+                log.warning("%s has changed: it takes effect at the next start of the service", key)
+            waits = f"Reloaded; at the next start only: {', '.join(left)}" if left else ""
             notify(f"STATUS={waits}")
             return None, left
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
-        """Serve until `stop`. started: called when clients may connect. Raises BrokenState when the
+        """Serve until `stop`. started: called when clients may connect. Raises BrokenState if the
         engine has failed (`Engine.fail`).
         """
         self._running = asyncio.current_task()
@@ -167,7 +168,7 @@ class Gateway:
                 raise BrokenState
 
     def _end(self) -> None:
-        """The engine has failed: come to an end, whatever is waited for."""
+        """End `run` at once, because the engine has failed."""
         self._stop.set()
         if self._running is not None:
             self._running.cancel()
@@ -182,8 +183,8 @@ class Gateway:
             self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
-                    "this is another life of the store: %s. Packet identifiers of messages that"
-                    " were under way are forgotten, and boards begin new sessions: commands that"
+                    "this is another generation of the store: %s. Packet identifiers of messages in"
+                    " flight are forgotten, and boards begin new sessions: commands that"
                     " waited for them are gone",
                     restored,
                 )
@@ -202,7 +203,7 @@ class Gateway:
             )
             membership = _membership(config, engine, restored is not None)
             bridges = Bridges(engine, config.bridge)
-            outside = Outside(
+            management = Management(
                 config,
                 engine,
                 lambda: self.ports,
@@ -217,13 +218,15 @@ class Gateway:
                 bridges,
                 self._restart,
             )
-            outside.control.reload = self.reload
+            management.control.reload = self.reload
             try:
                 if membership is not None:
-                    await membership.start()  # before a client comes whose session is elsewhere
-                await bridges.start()  # before anything is published that it would miss
+                    # before a client connects whose session is at another member
+                    await membership.start()
+                # before a message is published that a bridge would miss
+                await bridges.start()
                 await listeners.change(config, self._passwords)
-                await outside.start()
+                await management.start()
                 if not config.spooled:
                     _tell_use_of_spool(broker)
                 if membership is not None:
@@ -269,14 +272,14 @@ class Gateway:
             finally:
                 async with self._reloading:
                     try:
-                        if not engine.broken:  # else they end with the process
+                        if not engine.broken:  # otherwise they end with the process
                             await bridges.close()
                             if membership is not None:
                                 await membership.close()
                     finally:
                         await engine.stop()
                         await listeners.close()
-                        await outside.close()
+                        await management.close()
 
 
 def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
@@ -287,7 +290,7 @@ def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
 
 
 def _tell_use_of_spool(broker: Broker) -> None:
-    """Write into the log whether publications are kept for an uplink, and what waits for one."""
+    """Log whether publications are kept for an uplink, and how many wait for one."""
     spool = broker.spool
     if broker.config.spooled:
         log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
@@ -298,7 +301,7 @@ def _tell_use_of_spool(broker: Broker) -> None:
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":
-    """The gateway's part in its site; None without one."""
+    """Return the gateway's part in its site, or None without a site."""
     if config.site is None:
         forget_members(engine.broker)
         engine.broker.neighbours.leave()
@@ -309,7 +312,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """The class of the broker's neighbours: those of a site if there is one, or has been one."""
+    """Return the class of the broker's neighbours: those of a site if there is or was one."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours
@@ -318,17 +321,17 @@ def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered],
 
 
 def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
-    """A broker with everything that the store holds, and why that is another life of the store, if
-    it is. StoreError when the store is damaged, or its disk full.
+    """Return a broker with the state of the store, and why this is another generation of the store,
+    or None. Raises StoreError if the store is damaged or its disk is full.
     """
     folder = config.gateway.data
-    release(folder)  # on a full disk a start needs some of it
+    release(folder)  # a start needs some of the reserve on a full disk
     try:
         leave_for_uplink(folder)
         with closing(open_store(folder, config.gateway.name)) as database:
             restored = another_life(database, folder)
             if restored is not None:
-                forget(folder)  # before the start that settles it
+                forget(folder)  # before the start that makes the new generation permanent
                 for line in waiting_for_boards(database):
                     log.warning("dropped, since boards begin new sessions: %s", line)
             try:
@@ -349,7 +352,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             return broker, restored
     except OSError as error:
         raise StoreError(
-            f"the disk does not take what stands beside the store ({error.strerror})",
+            f"cannot write the files beside the store ({error.strerror})",
             str(folder),
             "Look at the disk",
         ) from error
@@ -358,8 +361,8 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
 
 
 async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:
-    """Run a gateway until SIGTERM or SIGINT; on SIGHUP, go by the configuration that `read`
-    brings.
+    """Run a gateway until SIGTERM or SIGINT. On SIGHUP, use the configuration that `read`
+    returns.
     """
     gateway = Gateway(config, read)
     loop = asyncio.get_running_loop()

@@ -1,13 +1,12 @@
-"""Where a gateway can be reached: the listeners and serial ports of its configuration, and of each
-later one.
+"""The listeners, serial ports and radios of a configuration, and their change at a reload.
 
 In: a `Config` at the start, and another one at each reload. Out: connections, handed to the engine
 with the policy of their section.
 
-Rules of a change: everything that can be wrong is tried before anything that runs is touched, and
-an address that cannot be had brings the old listeners back. A section that goes on to listen at the
-same place, in the same way, keeps its socket and its connections; what it says otherwise counts for
-connections from now on. The connections of one that is gone end with 0x98, their sessions stay.
+Rules of a change: all mistakes are found before a running part is touched, and if an address can't
+be bound, the old listeners are opened again. A section that keeps its address and type keeps its
+socket and its connections; its other changes apply to new connections. Connections of a removed
+section end with 0x98, and their sessions stay.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from gateway.config.regions import REGIONS
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
-from gateway.links.carrier import Carrier, Receiver
 from gateway.links.greeter import Greeter
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus, SerialListener
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
+from gateway.links.transport import Receiver, Transport
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.engine import Engine
 from gateway.store.uptime import uptime
@@ -50,18 +49,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BOARD_FLIGHTS, BOARD_ALIASES = 2, 8
-"""Of a board with a radio: publications in flight, so that PUBREL of one goes with the PUBLISH of
-the next; and topic aliases.
+"""Limits of a board on a radio: publications in flight, so that the PUBREL of one is sent with the
+PUBLISH of the next; and topic aliases.
 """
 
 _GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
 
 GreeterFor = Callable[[DeviceAccess], Greeter]
-"""Makes the greeter of a port."""
+"""A function that makes the greeter of a port."""
 
 
 class NetworkListener(Protocol):
-    """What TCP and WebSocket listeners have in common."""
+    """The common interface of TCP and WebSocket listeners."""
 
     @property
     def addresses(self) -> list[tuple[str, int]]: ...
@@ -79,15 +78,15 @@ class NetworkListener(Protocol):
 
 
 class _Door:
-    """Hands connections to the engine with the policy that counts now."""
+    """A section in force. Hands connections to the engine with the present policy."""
 
     policy: Policy
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def accept(self, carrier: Carrier) -> Receiver:
-        return self._engine.accept(self.policy)(carrier)
+    def accept(self, transport: Transport) -> Receiver:
+        return self._engine.accept(self.policy)(transport)
 
 
 class _Network(_Door):
@@ -108,7 +107,7 @@ class _Network(_Door):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Where and how it listens. For another one, add another listener."""
+        """Name, type and TLS of the listener. A change of these needs another listener."""
         return _place(self.access.section)
 
     async def take(
@@ -119,7 +118,7 @@ class _Network(_Door):
         passwords: Passwords,
         identifiers: Identifiers,
     ) -> None:
-        """Go by this section from now on."""
+        """Use this section for new connections."""
         self.access.section, self.access.passwords = section, passwords
         self.access.identifiers = identifiers
         self.policy = _policy(self.access)
@@ -156,7 +155,7 @@ class _Serial(_Door):
         self.take(section)
 
     def take(self, section: SerialSection) -> None:
-        """Go by this section from now on."""
+        """Use this section for new connections."""
         self.section = section
         self.access.stranger = section.open
         self.policy = Policy(self.access, section.receive_maximum)
@@ -182,13 +181,13 @@ class _Lora(_Door):
         self._registry = registry
 
     def name(self, number: int) -> str | None:
-        """Of the board with this number, if there is one: the configuration says so, or the
+        """Return the name of the board with this number in the configuration, or else in the
         registry.
         """
         return self._names.get(number) or self._registry.name(self.section.network, number)
 
     def others(self, config: Config) -> Others | None:
-        """The other gateways of the site, whose radios hear the same boards."""
+        """Return the other gateways of the site, whose radios hear the same boards."""
         if config.site is None or len(config.site.members) < 2:
             return None
         from gateway.links.lora.turns import Others
@@ -202,7 +201,7 @@ class _Lora(_Door):
         return session is not None and not session.ended
 
     def key(self, number: int) -> bytes | None:
-        """Its key, if it is let in."""
+        """Return the key of an admitted board, or None."""
         name = self.name(number)
         if name is None or not self._registry.admits(name, False):
             return None
@@ -210,8 +209,9 @@ class _Lora(_Door):
 
 
 class Listeners:
-    """Open: `change`, with the first configuration. greeter: of each serial port. utc: seconds
-    since 1970, 0 while unknown. folder: for the records of airtime.
+    """All listeners, serial ports and radios. Open them with `change` and the first configuration.
+    greeter: of each serial port. utc: seconds since 1970, 0 while unknown. folder: for the records
+    of airtime.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Listeners:
         self._folder = folder
         self._lora: list[_Lora] = []
         self.overhearers: set[Callable[[Overheard], None]] = set()
-        """Who takes the frames that the radios hear."""
+        """Receivers of all frames that the radios hear."""
         self._disk = ThreadPoolExecutor(1, "airtime")
         self._engine = engine
         self._registry = registry
@@ -235,11 +235,11 @@ class Listeners:
         self._network: list[_Network] = []
         self._serial: list[_Serial] = []
         self._lent: set[str] = set()
-        """Device files that other processes have with our consent."""
+        """Device files that are lent to other processes."""
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where clients on the network find it."""
+        """Addresses of the listeners on the network."""
         return [address for item in self._network for address in item.listener.addresses]
 
     @property
@@ -249,13 +249,13 @@ class Listeners:
 
     @property
     def stalled_s(self) -> float:
-        """For how long one of them has made no progress, the worst of all."""
+        """Longest time in seconds for which a listener or port has made no progress."""
         network = [item.listener.stalled_s for item in self._network]
         return max(network + [item.listener.stalled_s for item in self._serial], default=0.0)
 
     @property
     def radios(self) -> list[RadioStatus]:
-        """Each radio of the configuration."""
+        """Status of each configured radio."""
         return [item.listener.status for item in self._lora]
 
     def _overhear(self, overheard: Overheard) -> None:
@@ -263,7 +263,9 @@ class Listeners:
             take(overheard)
 
     async def change(self, config: Config, passwords: Passwords) -> None:
-        """Listen as this configuration says. Raises OncewayError: then everything is as before."""
+        """Listen as a configuration says. If it raises OncewayError, the old listeners stay
+        open.
+        """
         names = Identifiers(config.access, passwords.has, self._registry.reserves)
         read = [certificates(section) for section in config.listener]
         staying, coming = [], []
@@ -293,7 +295,9 @@ class Listeners:
                 )
 
     async def _replace(self, going: list[_Network], coming: list[_Network]) -> None:
-        """Stop here, start there; all or nothing."""
+        """Stop the old listeners and start the new ones. If one can't start, restore the old
+        ones.
+        """
         for item in going:
             item.listener.stop()
         try:
@@ -315,8 +319,8 @@ class Listeners:
         passwords: Passwords,
         identifiers: Identifiers,
     ) -> _Network:
-        """A listener that is not started yet. ConfigError when systemd has no socket of that
-        name.
+        """Return a listener that is not started yet. Raises ConfigError if systemd has no socket of
+        that name.
         """
         given: list[socket.socket] = self._given.get(section.systemd or "", [])
         if section.systemd and not given:
@@ -329,7 +333,7 @@ class Listeners:
                 item.accept, *section.address, name=section.name, sockets=given, tls=tls
             )
             return item
-        # aiohttp takes 13 MB that a Pi without browsers does not spend
+        # aiohttp takes 13 MB, which a Pi without browsers saves
         from gateway.links.websocket import (
             WebSocketListener,
         )
@@ -380,8 +384,8 @@ class Listeners:
 
     @contextmanager
     def lending(self, path: str) -> Iterator[None]:
-        """Another process may open this port for as long as the context lasts. Raises OncewayError
-        when one has it already.
+        """Let another process open this port within the context. Raises OncewayError if the port is
+        lent already.
         """
         device = os.path.realpath(path)
         if device in self._lent:
@@ -395,7 +399,7 @@ class Listeners:
             self._lent.discard(device)
 
     async def _change_lora(self, config: Config) -> None:
-        """A section that says anything else is another radio: its boards greet again."""
+        """Change the radios. A changed section is another radio: its boards begin new sessions."""
         sections = config.lora
         going = [item for item in self._lora if item.section not in sections]
         self._lora = [item for item in self._lora if item.section in sections]
@@ -407,7 +411,7 @@ class Listeners:
         for section in sections:
             if section in known:
                 continue
-            # a gateway without a radio does not load it
+            # loaded only if there is a radio
             from gateway.links.lora.exchange import Radio
             from gateway.links.lora.port import LoraListener, Settings
 
@@ -438,7 +442,7 @@ class Listeners:
             self._lora.append(item)
 
     def close_doors(self) -> list[str]:
-        """Stop listening on the network; return the identifiers of the clients that are here."""
+        """Stop listening on the network. Return the identifiers of the connected clients."""
         for item in self._network:
             item.listener.stop()
         return [one.client for one in self._engine.broker.connections if self._is_network(one)]
@@ -453,7 +457,7 @@ class Listeners:
         return any(connection.policy.access is item.access for item in self._network)
 
     async def close(self) -> None:
-        """Close everything; connections that the broker has not closed are lost."""
+        """Close everything. Connections that the broker has not closed are lost."""
         for network in self._network:
             await network.listener.close()
         for serial in self._serial:
@@ -464,7 +468,7 @@ class Listeners:
 
 
 def certificates(section: ListenerSection) -> Tls | None:
-    """Certificates as they are now. OncewayError when they cannot be used."""
+    """Return the present certificates of a section. Raises OncewayError if they can't be used."""
     files = section.tls
     if files is None:
         return None
@@ -479,5 +483,7 @@ def certificates(section: ListenerSection) -> Tls | None:
 
 
 def _longest_message(section: ListenerSection, config: Config) -> int:
-    """The longest WebSocket message: a packet, however its client cuts them."""
+    """Return the longest WebSocket message. A client may put a packet of the greatest size into one
+    message.
+    """
     return (section.packet_bytes or config.limits.packet_bytes) + 5

@@ -1,5 +1,6 @@
-"""How a running gateway is looked at from outside. In: its parts. Out: what the configuration asks
-for, open until `close`. What takes memory is imported where it is asked for.
+"""Management endpoints of a running gateway: web page, metrics, control socket, notifications. In:
+the gateway's parts. Out: the endpoints that the configuration asks for, open until `close`. Modules
+that take much memory are imported only if they are used.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class _Closing(Protocol):
     async def close(self) -> None: ...
 
 
-class Outside:
-    """ports: serial ports seen so far, and their lending. passwords: those that count now.
-    restored: why this is another life of the store. membership: None without a site. set_aside:
-    what a person may do with messages that bridges have set aside. restart: keys of the
-    configuration that wait for the next start.
+class Management:
+    """The management endpoints. ports: serial ports seen so far. passwords: those in force.
+    lending: lends serial ports. restored: why this is another generation of the store. membership:
+    None without a site. set_aside: messages that bridges have set aside. restart: configuration
+    keys that take effect at the next start only.
     """
 
     def __init__(
@@ -87,10 +88,12 @@ class Outside:
         self._open: list[_Closing] = [self.control]
 
     async def start(self) -> None:
-        """Open. Raises OncewayError."""
+        """Start the control socket, notifications, page and metrics. Raises OncewayError if an
+        address is in use.
+        """
         try:
             await self.control.start()
-        except OncewayError as error:  # no reason to serve nobody
+        except OncewayError as error:  # clients and boards can still be served
             log.error(
                 "%s. `onceway session` and `onceway gateway status` do not reach this gateway",
                 error,
@@ -175,7 +178,7 @@ class Outside:
         tls = None
         if section.certificate is not None and section.key is not None:
             tls = Tls(section.certificate, section.key, name=f"page {section.bind}")
-        await asyncio.to_thread(kinds)  # it reads files, once
+        await asyncio.to_thread(kinds)  # `kinds` reads files, at its first call only
         boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
         mirror.on_taken.append(boards.touch)
         self._registry.boards.answered = boards.touch
@@ -207,10 +210,10 @@ class Outside:
         self._open += [flash, page]
         for address in page.addresses:
             scheme = "http" if tls is None else "https"
-            log.info("a page to look at: %s://%s/", scheme, format_address(address))
+            log.info("web page: %s://%s/", scheme, format_address(address))
 
     async def _start_web(self, bind: str) -> None:
-        # with aiohttp, 15 MB that a gateway without metrics does not spend
+        # aiohttp and the Prometheus client take 15 MB, which a gateway without metrics saves
         from gateway.web.server import WebServer
 
         web = WebServer(*split_bind(bind), self._source)
@@ -220,13 +223,13 @@ class Outside:
             log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
 
     def _watch(self, user: str, topic_filter: str, messages: Messages) -> Callable[[], None]:
-        """Returns what stops it."""
+        """Start a live view. Return a function that stops it."""
         from gateway.web.page_messages import Watch
 
         return Watch(self._engine, user, topic_filter, messages).stop
 
     def _where(self, device: str, sequence: int) -> dict[str, Any]:
-        """Where a reading is; on any thread."""
+        """Return the places of a reading. Runs on any thread."""
         from gateway.web.where import where
 
         return where(self._config, device, sequence)

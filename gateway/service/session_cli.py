@@ -1,6 +1,6 @@
 """`onceway session …`: the sessions of a gateway, whether it runs or not.
 
-A running gateway is asked over its control socket; without one the store says what it holds.
+The sessions come from a running gateway's control socket, or else from the store.
 """
 
 import json
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class UnknownClient(OncewayError):
-    """There is no session of this client."""
+    """The gateway has no session of this client."""
 
     exit_code = 5
 
@@ -36,14 +36,18 @@ class UnknownClient(OncewayError):
 @app.command("list")
 def list_sessions(
     site: Annotated[
-        bool, typer.Option("--site", help="Of all members of the site; exit code 1: not of all.")
+        bool,
+        typer.Option(
+            "--site",
+            help="Show sessions of all members of the site. Exit code 1: a member did not answer.",
+        ),
     ] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every session of this gateway: who is connected from where, and what waits for the
-    others. In a site also what has left and has not arrived yet, and what is in doubt.
+    """Show every session of this gateway: the address of each connected client, and the queue of
+    each session. In a site, also sessions that are moving to another member, and suspect sessions.
 
     Example: onceway session list
     """
@@ -88,8 +92,8 @@ def _list_site(folder: Path, as_json: bool) -> None:
             typer.echo(f"{printable(row['client'])}  {at}, {_state(row)}; {_queue(row)}")
         for member in silent:
             typer.echo(
-                f"{printable(member)} does not answer: its sessions are missing here, or some of"
-                " them. See: onceway site status",
+                f"{printable(member)} does not answer: some or all of its sessions are missing"
+                " here. See: onceway site status",
                 err=True,
             )
     if silent:
@@ -124,7 +128,7 @@ def show(
         if row["device"]
         else f"user {printable(row['user'])}"
         if row["user"]
-        else "nobody by name"
+        else "an anonymous client"
     )
     typer.echo(
         f"client         {printable(row['client'])}\nstate          {_state(row)}\nbelongs to    "
@@ -170,7 +174,7 @@ def end(
 
 
 def _stored(folder: Path) -> list[Row]:
-    """As a running gateway says it."""
+    """Return the sessions in the store, as rows of a running gateway."""
     doubtful, given = views.places(folder)
     rows = [asdict(item) for item in views.sessions(folder, Clock(trust=False).utc())]
     for row in rows:
@@ -200,7 +204,7 @@ def _state(row: Row) -> str:
 def _where(row: Row) -> str:
     if row["connected"]:
         return f"connected from {row['address']}, MQTT {row['version']}"
-    return "away" if row["away_s"] is None else f"away for {row['away_s']} s"
+    return "away" if row["away_s"] is None else f"offline for {row['away_s']} s"
 
 
 def _queue(row: Row) -> str:

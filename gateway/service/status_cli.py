@@ -1,4 +1,4 @@
-"""`onceway status`: how gateway, boards and uplink are, problems first."""
+"""`onceway status`: the state of gateway, boards and uplink, problems first."""
 
 import json
 from typing import Any
@@ -25,8 +25,8 @@ Row = dict[str, Any]
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the gateway, its boards and its uplink are, problems first. Exit code 3: a board of
-    the registry does not speak as it ought to; 1: something else is wrong.
+    """Print the state of the gateway, its boards and its uplink, problems first. Exit code 3: a
+    board of the registry does not send as expected; 1: there is another problem.
 
     Example: onceway status
     """
@@ -47,7 +47,9 @@ def _lines(found: Row) -> list[str]:
     for problem in found["problems"]:
         lines += [f"! {problem['what']}", f"    {problem['todo']}"]
     if waits := found.get("restart"):
-        lines += [f"! changed in the configuration, and waits for a start: {', '.join(waits)}"]
+        lines += [
+            f"! changed in the configuration, takes effect after a restart: {', '.join(waits)}"
+        ]
         lines += ["    sudo systemctl restart onceway-gateway"]
     lines.append("")
     lines += [_board(row) for row in found["boards"]] or ["no boards yet"]

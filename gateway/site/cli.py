@@ -70,7 +70,7 @@ def invite(
         typer.Option("--output", "-o", help="The file to make.", show_default="NAME.invitation"),
     ] = None,
     hours: Annotated[
-        int, typer.Option(min=1, max=720, help="How long the invitation is good.")
+        int, typer.Option(min=1, max=720, help="How long the invitation is valid.")
     ] = 24,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -94,7 +94,7 @@ def invite(
         typer.echo(json.dumps(told))
         return
     typer.echo(
-        f"{file}: good for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
+        f"{file}: valid for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
         f" {printable(name)}, where nobody else can read it, and there:"
         f" sudo onceway site join {file.name}"
     )
@@ -167,14 +167,16 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
 
 
 def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) -> None:
-    """Say what has ended: a membership, or an invitation."""
+    """Print that a membership, or an invitation, has ended."""
     if as_json:
         typer.echo(json.dumps({"removed": name, "was_member": was_member}))
         return
     if not was_member:
-        typer.echo(f"the invitation of {printable(name)} holds no more")
+        typer.echo(f"the invitation of {printable(name)} is no longer valid")
         return
-    typer.echo(f"{printable(name)} is removed: nothing that was issued to it counts any more")
+    typer.echo(
+        f"{printable(name)} is removed: its certificates and invitations are no longer accepted"
+    )
     if settings.site is not None and name in settings.site.members:
         typer.echo(
             "As long as it is in [site.members], a member asks it and finds it silent: take it out"
@@ -184,8 +186,8 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
 
 @app.command()
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show the members of the site: who is connected, or silent since when. Exit code 1 when one is
-    silent, or the gateway does not run.
+    """Show the members of the site, and since when each is connected or silent. Exit code 1: a
+    member is silent, or the gateway does not run.
 
     Example: sudo onceway site status
     """
@@ -221,10 +223,10 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 def _figures(found: dict[str, int]) -> str:
     return (
-        f"since its start: sessions that came {found['moved_in']}, left {found['moved_out']},"
-        f" answers in doubt {found['marked']}; now on their way {found['given']}, in doubt"
+        f"since its start: sessions moved in {found['moved_in']}, moved out {found['moved_out']},"
+        f" answers with a suspect session {found['marked']}; now moving {found['given']}, in doubt"
         f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
-        f" dropped {found['forward_dropped']}; sessions that are followed {found['followers']}"
+        f" dropped {found['forward_dropped']}; sessions with a forwarder here {found['followers']}"
     )
 
 

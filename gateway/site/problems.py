@@ -10,7 +10,7 @@ def copies_problems(copies: dict[str, Any]) -> list[str]:
         found.append("no other member takes copies: readings are refused (site.copies)")
     elif copies.get("copies_behind") and copies["copies_at"] is None:
         behind = copies["copies_behind"]
-        found.append(f"messages on this disk alone, without a copy: {behind:,} (site.copies)")
+        found.append(f"messages on this disk only, without a copy: {behind:,} (site.copies)")
     if copies.get("copies_full"):
         found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
     return found

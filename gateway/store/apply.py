@@ -1,8 +1,8 @@
 """One `Commit` of the broker as one transaction.
 
-In: rows. Out: the same on disk when `apply` returns (WAL, synchronous=FULL). Rows go in many per
-statement: Python's sqlite3 hands the interpreter lock over at each step, and a step per row would
-let the event loop and the writer trip over each other.
+In: rows. Out: the same rows on disk when `apply` returns (WAL, synchronous=FULL). A statement
+inserts many rows: Python's sqlite3 releases the interpreter lock at each step, and with a step per
+row the event loop and the writer would delay each other.
 """
 
 import json
@@ -19,9 +19,9 @@ from gateway.store.moves import move
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
-"""Rows in one statement; fewer than the first of these go in one, too."""
+"""Rows in one statement; a remainder smaller than the first value goes in one statement, too."""
 _FEW = 4
-"""So many keys are deleted one by one: a list of them costs more to hand over."""
+"""Most keys that are deleted one by one: below this a JSON list costs more."""
 
 _OF_A_SESSION = (
     "session WHERE id",
@@ -40,13 +40,13 @@ _COLUMNS = {
     "will": 9,
     "mark": 6,
     "aside": 10,
-    "copy": 10,  # of another database (copies.py)
+    "copy": 10,  # in another database (copies.py)
 }
 
 
 @cache
 def _insert(table: str, rows: int) -> str:
-    """A statement that inserts or replaces so many rows."""
+    """Return a statement that inserts or replaces this number of rows."""
     row = f"({','.join('?' * _COLUMNS[table])})"
     return f"INSERT OR REPLACE INTO {table} VALUES {','.join([row] * rows)}"  # noqa: S608 - names from this file
 
@@ -83,7 +83,7 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
 
 
 def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Yield the keys of rows that a commit deletes, each with the table and its column."""
+    """Yield the keys of rows that a commit deletes, each with its table and column."""
     return (
         (f"subscription WHERE (session, filter) {_PAIRS}", commit.unsubscribed),
         (f"message WHERE id {_LISTED}", commit.dead),
@@ -94,15 +94,15 @@ def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
 
 
 def _delete_all(database: sqlite3.Connection, gone: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Delete rows. gone: where, for a JSON array of keys, and the keys."""
+    """Delete rows. gone: condition for a JSON array of keys, and the keys."""
     for which, keys in gone:
         if keys:
             database.execute(f"DELETE FROM {which}", (json.dumps(keys),))  # noqa: S608 - from this file
 
 
 def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]) -> None:
-    """Delete rows of the queues. What a client has acknowledged stands in a row in its queue, so a
-    statement for all keys between two is quicker than one for a list of keys.
+    """Delete rows of the queues. Acknowledged messages are consecutive in a queue, so a statement
+    for a range of keys is faster than one for a list.
     """
     ranges: list[tuple[int, int, int]] = []
     for session, first in sorted(keys):
@@ -121,8 +121,8 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
 
 
 def apply(database: sqlite3.Connection, commit: Commit) -> float:
-    """Write a commit; returns the seconds that COMMIT took, which waits for fsync. Raises
-    sqlite3.Error after rolling back: then nothing of it is there.
+    """Write a commit. Return the seconds that COMMIT took, including the wait for fsync. Raises
+    sqlite3.Error after rolling back: then no part of the commit is in the database.
     """
     database.execute("BEGIN IMMEDIATE")
     try:

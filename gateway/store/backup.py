@@ -1,7 +1,7 @@
-"""A copy of a store as one file, and the way back.
+"""A backup of a store as one file, and its restoration.
 
-In: a data directory. Out: a database without a log that knows that it is a copy (`lives.py`), and a
-data directory with such a copy in the place of its store.
+In: a data directory. Out: a database without a log that is marked as a copy (`lives.py`); or a data
+directory with such a copy in the place of its store.
 """
 
 import os
@@ -25,11 +25,11 @@ from gateway.system.accounts import share
 from gateway.system.sync import sync
 
 _PAGES = 1000
-"""Copied in one go; in between the gateway writes."""
+"""Pages copied in one step; the gateway can write between two steps."""
 
 
 def backup(folder: Path, target: Path) -> None:
-    """Copy the store to a file that is not there yet. The gateway may run. Raises StoreError."""
+    """Copy the store to a new file. The gateway may run. Raises StoreError."""
     path = existing(folder)
     refuse_half_salvaged(folder)
     if target.exists():
@@ -53,8 +53,8 @@ def backup(folder: Path, target: Path) -> None:
 
 
 def restore(folder: Path, source: Path) -> Path | None:
-    """Put a backup in the place of the store. No gateway and no uplink may run. Returns where the
-    store that was there is now, None when there was none. Raises StoreError.
+    """Put a backup in the place of the store. Gateway and uplink must be stopped. Return the new
+    path of the replaced store, or None if there was none. Raises StoreError.
     """
     make_folder(folder)
     new, path = folder / "restored.db", folder / FILE
@@ -75,12 +75,12 @@ def restore(folder: Path, source: Path) -> Path | None:
         there = path.exists()
         if there:
             _empty_log(path)
-            for end in ("-wal", "-shm"):  # left when that failed; another database would believe it
+            for end in ("-wal", "-shm"):  # left over after a failure; the new database would use it
                 if path.with_name(path.name + end).exists():
                     os.replace(path.with_name(path.name + end), old.with_name(old.name + end))
             os.link(path, old)
         sync(folder)
-        os.replace(new, path)  # there is a whole store at any moment
+        os.replace(new, path)  # at any moment a whole store exists
         sync(folder)
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"the backup cannot be restored ({error})", str(source)) from error
@@ -88,6 +88,6 @@ def restore(folder: Path, source: Path) -> Path | None:
 
 
 def _empty_log(path: Path) -> None:
-    """The log into the database, as far as that can be done; closing it then deletes the log."""
+    """Copy the log into the database, as far as possible; the close then deletes the log."""
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,5 +1,5 @@
-"""Messages that wait for boards. A store that was restored or cloned begins new sessions with its
-boards (`lives.py`), so these messages are gone then.
+"""Messages that wait for boards. A restored or cloned store begins new sessions with its boards
+(`lives.py`), so these messages are lost then.
 
 In: an open store, of any version. Out: one line for each message, for people.
 """
@@ -13,12 +13,12 @@ from gateway.store.schema import connect_to_read
 
 MOST_LINES = 20
 _LONGEST = 80
-"""Bytes of a payload that are shown."""
+"""Most bytes of a payload that are shown."""
 
 
 def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
-    """Return the lines, `MOST_LINES` at most and one for the rest. A store that cannot be read has
-    none: whoever uses it says so.
+    """Return the lines: at most `MOST_LINES`, and one line about the rest. The list is empty if the
+    store cannot be read; the caller reports that.
     """
     try:
         rows = database.execute(
@@ -41,7 +41,7 @@ def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
 
 
 def dropped_by_restore(store: Path) -> list[str]:
-    """Return the lines of a backup of a store."""
+    """Return the lines for a backup of a store."""
     try:
         with closing(connect_to_read(store)) as database:
             return waiting_for_boards(database)

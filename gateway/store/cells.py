@@ -1,7 +1,7 @@
-"""What each cell of the store may hold, and rows of which a cell holds something else.
+"""Rules for each cell of the store, and a search for rows that break them.
 
-In: an open store. Out: conditions in SQL, and findings with table, row and columns. A page that the
-disk has changed can hold any value, of any type: SQLite looks at neither when it reads.
+In: an open store. Out: SQL conditions, and findings with table, row and columns. A page that the
+disk has changed can hold any value of any type: SQLite does not check values when it reads.
 """
 
 import json
@@ -21,7 +21,7 @@ from gateway.mqtt.wire import Reader, encode_varint
 from gateway.store.move_rows import LINEAGES, MOST_MOVES
 
 HIGHEST = 1 << 53
-"""Highest plausible number of a row, and time in ms or µs."""
+"""Highest plausible row number, and highest time in ms or µs."""
 MOST = 0xFFFF_FFFF
 """Most publications in one row, and the highest number of four bytes."""
 
@@ -50,7 +50,7 @@ def is_topic(data: Value) -> bool:
     return _is_topic(data) if short else _is_topic.__wrapped__(data)
 
 
-@lru_cache(4096)  # many messages have the same one
+@lru_cache(4096)  # many messages share a topic
 def _is_topic(data: Value) -> bool:
     name = _text(data)
     return name is not None and topic_name_problem(name) is None
@@ -63,7 +63,7 @@ def is_filter(data: Value) -> bool:
 
 
 def is_names(data: Value) -> bool:
-    """Whether these bytes are a list of names in JSON."""
+    """Whether these bytes are a JSON list of names."""
     try:
         names = json.loads(_text(data) or "")
     except (ValueError, RecursionError):
@@ -72,8 +72,8 @@ def is_names(data: Value) -> bool:
 
 
 def is_extra(block: Value) -> bool:
-    """Whether these bytes are Subscription Identifiers, of which a number in an address
-    (`gateway/site/moving/addresses.py`) may be 0.
+    """Whether these bytes are Subscription Identifiers. In an address
+    (`gateway/site/moving/addresses.py`) a number may be 0.
     """
     return isinstance(block, bytes) and _IDENTIFIERS.fullmatch(block) is not None
 
@@ -94,8 +94,8 @@ _FUNCTIONS = (is_text, is_topic, is_filter, is_names, is_block, is_extra)
 
 
 def teach(database: sqlite3.Connection) -> None:
-    """Give a connection the functions that the conditions call, once: SQLite replaces no function
-    while a statement runs.
+    """Register the functions that the conditions call on a connection. Call once: SQLite cannot
+    replace a function while a statement runs.
     """
     known = "SELECT 1 FROM pragma_function_list WHERE name = 'is_block'"
     if database.execute(known).fetchone() is not None:
@@ -106,8 +106,8 @@ def teach(database: sqlite3.Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """kind: SQLite's type of the value. rule: an SQL condition for a value of that type, {0} stands
-    for the column. null: whether NULL is sound, too.
+    """The rule of one column. kind: SQLite's type of the value. rule: an SQL condition for a value
+    of that type, where {0} is the column. null: whether NULL is allowed, too.
     """
 
     kind: str
@@ -263,19 +263,19 @@ CELLS: dict[str, dict[str, Cell]] = {
         "size": _number(),
     },
 }
-"""By table and column. `meta` is not among them: what its values may be depends on their keys
-(`meta.py`).
-"""
+"""Rules by table and column. The values of `meta` depend on their keys (`meta.py`)."""
 
 
 def sound(table: str) -> str:
-    """SQL: whether each cell of a row holds what it may, for a database that `teach` has taught."""
+    """Return an SQL condition: each cell of a row obeys its rule. For a connection prepared by
+    `teach`.
+    """
     return " AND ".join(cell.sound(f"{table}.{name}") for name, cell in CELLS[table].items())
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A row of a table with a cell that cannot be. row: its key. columns: those that cannot be."""
+    """A row with a damaged cell. row: its key. columns: the damaged columns."""
 
     table: str
     row: tuple[Any, ...]
@@ -289,8 +289,8 @@ class Broken:
 def broken(
     database: sqlite3.Connection, table: str, after: int | None = None, count: int = -1
 ) -> Iterator[Broken]:
-    """The rows of a table with a cell that cannot be, for a database that `teach` has taught.
-    after, count: look only at so many rows, by their `id`, behind this one.
+    """Yield the rows of a table with a damaged cell. The connection was prepared by `teach`. after,
+    count: read only `count` rows with an `id` above `after`.
     """
     info = database.execute(f"PRAGMA table_info({table})").fetchall()
     keys = [column[1] for column in sorted(info, key=lambda column: int(column[5])) if column[5]]

@@ -1,7 +1,7 @@
-"""Whether a store is sound: SQLite's own rules, and what has to hold between our rows.
+"""Check of a store: SQLite's own rules, and the rules between rows of different tables.
 
-In: a data directory. Out: findings, in words. What no rule binds (a changed bit inside a payload or
-a number) cannot be seen.
+In: a data directory. Out: findings, in words. A change that breaks no rule (a bit inside a payload
+or a number) is not detected.
 """
 
 import os
@@ -23,8 +23,8 @@ _MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """broken: an SQL condition that no row of `table` may meet. what: what a row is that meets
-    it.
+    """A rule of a table. broken: SQL condition that no row of `table` may meet. what: description
+    of a row that meets it.
     """
 
     table: str
@@ -74,23 +74,23 @@ RULES = (
     ),
     Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
 )
-"""In an order in which what one of them takes away shows in the next."""
+"""The rules. Deletions for one rule can break a later rule, so the order matters."""
 
 CELLS = tuple(
     Rule(table, f"({sound(table)}) IS NOT TRUE", f"a row of {table} that cannot be")
     for table in cells.CELLS
 )
-"""Rows of which a cell holds what it may not."""
+"""Rules for rows with a cell that holds an impossible value."""
 
 LEFT_BEHIND = Rule("queue", _NO_SESSION, "a place in a queue without a session")
-"""What came from shared subscriptions and waits for other members, since its session has ended. In
-a store that has lost sessions it cannot be told from what their clients have already.
+"""Messages from shared subscriptions that wait for other members after their session has ended. In
+a store that has lost sessions, such a message may have been delivered already.
 """
 
 
 def check(folder: Path) -> list[str]:
-    """What is wrong with the store in a folder; empty when nothing is. StoreError when there is
-    none, or this account may not look.
+    """Return the findings for the store in a folder; empty if the store is sound. Raises StoreError
+    if the folder has no store, or if this account may not read it.
     """
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]
@@ -124,7 +124,7 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
     found = damage(database)
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     for rule in RULES:
-        if rule.table not in tables:  # in a store of an older version
+        if rule.table not in tables:  # an older version lacks the table
             continue
         (count,) = database.execute(
             f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}"  # noqa: S608
@@ -134,8 +134,8 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
 
 
 def named(database: sqlite3.Connection, error: Exception) -> Exception:
-    """Name the row that made a start fail with an error, if a cell of it cannot be; else return the
-    error. What SQLite says of the disk stays as it is.
+    """Return an error that names the damaged row, if a damaged cell made a start fail; else return
+    the error unchanged. Disk errors of SQLite stay as they are.
     """
     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
         return error
@@ -146,7 +146,7 @@ def named(database: sqlite3.Connection, error: Exception) -> Exception:
 
 
 def damage(database: sqlite3.Connection) -> list[str]:
-    """Find cells that cannot be in the tables that a start does not look at cell by cell."""
+    """Find damaged cells in the tables that a start does not check cell by cell."""
     teach(database)
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     return [

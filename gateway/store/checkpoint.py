@@ -59,11 +59,11 @@ class Checkpointer:
         """Set while no checkpoint runs beside the commits."""
         self.idle.set()
         self._copying = threading.Lock()
-        """Held by the thread that copies; SQLite refuses a second one at a time."""
+        """Held by the copying thread; SQLite refuses a second checkpoint at the same time."""
         self._waits_at = WAL_LIMIT
-        """Bytes of the log at which the writer waits. More while a reader stops the cut."""
+        """Bytes of the log at which the writer waits. Higher while a reader prevents the cut."""
         self._reported = False
-        """The log is known to be too large."""
+        """Whether the log line about a too large log was written."""
         self._stopping = False
         self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-checkpoint")
@@ -91,7 +91,7 @@ class Checkpointer:
             self._report(size, cut=True)
 
     def stop(self) -> None:
-        """End the thread. A checkpoint that runs comes to its end."""
+        """End the thread. A running checkpoint is completed."""
         self._stopping = True
         self._due.set()
         self._thread.join()
@@ -115,7 +115,7 @@ class Checkpointer:
             self._between_commits(self.finish)
 
     def _copy(self) -> None:
-        """Copy until little is left that comes meanwhile."""
+        """Copy until only a few pages were added meanwhile."""
         for _ in range(_ROUNDS):
             with self._copying:
                 rest = checkpoint(self._database)
@@ -123,7 +123,7 @@ class Checkpointer:
                 break
 
     def _cut(self, database: sqlite3.Connection) -> bool:
-        """Copy the rest of the log and cut its file. False: a reader still needs it."""
+        """Copy the rest of the log and cut its file. Return False while a reader needs it."""
         deadline = time.monotonic() + _OTHERS_S
         with self._copying:
             database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
@@ -155,7 +155,7 @@ class Checkpointer:
 
 
 def checkpoint(database: sqlite3.Connection) -> int:
-    """Copy what can be copied now. Return how many pages of the log are left."""
+    """Copy as many pages as possible. Return the number of pages left in the log."""
     try:
         _, pages, done = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     except sqlite3.Error as error:

@@ -1,5 +1,4 @@
-"""`onceway store …`: look at a store, copy it, write it for an older version, and save what can be
-saved of a damaged one."""
+"""`onceway store …`: check, copy, downgrade, restore and salvage a store."""
 
 import json
 from contextlib import closing
@@ -49,7 +48,7 @@ def check(
 
 @app.command("backup")
 def back_up(
-    to: Annotated[Path, typer.Option("--to", help="The file to make.")],
+    to: Annotated[Path, typer.Option("--to", help="The file to create.")],
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

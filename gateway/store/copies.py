@@ -1,9 +1,9 @@
-"""The shelf: `DATA/copies.db`, copies of other gateways' spools
+"""`DATA/copies.db`: replicas of other gateways' spool rows
 (`gateway/site/replication/receiving.py`).
 
-In: rows of other spools by their line, a small number. Out: the same, a page at a time. Apart from
-the gateway's own store, so a backup, a salvage or an older version knows nothing of it, and losing
-it costs no reading: each line's gateway has its own spool, and sends it again.
+In: spool rows of other gateways, by their line (a small number for one spool). Out: the same rows,
+a page at a time. The file is separate from the gateway's own store, so backup, salvage and older
+versions ignore it. If it is lost, no reading is lost: each gateway sends its spool again.
 """
 
 import json
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 FILE = "copies.db"
 _VERSION = 1
 _BITS = 40
-"""A row's key is its line's number and, in so many low bits, its id there: the rows of a line are
-together, and a row of a thousand bytes touches one page.
+"""Number of low bits of a row's key that hold its id in its own spool; the line's number is above
+them. Rows of a line are neighbours, so a row of a thousand bytes touches one page.
 """
 _TABLES = f"""
 CREATE TABLE line (
@@ -39,11 +39,13 @@ _MASK = (1 << _BITS) - 1
 _PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
 
 LineRow = tuple[int, str, int, str]
-"""number, member, last row that came, what the member told of it (JSON)."""
+"""number, member, id of the last row received, facts about the line from its member (JSON)."""
 
 
 class Copies:
-    """Opens the file, or makes it. Used by one thread at a time. Raises sqlite3.Error, OSError."""
+    """The replicas. Opens the file, or creates it. Used by one thread at a time. Raises
+    sqlite3.Error, OSError.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._db = connect(folder / FILE)
@@ -57,7 +59,7 @@ class Copies:
         return self._db.execute("SELECT number, member, last, told FROM line").fetchall()
 
     def sizes(self, part: int) -> list[tuple[int, int, int]]:
-        """(line, highest id, bytes) of what is there, joined by so many ids."""
+        """Return (line, highest id, bytes) for each group of `part` consecutive ids."""
         found = self._db.execute(
             "SELECT max(key), sum(length(payload) + length(topic) + length(client) + 64) FROM copy"
             " GROUP BY key / ? ORDER BY 1",
@@ -66,7 +68,7 @@ class Copies:
         return [(key >> _BITS, key & _MASK, size) for key, size in found]
 
     def gaps(self) -> dict[int, tuple[int, int]]:
-        """By line: its first row that is gone, and how many are, among those that it is to have."""
+        """Return, by line, the first missing row and the number of missing rows."""
         found = self._db.execute(
             "SELECT number, min(begin), sum(stop - begin) FROM"
             " (SELECT line.number, key & ?1 AS stop,"
@@ -80,7 +82,7 @@ class Copies:
         return {number: (first, count) for number, first, count in found}
 
     def orphans(self) -> dict[int, int]:
-        """Rows of lines of which nothing is known: their number by that of the line."""
+        """Return the number of rows of unknown lines, by line."""
         return dict(
             self._db.execute(
                 "SELECT key >> ?1, count(*) FROM copy"
@@ -96,7 +98,9 @@ class Copies:
         drops: dict[int, int],
         forgotten: Sequence[int],
     ) -> None:
-        """One transaction. rows: with their line. drops: by line, below which id all go."""
+        """Write one transaction. rows: with their line. drops: by line, the id below which all rows
+        are deleted.
+        """
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for number in forgotten:
@@ -119,8 +123,8 @@ class Copies:
         )
 
     def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
-        """Rows of a line from this id on: so many at most, and of payloads so many bytes, but one
-        at least.
+        """Return rows of a line from id `first` on: at most `count` rows, and at most `most` bytes
+        of payloads, but at least one row.
         """
         rows: list[tuple[Any, ...]] = []
         found = self._db.execute(
@@ -136,11 +140,11 @@ class Copies:
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Rows of a line as rows of this gateway's spool, but for their ids: under the keys that their
-    own gateway would have landed them under. line: what its member told of it.
+    """Convert rows of a line to rows of this gateway's spool, without ids. The keys are those under
+    which the rows' own gateway would land them. line: the facts from its member.
 
-    A row without a time gets it if its boot is known to have begun at one; else it is of boot 0,
-    which no gateway has, so that nobody here gives it another time.
+    A row without a time gets one if the start time of its boot is known. Otherwise it gets boot 0,
+    which no gateway has, so that no gateway changes its time later.
     """
     found = []
     for number, device, incarnation, sequence, *rest, boot, monotonic, received in rows:
@@ -159,14 +163,16 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Whether it says that the file is no sound database; another try may do better otherwise."""
+    """Return whether the error says that the file is not a sound database. After other errors
+    another try may succeed.
+    """
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.OperationalError
     )
 
 
 def put_aside(folder: Path, error: sqlite3.Error) -> None:
-    """The file cannot be read, and a new one takes its place. Nobody has it open."""
+    """Move an unreadable file aside, so that a new one takes its place. The file must be closed."""
     log.error(
         "%s: copies for other members cannot be read (%s), and are put aside; the members send them"
         " again",
@@ -179,8 +185,8 @@ def put_aside(folder: Path, error: sqlite3.Error) -> None:
 
 
 def bring_all(folder: Path, database: sqlite3.Connection) -> int:
-    """Put all that the shelf in a folder has, as far as it can be read, behind the rows of a
-    store's spool; nobody else uses either. Returns how many rows.
+    """Append all readable replicas in a folder to a store's spool. No other program may use either
+    file. Return the number of rows.
     """
     if not (folder / FILE).is_file():
         return 0
@@ -199,7 +205,7 @@ def bring_all(folder: Path, database: sqlite3.Connection) -> int:
 
 
 def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows of all lines, as `adopted` gives them."""
+    """Yield the rows of all lines, as `adopted` returns them."""
     try:
         with closing(Copies(folder)) as shelf:
             for number, _, _, told in sorted(shelf.lines()):

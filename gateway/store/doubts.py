@@ -1,8 +1,8 @@
-"""Clients that were answered in doubt, for people who ask where a reading is.
+"""Clients that were answered while their session was suspect, for people who search for a reading.
 
-In: a client, when it was, and which members of the site were silent. Out: the newest of them in
-`DATA/in-doubt.json`. It is written some seconds later and without a sync, since no answer depends
-on it: a power cut costs the last ones of a list that the log has, too.
+In: a client, the time, and the silent members of the site. Out: the newest entries in
+`DATA/in-doubt.json`. The file is written some seconds later and without a sync: no answer depends
+on it, and after a power cut the log still has the last entries.
 """
 
 import json
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 
 FILE = "in-doubt.json"
 MOST = 1024
-"""The oldest one goes then."""
+"""Most entries; beyond it the oldest is dropped."""
 LONGEST = 256
-"""Characters of a client identifier; of a longer one nothing is kept."""
+"""Longest client identifier that is recorded, in characters."""
 _MOST_BYTES = 8_000_000
 
 
 class Doubt(NamedTuple):
-    """at: µs since 1970, None while the clock was not known. silent: members; empty where a store
-    had been restored, or where two members claimed to have the newest session.
+    """One entry. at: µs since 1970, None while the clock was not known. silent: members; empty
+    after the restore of a store, or if two members claimed the newest session.
     """
 
     client: str
@@ -34,14 +34,16 @@ class Doubt(NamedTuple):
 
 
 def reason(silent: Sequence[str]) -> str:
-    """Why somebody was answered in doubt, in words."""
+    """Return why a client's session was suspect, in words."""
     if not silent:
         return "a store had been restored, or two gateways claimed to have the newest session"
     return f"{', '.join(map(printable, silent))} did not answer"
 
 
 def read(folder: Path) -> list[Doubt]:
-    """The oldest first. None where there is no file; of a damaged one the log says so."""
+    """Return the entries, the oldest first. Without a file the list is empty. Damaged entries are
+    skipped and logged.
+    """
     try:
         with (folder / FILE).open("rb") as file:
             found = [Doubt(*item) for item in json.loads(file.read(_MOST_BYTES))]
@@ -67,7 +69,7 @@ def _is_one(item: Doubt) -> bool:
 
 
 def write(folder: Path, doubts: Iterable[Doubt]) -> None:
-    """Raises OSError."""
+    """Write the file. Raises OSError."""
     made = folder / f"{FILE}.new"
     made.write_text(json.dumps(list(doubts)))
     made.replace(folder / FILE)

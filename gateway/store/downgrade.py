@@ -1,8 +1,8 @@
-"""A store as the version before wrote it, for going back to an older Onceway.
+"""Conversion of a store for an older Onceway.
 
-In: the store of a data directory in which nothing runs. Out: the same rows in the tables of an
-older schema; either all of that is on disk, or nothing has changed. What the older version does not
-know of is left out, and told.
+In: the store of a data directory that no program uses. Out: the same rows in the tables of an older
+schema. The conversion is one transaction. Data that the older version does not know is left out,
+and reported.
 """
 
 import sqlite3
@@ -42,14 +42,16 @@ _TO_4 = (
     " DELETE FROM meta WHERE key = 'mistrusted';"
     " UPDATE meta SET value = '[]' WHERE key = 'members';"
 )
-"""Should the site come back, the others are new ones, and hear that what they have may be over."""
+"""If the gateway joins a site again, it treats the other members as new, and tells them that their
+sessions may be outdated.
+"""
 
 _TO_6 = (
     "DELETE FROM session WHERE id IN (SELECT session FROM journey WHERE key IS NOT NULL);"
     " DROP TABLE journey;"
     " UPDATE given_part SET body = without_journey(body) WHERE part = 0;"
 )
-"""What belongs to a session that is not there goes at the next start."""
+"""Rows of a missing session are deleted at the next start."""
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"
 
@@ -61,7 +63,7 @@ _STEPS = {
     3: _TO_2,
     2: "ALTER TABLE session DROP COLUMN user;",
 }
-"""By the version that they start from."""
+"""Statements by the version that they convert from."""
 
 _LEFT_OUT = {
     7: "messages that are late for sessions that have moved between the gateways of a site: they"
@@ -79,8 +81,8 @@ _LEFT_OUT = {
 
 
 def downgrade(folder: Path, version: int) -> list[str]:
-    """Write the store of a folder as `version` of the schema; returns what that one does not know
-    of. Gateway and uplink must be stopped. Raises StoreError.
+    """Convert the store of a folder to schema `version`. Return the kinds of data that were left
+    out. Gateway and uplink must be stopped. Raises StoreError.
     """
     path = existing(folder)
     with closing(connect(path)) as database:
@@ -93,9 +95,7 @@ def downgrade(folder: Path, version: int) -> list[str]:
             f"An older one is from {OLDEST} to {held - 1}" if held > OLDEST else None,
         )
     try:
-        open_store(
-            folder, name[0]
-        ).close()  # refuses a damaged one; of an older version it is newer now
+        open_store(folder, name[0]).close()  # refuses a damaged store, and upgrades an older one
         with closing(connect(path)) as database:
             _write(database, version)
     except sqlite3.Error as error:

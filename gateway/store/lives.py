@@ -1,20 +1,23 @@
-"""Whether a store is the one that ran here last, or another life of it: a backup that was restored,
-a card that was cloned, a new one in the place of one that is gone.
+"""Store generations: is this the store that ran here last, or another generation, such as a
+restored backup, a cloned card, or a new store in the place of a lost one?
 
-In: an open store at the gateway's start, and its folder. Out: in words, why it is another life.
-What such a store knows of exchanges that were under way is stale: a packet identifier between
-PUBLISH and PUBREL may stand for another message by now, which would be answered for and lost. So
-the start forgets those identifiers (`recovery.py`). It forgets the marks of boards as well: when
-somebody has copied the file while a gateway wrote it, a mark may be newer in it than the row of the
-spool that it was committed with. And it ends the sessions of boards: one that goes on with its
-session takes 0x92 for done if its PUBREL may have arrived before, and this store may lack that
-publication. In a new session it publishes again what its journal holds. A publication that comes
-again has the same identity in the table, if its sender gave it one; boards do.
+In: an open store at the gateway's start, and its folder. Out: in words, why this is another
+generation. Such a store holds stale facts about exchanges in flight, so a start treats it as
+follows:
 
-What tells: `meta.restored`, which `onceway store backup` writes into the copy, and the uplink, when
-the landing place holds batches of another life; the file `generation` beside the database, whose
-word is also in `meta.generation` and changes while the gateway runs; and the serial number of the
-machine, `meta.machine`.
+- The packet identifiers between PUBLISH and PUBREL are forgotten (`recovery.py`). Each may belong
+  to another message by now, which would be acknowledged and lost.
+- The anti-replay windows of boards are forgotten. If a person copied the file while a gateway wrote
+  it, a window may be newer than the spool row of the same commit.
+- The sessions of boards end. A board that continues its session takes 0x92 for success if its
+  PUBREL may have arrived before, but this store may lack the publication. In a new session the
+  board publishes its journal again. Duplicates have the same identity in the table, if their sender
+  gave them one, as boards do.
+
+Three signs tell generations apart. `meta.restored` is written by `onceway store backup` into the
+copy, and by the uplink if the landing place holds batches of another generation. The file
+`generation` beside the database holds the same random word as `meta.generation`, which changes
+while the gateway runs. `meta.machine` holds the machine's serial number.
 """
 
 import os
@@ -28,14 +31,16 @@ from gateway.system.sync import sync
 NAME = "generation"
 MARK = "restored"
 EACH_S = 600.0
-"""So old a copy of the database is known for one, also after a power cut."""
+"""Seconds between changes of the generation word: a database copy older than this is recognised,
+also after a power cut.
+"""
 
 _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
-"""Of a Raspberry Pi. Other machines tell theirs to root alone, or not at all."""
+"""Serial number of a Raspberry Pi. Other machines show their number to root only, or not at all."""
 
 
 def another_life(database: sqlite3.Connection, folder: Path) -> str | None:
-    """Why this store is not the one that ran here last; None when it is, or nothing tells."""
+    """Return why this is not the store that ran here last, or None if no sign says so."""
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
         return mark
@@ -53,19 +58,19 @@ def another_life(database: sqlite3.Connection, folder: Path) -> str | None:
 
 
 def settle(database: sqlite3.Connection) -> None:
-    """Take this store for the one that runs here. In the transaction of the caller."""
+    """Register this store as the one that runs here. Runs in the transaction of the caller."""
     database.execute("DELETE FROM meta WHERE key = ?", (MARK,))
     if (serial := serial_number()) is not None:
         _put(database, "machine", serial)
 
 
 def mark(database: sqlite3.Connection, why: str) -> None:
-    """Let the next start know that this is another life."""
+    """Mark the store as another generation for the next start."""
     _put(database, MARK, why)
 
 
 def serial_number() -> str | None:
-    """The machine's, None where it has none that a service may read."""
+    """Return the machine's serial number, or None if a service cannot read one."""
     try:
         return _SERIAL.read_text(encoding="ascii").strip("\0 \n") or None
     except (OSError, UnicodeDecodeError):
@@ -73,7 +78,7 @@ def serial_number() -> str | None:
 
 
 class Generation:
-    """Changes the word in the database and in the file beside it. Used by one thread at a time."""
+    """The generation word in the database and in the file beside it. For one thread at a time."""
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self._folder = folder
@@ -81,13 +86,13 @@ class Generation:
         self._changed = monotonic()
 
     def look(self) -> None:
-        """Change it when it is time to."""
+        """Change the word if a change is due."""
         if monotonic() - self._changed >= EACH_S:
             self.change()
 
     def change(self) -> None:
-        """Change it now. The database knows the word of the file before this and after it, so a
-        power cut in between means nothing. Raises sqlite3.Error, OSError.
+        """Change the word now. The database knows the file's word before this and after it, so a
+        power cut between the two writes does no harm. Raises sqlite3.Error, OSError.
         """
         self._changed = monotonic()
         fresh = secrets.token_hex(8)
@@ -100,7 +105,7 @@ class Generation:
 
 
 def word(folder: Path) -> str | None:
-    """Of the store that ran in a folder last: its generation, which each start changes."""
+    """Return the generation of the store that ran last in a folder. Each start changes it."""
     return _read(folder)
 
 

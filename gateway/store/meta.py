@@ -1,7 +1,7 @@
-"""The rows of the table `meta`: which ones a store has, and what their values may be.
+"""The rows of the table `meta`: which keys a store has, and which values each key may have.
 
-In: an open store. Out: findings. A start refuses a store with any of them, but for the uplink's
-keys, which the uplink refuses.
+In: an open store. Out: findings. A start refuses a store with any finding, except for the uplink's
+keys, which the uplink checks.
 """
 
 import json
@@ -13,12 +13,12 @@ from json import JSONDecodeError
 from gateway.store.cells import HIGHEST
 
 UPLINK = "uplink."
-"""Keys that begin so belong to the uplink."""
+"""Prefix of the uplink's keys."""
 _NUMBER = r"([0-9]{1,16})"
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    """A text like this; its groups are numbers up to HIGHEST."""
+    """Return a check for texts that match a pattern whose groups are numbers up to HIGHEST."""
     whole = re.compile(pattern, re.DOTALL)
 
     def fits(value: str) -> bool:
@@ -41,7 +41,7 @@ def _json(*kinds: type) -> Callable[[str], bool]:
 
 
 def _ranges(value: str) -> bool:
-    """A list of pairs."""
+    """Return whether the value is a list of pairs."""
     return _json(list)(value) and all(
         isinstance(item, list) and len(item) == 2 and all(type(end) is int for end in item)
         for item in json.loads(value)
@@ -63,7 +63,7 @@ def _names(value: str) -> bool:
 
 
 def _fields(**kinds: type) -> Callable[[str], bool]:
-    """An object with values of these types."""
+    """Return a check for a JSON object with values of these types."""
 
     def fits(value: str) -> bool:
         if not _json(dict)(value):
@@ -95,12 +95,12 @@ VALUES: dict[str, Callable[[str], bool]] = {
     "uplink.outage": _fields(since=int, error=str),
     "uplink.rival": _fields(seen=int, what=str, note=str),
 }
-"""By key. Of other keys the value may be any text."""
+"""Check of the value, by key. Other keys may have any text."""
 
 
 def damage(database: sqlite3.Connection) -> dict[str, str]:
-    """Look for the keys of `meta` that a store has after a first start, and for values that cannot
-    be. Returns what is wrong, by key.
+    """Find missing keys of `meta` that a store has after its first start, and impossible values.
+    Return the findings by key.
     """
     found = {
         _decoded(key): value
@@ -113,7 +113,7 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
         database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608
         for table in ("session", "spool", "batch")
     ):
-        return {}  # it was being made when the power failed
+        return {}  # the power failed while the store was created
     wanted = {"epoch": "the epoch", "gateway": "the gateway's name"}
     if found.keys() & {"generation", "uptime", "axis", "machine"}:
         wanted["boot"] = "the count of starts"
@@ -127,7 +127,7 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def refusal(database: sqlite3.Connection) -> str | None:
-    """Why a start refuses the store, None if it does not."""
+    """Return why a start refuses the store, or None."""
     return next(
         (what for key, what in damage(database).items() if not key.startswith(UPLINK)), None
     )
@@ -145,7 +145,7 @@ def _decoded(data: bytes | None) -> str | None:
 
 
 def fits(key: str, data: bytes | None) -> bool:
-    """Whether a key may have this value, as UTF-8."""
+    """Return whether a key may have this value, as UTF-8."""
     value, rule = _decoded(data), VALUES.get(key)
     if value is None or rule is None:
         return value is not None

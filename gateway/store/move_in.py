@@ -1,11 +1,12 @@
-"""A session that comes from another gateway of the site.
+"""Import of a session from another gateway of the site.
 
-In: an order in a commit, with the parts that the other one sent (`move_records.py`). Out: the
-session's rows, in the same transaction, and what a start would read of them. What is wrong with the
-parts leaves no trace but its reason: the rest of the commit goes to disk all the same.
+In: an order in a commit, with the parts that the other gateway sent (`move_records.py`). Out: the
+session's rows, in the same transaction, and the session's state as a start would read it. If the
+parts are wrong, none of their rows is written, and the order gets the reason; the rest of the
+commit goes to disk all the same.
 
-Rules: times are moved from the sender's axis to ours; sessions and messages get numbers of ours;
-numbers of the queue, and so packet identifiers, stay as they are.
+Times are converted from the sender's time axis to this gateway's. Sessions and messages get new
+numbers. Numbers of the queue, and so packet identifiers, stay the same.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from gateway.store.queue_reads import DELIVERY
 
 
 def take(database: sqlite3.Connection, order: Taking) -> None:
-    """In the transaction of the caller. Notes in the order what came of it."""
+    """Import a session. Runs in the transaction of the caller. Records the result in the order."""
     order.wrong = None
     database.execute("SAVEPOINT taking")
     try:
@@ -57,14 +58,14 @@ class _Import:
         self._order = order
         self._parts = parts
         self._later = order.now - read_head(parts).now
-        """ms to add to a time of the sender."""
+        """Milliseconds to add to a time of the sender."""
         self._client = name_of(order.key)
         self._messages: list[tuple[int, int]] = []
-        """How many publications each of them holds, and the weight of one."""
+        """Number of publications and weight of each message."""
         self._subscriptions = 0
         self._queued = 0
         self._unsent = 0
-        """The number of the message that is to be sent next; 0 before the flow has come."""
+        """The number of the next message to send; 0 before the flow record."""
         self._queued = 0
         self._next = 1
         """The lowest number that the next row of the queue may have."""
@@ -73,7 +74,7 @@ class _Import:
         self._journey: Values | None = None
 
     def run(self) -> list[tuple[Any, ...]]:
-        """Returns the marks that came with it."""
+        """Import all records. Return the marks among them."""
         takers: dict[int, Callable[..., None]] = {
             SESSION: self._session,
             SUBSCRIPTION: self._subscription,
@@ -137,13 +138,13 @@ class _Import:
             raise Unfit("it has two journeys")
         self._journey = values
 
-    def _begin_journey(self, lineage: int, moves: int, giver: str, followed: int) -> None:
-        """What other gateways pass on is not for it until their cuts come (`journey.py`). A
-        session that comes back to where it was given away takes over from its follower.
+    def _begin_journey(self, lineage: int, moves: int, giver: str, forwarded: int) -> None:
+        """Exclude forwarded messages of other gateways until their cuts come (`session_move.py`).
+        If the session returns to a gateway that it has left, it replaces its forwarder there.
         """
         order = self._order
         closed, filters = sorted(order.others), [item for item in self._filters if _is_plain(item)]
-        tails = [giver] if followed and giver in order.others else []
+        tails = [giver] if forwarded and giver in order.others else []
         if giver == order.me:
             moves, closed, tails = moves - 1, [], [OWN]
         lists = json.dumps(closed), json.dumps(tails), json.dumps(filters)
@@ -172,7 +173,7 @@ class _Import:
         held, size = self._messages[message - 1]
         if skip + count > held:
             raise Unfit("a place in its queue is longer than its message")
-        if first > self._unsent:  # who sends waits until the disk knows each number before it
+        if first > self._unsent:  # a number is sent only when the disk knows all earlier ones
             if self._next <= self._unsent:
                 self._flow_begins(first)
             elif first != self._next:
@@ -184,7 +185,7 @@ class _Import:
         )
 
     def _flow_begins(self, number: int) -> None:
-        """Nothing waits before this number."""
+        """Check that no message waits before this number."""
         self._unsent = number
         self._database.execute(
             "UPDATE flow SET next = ? WHERE session = ?", (number, self._order.session)
@@ -196,12 +197,14 @@ def _is_plain(topic_filter: str) -> bool:
 
 
 def _weight(size: int, topic: str, properties: bytes) -> int:
-    """As `PublishRun.weight`."""
+    """Return the weight as `PublishRun.weight` does."""
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
 
 
 def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ...]]) -> Recovered:
-    """What a start would read of the session, but for the marks of its board: they came along."""
+    """Return the session's state as a start would read it, except for its board's marks, which came
+    in the parts.
+    """
 
     def rows(query: str, *keys: Any) -> list[tuple[Any, ...]]:
         return database.execute(query, keys or (order.session,)).fetchall()

@@ -1,10 +1,10 @@
-"""A session that leaves for another gateway of the site.
+"""Export of a session for another gateway of the site.
 
-In: an order in a commit, after whose other rows the store holds the session as it is. Out: the
-session's rows are parts in `given_part` (`move_records.py`), and gone from where they were, in the
-same transaction. A power cut finds the one or the other.
+In: an order in a commit, after its other rows are written. Out: the session's rows as parts in
+`given_part` (`move_records.py`), and deleted from their tables, in the same transaction. After a
+power cut either form is in the store, never both.
 
-Parts are written while rows are read: no more than a part and a message are in memory.
+Parts are written while rows are read: no more than one part and one message are in memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _QUEUE = (
 
 
 def give(database: sqlite3.Connection, order: Giving) -> None:
-    """In the transaction of the caller. Notes in the order what it has found. Parts of an earlier
-    move that nobody has confirmed give way. A session that is not whole does not leave: it ends
-    here, and its client learns it by Session Present 0 over there.
+    """Export a session. Runs in the transaction of the caller. Records the findings in the order.
+    Parts of an earlier, unconfirmed move are replaced. A session that lacks a row does not move: it
+    ends here, and its client sees Session Present 0 at the other gateway.
     """
     database.execute("DELETE FROM given_part WHERE key = ?", (order.key,))
     found = database.execute(
@@ -128,14 +128,14 @@ def _queue(
     unsent: int,
     flying: set[int],
 ) -> Iterator[bytes]:
-    """A message stands before the first row that refers to it."""
+    """Yield the records of a queue. A message comes before the first row that refers to it."""
     known: dict[int, int] = {}
     for row in database.execute(_QUEUE, (session,)):
         first, count, message = row[:3]
         if first + count <= unsent and not any(
             packet_id(number) in flying for number in range(first, first + count)
         ):
-            continue  # it is done, and the row waits to be deleted
+            continue  # all sent and acknowledged; the row is deleted later
         released.append(message)
         if message not in known:
             known[message] = len(known) + 1
@@ -155,8 +155,8 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class StoredParts(Sequence[bytes]):
-    """The parts of a session that is given, each read when it is asked for. now: asked for the time
-    (ms on the axis) whenever the first one is.
+    """The parts of an outbound session, each read on access. now: called for the time (ms on the
+    axis) whenever the first part is read.
     """
 
     def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:

@@ -1,12 +1,12 @@
-"""A session as bytes, on its way from one gateway of a site to another.
+"""A moving session as bytes, for another gateway of the site.
 
-In: records, each a kind and some values. Out: the bytes that a strict reader on the other side
-makes the same records of. They are cut into parts of PART_BYTES, also in the middle of a record.
-In front of the first one stands a head, which is made whenever they are sent: it says what
-time it is here, so that what is left of an expiry is the same there.
+In: records, each with a kind and some values. Out: bytes from which a strict reader at the other
+gateway makes the same records. The bytes are cut into parts of PART_BYTES, also in the middle of a
+record. The first part starts with a head that is made at each sending: it holds the sender's time,
+so that expiry times can be converted.
 
-What comes is somebody else's: each value is checked before it is used, and `Unfit` says what is
-wrong. So nothing gets into a store that the next start could not read.
+Received bytes are not trusted: each value is checked before use, and `Unfit` names the fault. So
+every accepted session can be read by the next start.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 from gateway.store.move_rows import LINEAGES, MOST_MOVES
 
 PART_BYTES = 250_000
-"""With a head less than the link takes (`gateway/site/rules/messages.py`)."""
+"""Size of a part. With a head, a part stays below the limit of the link
+(`gateway/site/rules/messages.py`).
+"""
 VERSION = 2
 OLDEST = 1
-"""Of a session without a journey: members of a version before know no other."""
+"""Format of a session without a row of `journey`. Older members know only this one."""
 
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
@@ -39,28 +41,28 @@ _SIZE = Struct(">I")
 _HEAD = Struct(">4sHqI")
 _MAGIC = b"OWS\0"
 _NUMBERS = 1 << 62
-"""No number of a message is so high."""
+"""Bound of message numbers."""
 _LATEST = 1 << 50
-"""No time (ms) is so far away."""
+"""Bound of times, in ms."""
 _LONGEST = 300_000_000
-"""Bytes of a record: a message is a packet at most, or many short ones."""
+"""Longest record, in bytes: a message is one packet at most, or many short ones."""
 
 SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, JOURNEY = range(1, 10)
 Values = tuple[Any, ...]
 
 
 class Unfit(ValueError):
-    """What came is not a session."""
+    """The received bytes are not a valid session."""
 
 
 class Head(NamedTuple):
     now: int
-    """Where the time axis of the sender is (ms)."""
+    """The sender's time axis, in ms."""
     messages: int
 
 
 def head(now: int, messages: int, body: bytes) -> bytes:
-    """What stands in front of the first part, `body`."""
+    """Return the head for the first part, `body`."""
     return _HEAD.pack(_MAGIC, VERSION if _has_journey(body) else OLDEST, now, messages)
 
 
@@ -69,7 +71,7 @@ def _has_journey(body: bytes) -> bool:
 
 
 def without_journey(body: bytes) -> bytes:
-    """A first part as members of a version before write it: its second record may be a journey."""
+    """Return a first part as older members write it, without the second record `journey`."""
     begin = _LENGTH.size + _LENGTH.unpack_from(body)[0]
     if len(body) < begin + _LENGTH.size:
         return body
@@ -78,7 +80,7 @@ def without_journey(body: bytes) -> bytes:
 
 
 def read_head(parts: Sequence[bytes]) -> Head:
-    """What stands in front of the first part. Raises Unfit."""
+    """Read the head of the first part. Raises Unfit."""
     try:
         magic, version, *found = _HEAD.unpack_from(parts[0])
     except (error, IndexError) as problem:
@@ -107,7 +109,7 @@ def _value(value: Any) -> bytes:
 
 
 def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
-    """Every record of the parts, checked. Raises Unfit."""
+    """Yield every record of the parts, checked. Raises Unfit."""
     ended = False
     for kind, body in _bodies(parts):
         if ended:
@@ -131,7 +133,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
 
 
 def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Kind and body of each record."""
+    """Yield kind and body of each record."""
     buffer, at = bytearray(), 0
     for index in range(len(parts)):
         del buffer[:at]
@@ -207,14 +209,14 @@ def _blob(value: Any) -> bool:
 
 
 def _ids(value: Any) -> bool:
-    """As `pack_ids` writes them."""
+    """Return whether the value is a list of ids as written by `pack_ids`."""
     if not _blob(value) or len(value) % 2 or len(value) > 2 * 0xFFFF:
         return False
     return all(value[at] or value[at + 1] for at in range(0, len(value), 2))
 
 
 def _set(value: Any) -> bool:
-    """As `unpack_set` reads it."""
+    """Return whether the value is a set that `unpack_set` can read."""
     if not _blob(value) or value[:2] != b"\0\0":
         return _ids(value)
     if len(value) < 4 or len(value) % 2:
@@ -226,7 +228,7 @@ def _set(value: Any) -> bool:
 
 
 def _properties(value: Any) -> bool:
-    """Properties of a PUBLISH, without their length."""
+    """Return whether the value is properties of a PUBLISH, without their length."""
     if not _blob(value) or len(value) > MAX_VARINT:
         return False
     if not value:
@@ -265,7 +267,7 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
     ),
     # topic, retain, count, properties, expires, body
     MESSAGE: (_topic, _whole(0, 1), _whole(1, 1 << 24), _properties, _or_none(_TIME), _blob),
-    # first, count, message (its number among those that came), skip, flags, extra, share
+    # first, count, message (its number among the received messages), skip, flags, extra, share
     QUEUE: (
         _whole(1, _NUMBERS),
         _whole(1, 1 << 24),
@@ -276,6 +278,6 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
         _share,
     ),
     END: (),
-    # lineage, moves, the gateway that it comes from, 1 if a follower is there
+    # number of the moving session, moves, previous gateway, 1 if a forwarder is there
     JOURNEY: (_whole(1, LINEAGES - 1), _whole(1, MOST_MOVES), _text, _whole(0, 1)),
 }

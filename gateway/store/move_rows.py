@@ -1,10 +1,10 @@
-"""The rows of sessions that move between the gateways of a site.
+"""Rows of sessions that move between the gateways of a site.
 
-In: sessions that leave and come, and places of clients, from `gateway/site/`. Out: the same in the
+In: outbound and inbound sessions, and places of clients, from `gateway/site/`. Out: rows of the
 tables `place`, `given`, `given_part` and `journey` (`moves.py`).
 
-A session is known among the gateways by its key: its client identifier and whose it is. So nobody
-can fetch or end the session of another user by its client identifier.
+The gateways identify a session by its key: the client identifier and the user. So a user cannot
+fetch or end another user's session by its client identifier.
 """
 
 from __future__ import annotations
@@ -17,115 +17,121 @@ from gateway.broker.store_rows import NeighbourRows, Recovered
 from gateway.mqtt.wire import MAX_VARINT
 
 HALF = 27
-"""Bits of each of the two numbers that a lineage is sent as."""
+"""Bits of each half in which the 54-bit number of a moving session is sent."""
 LINEAGES = 1 << 2 * HALF
 MOST_MOVES = MAX_VARINT
 OWN = ""
-"""This gateway, among the names of gateways."""
-STANDS_IN = "\0"
-"""A client identifier that begins so is that of a follower: no client has one [MQTT-1.5.4-2]."""
+"""The name of this gateway in lists of gateways."""
+FORWARDER_PREFIX = "\0"
+"""Prefix of the client identifiers of forwarders. No client can have such an identifier
+[MQTT-1.5.4-2].
+"""
 _OF_A_DEVICE = "device"
 
 PlaceRow = tuple[str, int, int, str]
-"""key, epoch, 1 if doubtful, names of the members that may hold an older session, as a list in
-JSON (`gateway/site/rules/holder.py`).
+"""The columns: key, epoch, 1 if suspect, JSON list of the members that may hold an older session
+(`gateway/site/rules/holder.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
-"""key, member, parts, messages, ends (axis ms; None for never)."""
+"""The columns: key, member, parts, messages, ends (axis ms; None for never)."""
 
 JourneyRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
-"""session, lineage, moves, then names as lists in JSON: gateways whose cut has not come, gateways
-that send on what comes late, filters that it came with. Of a follower: key and user of the session
-that it follows, where that is (None: not known), gateways that are done (`journey.py`); None, None,
-None and [] for others.
+"""The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
+cut has not come, gateways that send late messages, filters at its arrival. Then for a forwarder:
+key and user of its session, present gateway of that session (None: not known), gateways that are
+done (`session_move.py`). Other rows have None, None, None and [] there.
 """
 
 
 @dataclass(slots=True)
 class Giving:
-    """A session leaves for another gateway of the site. Its rows as they stand at the end of the
-    commit become parts (`gateway/store/move_out.py`), and go.
+    """Order to export a session for another gateway of the site. Its rows at the end of the commit
+    become parts (`gateway/store/move_out.py`), and are deleted.
     """
 
     session: int
     key: str
-    """Whose session it is (`gateway/store/move_rows.py`)."""
+    """The key of the session (`gateway/store/move_rows.py`)."""
     member: str
-    """Name of the gateway that takes it."""
+    """The name of the receiving gateway."""
     journey: tuple[int, int, str, int] | None = None
-    """lineage, moves, name of this gateway, 1 if a follower is here. None: it had no subscription,
-    so no message is late for it."""
+    """Number of the moving session, moves, name of this gateway, 1 if a forwarder is here. None:
+    the session has no subscription, so no message can be late for it.
+    """
     ends: int | None = None
     """The writer's answer: when the session expires (axis ms), None for never."""
     released: list[int] | None = None
-    """And for each row of its queue that went, the message that it refers to. None: it had ended,
-    and nothing has left."""
+    """The writer's second answer: the message of each exported queue row. None: the session had
+    ended, and no row was exported.
+    """
 
 
 @dataclass(slots=True)
 class Taking:
-    """A session comes from another gateway, as parts. When they are wrong nothing of it is written,
-    and the rest of the commit is.
+    """Order to import a session from another gateway, from parts. If the parts are wrong, no row of
+    the session is written, but the rest of the commit is.
     """
 
     session: int
     key: str
     now: int
-    """Where the time axis is (ms)."""
+    """The time axis now, in ms."""
     parts: Sequence[bytes] | None
-    """None: those that were given, and are still here."""
+    """The received parts. None: this gateway's own exported parts, which are still here."""
     first_message: int
-    """Ids from this one on are for its messages."""
+    """First free message id."""
     most_messages: int
     most_queued: int
-    """Places in its queue, of which several may refer to one message."""
+    """Most places in its queue; several may refer to one message."""
     most_subscriptions: int
     me: str
-    """Name of this gateway,"""
+    """The name of this gateway."""
     others: Sequence[str]
-    """and of the others."""
+    """The names of the other gateways."""
     state: Recovered | None = None
-    """The writer's answer: what a start would read of the session."""
+    """The writer's answer: the session's state, as a start would read it."""
     wrong: str | None = None
-    """Or why it cannot be taken."""
+    """The writer's other answer: why the session cannot be imported."""
 
 
 @dataclass(slots=True)
 class Moves(NeighbourRows):
-    """What a commit changes for the sake of the site's other gateways."""
+    """Changes in a commit that concern the other gateways of the site."""
 
     giving: list[Giving] = field(default_factory=list)
     taking: list[Taking] = field(default_factory=list)
     readdressed: list[tuple[str, str]] = field(default_factory=list)
-    """member, key: what was given to somebody else, who has not taken it."""
+    """(member, key) of exported sessions that are now for another member than the one that did not
+    fetch them.
+    """
     forgotten: list[str] = field(default_factory=list)
-    """Keys of what was given and is kept no longer."""
+    """Keys of exported sessions whose parts are deleted."""
     journeys: list[JourneyRow] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
-    """Sessions whose journeys are over."""
+    """Sessions whose moves are over."""
     places: dict[str, PlaceRow | None] = field(default_factory=dict)
-    """By key. None: nothing is to be remembered any more."""
+    """Places by key. None: delete the row."""
     trusted: bool = False
-    """The sessions of a restored store are marked."""
+    """Whether the sessions of a restored store are now marked as suspect."""
     members: frozenset[str] | None = None
-    """Those of the site, where they are other ones than before."""
+    """The members of the site, if they have changed."""
 
 
 @dataclass(slots=True)
 class Moved(NeighbourRows):
-    """What a store knows of sessions that move between the gateways of a site."""
+    """The store's knowledge of session moves between the gateways of a site."""
 
     places: Sequence[PlaceRow] = ()
     given: Sequence[GivenRow] = ()
     mistrusted: bool = False
-    """The store was restored, and its sessions are not marked for that yet."""
+    """Whether the store was restored and its sessions are not yet marked as suspect."""
     members: frozenset[str] | None = None
-    """The others that the site had when it ran last. None: it has never run in a site."""
+    """The other members at the last run. None: the store has never run in a site."""
     journeys: Sequence[JourneyRow] = ()
 
 
 def key_of(client: str, user: str | None, incarnation: int) -> str:
-    """incarnation: of the board that it is, 0 for other clients."""
+    """Return the key of a session. incarnation: that of the board, 0 for other clients."""
     if incarnation:
         return f"{client}\0{_OF_A_DEVICE}"
     if user is None:
@@ -134,18 +140,18 @@ def key_of(client: str, user: str | None, incarnation: int) -> str:
 
 
 def name_of(key: str) -> str:
-    """The client identifier in a key."""
+    """Return the client identifier in a key."""
     return key.partition("\0")[0]
 
 
 def moved_of(state: Recovered) -> Moved:
-    """Return what a store knows of moves."""
+    """Return the store's knowledge of moves."""
     return state.neighbours if isinstance(state.neighbours, Moved) else Moved()
 
 
 def had_site(state: Recovered) -> bool:
-    """Whether a store knows anything of other gateways."""
+    """Return whether a store knows of other gateways."""
     moved = moved_of(state)
     return (
         bool(moved.places or moved.given or moved.journeys or moved.members is not None)
-    ) or any(client.startswith(STANDS_IN) for _, client, *_ in state.sessions)
+    ) or any(client.startswith(FORWARDER_PREFIX) for _, client, *_ in state.sessions)

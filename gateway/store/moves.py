@@ -1,7 +1,7 @@
-"""What a commit changes for the sake of the other gateways of the site.
+"""Changes in a commit that concern the other gateways of the site.
 
-In: `Moves`, when all other rows of the commit are written. Out: the same in the tables `journey`,
-`place`, `given` and `given_part`, and sessions that have left or arrived.
+In: `Moves`, after all other rows of the commit are written. Out: rows of the tables `journey`,
+`place`, `given` and `given_part`; outbound sessions deleted and inbound ones inserted.
 """
 
 import json
@@ -13,7 +13,7 @@ from gateway.store.move_rows import Moves
 
 
 def move(database: sqlite3.Connection, moves: Moves) -> None:
-    """In the transaction of the caller."""
+    """Apply the changes. Runs in the transaction of the caller."""
     many = database.executemany
     many("INSERT OR REPLACE INTO journey VALUES (?,?,?,?,?,?,?,?,?,?)", moves.journeys)
     many("DELETE FROM journey WHERE session = ?", [(session,) for session in moves.arrived])

@@ -1,7 +1,6 @@
-"""The tails of long queues, read when the broker asks for them (`gateway/broker/queue_pages.py`).
+"""Reads of the tails of long queues, on request of the broker (`gateway/broker/queue_pages.py`).
 
-In: orders. Out: rows, as far as they are committed. Runs on the writer's thread, between two
-commits.
+In: orders. Out: committed rows. Runs on the writer's thread, between two commits.
 """
 
 import sqlite3
@@ -18,7 +17,7 @@ DELIVERY = (
 )
 """The columns of a `StoredDelivery`."""
 PLAUSIBLE = f"queue.first BETWEEN 1 AND {HIGHEST} AND queue.count BETWEEN 1 AND {MOST}"
-"""SQL: a place of a queue with numbers that a queue can have."""
+"""SQL: the place of a queue has plausible numbers."""
 SIZE = (
     "size BETWEEN length(body) / max(message.count, 1) AND length(body) / max(message.count, 1)"
     " + length(properties) + length(CAST(topic AS BLOB)) + 2"
@@ -26,7 +25,7 @@ SIZE = (
 """SQL: `queue.size` fits the message: properties count, and a long topic (`PublishRun.weight`)."""
 WHOLE = (
     f"queue.first BETWEEN 1 AND {HIGHEST} AND flags BETWEEN 2 AND 5"
-    # most rows are of one publication: what is quick comes first
+    # most rows hold a single publication: the quick checks come first
     " AND (queue.count = 1 AND message.count = 1 AND skip = 0 AND size = length(body)"
     f" OR queue.count BETWEEN 1 AND {MOST} AND message.count BETWEEN 1 AND {MOST}"
     " AND length(body) % message.count = 0 AND skip BETWEEN 0 AND message.count - queue.count"
@@ -40,26 +39,26 @@ WHOLE = (
     " AND retain BETWEEN 0 AND 1 AND is_topic(CAST(topic AS BLOB))"
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
 )
-"""SQL: a place in a queue and its message make PUBLISH packets. For a database that `teach` has
-taught, and for a million rows at a start: what else may be wrong with a cell, `cells.py` finds.
+"""SQL: a place in a queue and its message make valid PUBLISH packets. For a connection prepared by
+`teach`. The check must be fast for a million rows at a start; `cells.py` finds other faults.
 """
 UNSOUND = f"NOT EXISTS (SELECT 1 FROM message WHERE id = queue.message AND {WHOLE})"  # noqa: S608
 """SQL: a place in a queue that cannot be sent: the place or its message is damaged, or the message
-is gone.
+is missing.
 """
 _PAGE = DELIVERY.replace("queue.share", "iif(message.id IS NULL, '', queue.share)")
-"""Of a place that cannot be sent, the columns of its message are NULL: whoever reads a page of a
-queue looks at the topic (`gateway/broker/queue_pages.py`).
+"""Columns with NULL for the message of a place that cannot be sent: readers of a page check the
+topic (`gateway/broker/queue_pages.py`).
 """
 _SOUND = f"LEFT JOIN message ON message.id = queue.message AND {WHOLE}"
 
 
 class DamagedPlace(Exception):
-    """A place of a queue has numbers that no queue has, so what comes behind it is not known."""
+    """A place of a queue has impossible numbers, so the position of later places is unknown."""
 
 
 def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
-    """A page of `StoredDelivery`."""
+    """Return a page of `StoredDelivery`."""
     teach(database)
     query = (
         f"SELECT {_PAGE} FROM queue {_SOUND}"  # noqa: S608 - names of ours
@@ -69,7 +68,7 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
 
 
 def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """As many as a page holds. Raises DamagedPlace."""
+    """Return rows until the page is full. Raises DamagedPlace."""
     rows, size = [], 0
     for row in found:
         first, count = row[:2]
@@ -89,8 +88,8 @@ def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def collect(
     database: sqlite3.Connection, order: Collect
 ) -> tuple[list[int], list[tuple[Any, ...]]]:
-    """The messages that other rows refer to, if they are asked for; and a page of `StoredDelivery`
-    from shared subscriptions, empty when there are no more.
+    """Return the messages that other rows refer to, if requested; and a page of `StoredDelivery`
+    from shared subscriptions, empty at the end.
     """
     teach(database)
     key = (order.session, order.first)

@@ -1,9 +1,9 @@
-"""The rows of a damaged table, as many as can be read, and where some are missing.
+"""Reading of a damaged table: all readable rows, and the gaps.
 
-In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where
-none could be read. A table is read from both ends first, page after page, which needs none of the
-keys that guide a search. Where that meets damage, a table with a number for a key is entered again
-behind it, so that one bad page costs what is on it.
+In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where no
+row could be read. A table is first read from both ends, page after page, which needs no keys of
+inner pages. At a damaged page, a table with a number as its key is entered again behind that page,
+so that a damaged page costs only its own rows.
 """
 
 import sqlite3
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Nothing could be read from key `first` to before `after`; None: no bound is known."""
+    """A range without readable rows, from key `first` to before `after`; None: bound not known."""
 
     first: Any
     after: Any
@@ -36,7 +36,7 @@ class Gap:
 
 
 def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
-    """The rows of a table."""
+    """Yield the rows and gaps of a table."""
     try:
         columns = database.execute(f"PRAGMA table_info({table})").fetchall()
     except sqlite3.DatabaseError:
@@ -66,7 +66,7 @@ def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
 def _numbered(
     database: sqlite3.Connection, table: str, keys: list[str], columns: list[str]
 ) -> Iterator[Row | Gap]:
-    """By their last key; before it there may be the session's number."""
+    """Read a table in the order of its last key, after the session's number if there is one."""
     if len(keys) == 1:
         yield from _run(
             database,
@@ -101,9 +101,7 @@ def _run(
 
 
 def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """The first key behind `at` from which on something can be read, found by galloping and
-    bisecting.
-    """
+    """Return the first readable key above `at`, found by galloping and bisecting."""
 
     def reads(key: int) -> bool:
         try:

@@ -1,11 +1,12 @@
-"""From the tables back to the broker's state at its start.
+"""Recovery of the broker's state from the tables at a start.
 
-In: an open store. Out: `Recovered`. What a power cut left half-way is cleaned up here: messages
-that no queue refers to. A session that lacks something (`references.py`) ends, so that its client
-learns it by Session Present 0, and rows of sessions that are gone go, but for messages from shared
-subscriptions that are still to be given to other members. The log names each. The time axis goes on
-from the newest time that the store knows; the time that the gateway was off counts when the machine
-was up meanwhile (`uptime.py`), or the clock was known both before and after.
+In: an open store. Out: `Recovered`. Leftovers of a power cut are deleted here: messages that no
+queue refers to. If a session lacks a row (`references.py`), the session ends, and its client sees
+Session Present 0. Rows of deleted sessions are deleted, except for messages from shared
+subscriptions that other members must still get. The log names each finding.
+
+The time axis continues from the newest time in the store. The time while the gateway was off counts
+if the machine stayed up (`uptime.py`), or if the clock was known before and after.
 """
 
 import json
@@ -34,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 class Refused(ValueError):
-    """No start is possible with a row of the store."""
+    """A row of the store makes the start impossible."""
 
 
 _MOST_LINES = 20
-"""Log lines about missing rows at one start."""
+"""Most log lines about missing rows at one start."""
 
-# Where the tail of each queue begins: behind what was sent, or may have been sent when the gateway
-# died with the client connected.
+# The start of each queue's tail: after the messages that were sent, or may have been sent when it
+# died while the client was connected.
 _BORDER = """
     WITH border AS MATERIALIZED (
         SELECT id, coalesce(next, 1) + iif(left IS NULL, ?, 0) AS number
@@ -57,10 +58,10 @@ def recover(
     forget: bool = False,
     by_user: bool = False,
 ) -> Recovered:
-    """Read everything but the tails of the queues. utc: µs since 1970, None while the clock is not
-    known. inflight: the most messages that one client can have had in flight. uptime: the
-    machine's, None when it is not known. forget: this is another life of the store (`lives.py`).
-    by_user: whose rows of the spool are wanted, too.
+    """Read all state except the tails of the queues. utc: µs since 1970, None while the clock is
+    not known. inflight: the most messages that one client can have had in flight. uptime: the
+    machine's uptime, None if not known. forget: this is another store generation (`lives.py`).
+    by_user: users whose spool rows are read, too.
     """
     with database:
         database.execute("BEGIN IMMEDIATE")
@@ -138,7 +139,7 @@ def recover(
 
 
 def _refuse_numbers(database: sqlite3.Connection) -> None:
-    """Refused where numbers could not go on behind the highest that was given."""
+    """Raise Refused if a number above the highest given number is in use."""
     for what, query in _NUMBERS.items():
         (highest,) = database.execute(query).fetchone()
         if highest is not None and not 0 <= highest <= HIGHEST:
@@ -169,7 +170,7 @@ def _count_start(database: sqlite3.Connection) -> int:
 
 def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
     """Log each finding, end the sessions that lack a row, and delete the rows that refer to missing
-    ones.
+    rows.
     """
     for item in found[:_MOST_LINES]:
         log.error("the store is not whole: %s%s", item, _CONSEQUENCE[item.kind])
@@ -205,7 +206,7 @@ _CONSEQUENCE = {
 
 
 def _give_each_session_flows(database: sqlite3.Connection) -> None:
-    """From now on, no row in `flow` means that it is gone."""
+    """Give each session a row in `flow`. From now on, a session without one has lost it."""
     database.execute(
         "INSERT INTO flow SELECT id, x'', 1, x'', x'' FROM session"
         " WHERE id NOT IN (SELECT session FROM flow)"
@@ -214,7 +215,7 @@ def _give_each_session_flows(database: sqlite3.Connection) -> None:
 
 
 def _drop_strays(database: sqlite3.Connection) -> list[int]:
-    """Returns the sessions that are gone and have left something behind."""
+    """Delete rows of deleted sessions. Return the sessions whose rows were found."""
     stray = "session NOT IN (SELECT id FROM session)"
     database.execute(f"DELETE FROM subscription WHERE {stray}")  # noqa: S608 - names of ours
     database.execute(f"DELETE FROM flow WHERE {stray}")  # noqa: S608
@@ -225,7 +226,7 @@ def _drop_strays(database: sqlite3.Connection) -> list[int]:
 
 
 def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
-    """Messages that more than one queue row refers to; those that none refers to are deleted."""
+    """Return messages that several queue rows refer to. Delete messages without any queue row."""
     several = database.execute(
         "SELECT message, count(*) FROM queue GROUP BY message HAVING count(*) > 1"
     ).fetchall()

@@ -1,16 +1,15 @@
 """References between rows of the store, and rows that are missing.
 
 In: an open store. Out: findings, one for each session, batch or range of the spool that lacks
-something. A row that is gone breaks no rule of SQLite: whoever joins two tables leaves the other
-row out without a word. So each reference is followed here, at every start (`recovery.py`), by
-`onceway store check` and by a salvage; `queue_reads.py` follows those of a queue again when it
-reads a page of it.
+a row. A missing row breaks no rule of SQLite: a join of two tables silently omits the other row. So
+each reference is checked here, at every start (`recovery.py`), by `onceway store check` and by a
+salvage. `queue_reads.py` checks the references of a queue again when it reads a page of it.
 
-    subscription, flow, journey, queue → session
-    queue → message, as many publications as the place says, all of which a PUBLISH can hold
+    subscription, flow, `journey`, queue → session
+    queue → message, as many publications as the place says, each valid in a PUBLISH
     queue                              numbers without a gap; from the next one to send on, in
-                                       sessions that have lived through a start or a stop
-    a cell of a row                    what it may hold (`cells.py`, `meta.py`)
+                                       sessions that existed at a start or a stop
+    a cell of a row                    its rule (`cells.py`, `meta.py`)
     session (client)                   its index
     flow (sent, not acknowledged)      → queue
     queue (before the next one to send)  → flow, since a start that noted it (`SWEPT`)
@@ -21,8 +20,9 @@ reads a page of it.
     spool                              numbers without a gap, behind the last batch
     meta                               the epoch, the name and the count of starts
 
-What no other row refers to can go unseen: a subscription, a retained message, a will, a mark, a
-journey but that of a follower, the place of a client, the newest row of the spool.
+The loss of a row that no other row refers to is not detected: a subscription, a retained message, a
+will, a mark, a row of `journey` (except a forwarder's), the place of a client, the newest row of
+the spool.
 """
 
 import json
@@ -40,18 +40,19 @@ from gateway.store.queue_reads import PLAUSIBLE, WHOLE
 from gateway.system.logs import printable
 
 FLOWS = "flows"
-"""Key in `meta`: the number of the start that noted it, and the highest number of a session then.
-Sessions up to that one have a row in `flow`, and all of their queue, unless an older version, which
-gives no such rows, was the last to start.
+"""Key in `meta`: the number of the start that wrote it, and the highest session number then.
+Sessions up to that number have a row in `flow` and a whole queue, unless an older version, which
+writes no such rows, was the last to start.
 """
 GONE = "spool.gone"
-"""Key in `meta`: ranges of spool ids that a salvage has named as lost, or a person has given up, as
-a list in JSON."""
+"""Key in `meta`: JSON list of the ranges of spool ids that a salvage has reported as lost, or that
+a person has given up.
+"""
 
 
 SWEPT = "swept"
-"""Key in `meta`: the number of the start that noted it. Since then each commit deletes the places
-whose messages it notes as acknowledged, unless an older version was the last to start.
+"""Key in `meta`: the number of the start that wrote it. Since then each commit deletes the places
+whose messages it records as acknowledged, unless an older version was the last to start.
 """
 
 Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]
@@ -59,13 +60,13 @@ Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "ot
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something is missing.
+    """A missing or damaged row.
 
-    kind: `session`: of a client's session, which cannot go on. `own`: of the session of a bridge or
-    of another gateway, whose other messages go on. `anew`: of such a one, which cannot go on.
-    `stray`: the session of rows that are there. `given`: a part of a session that has left. `row`:
-    a row that nothing else needs is damaged. `refused`: without it, no start is possible. session:
-    its number, 0 for none.
+    kind: `session`: a row of a client's session, which cannot go on. `own`: a row of the session of
+    a bridge or of another gateway, whose other messages go on. `anew`: a row of such a session,
+    which cannot go on. `stray`: the session of existing rows. `given`: a part of a session that has
+    left. `row`: a row that no other row needs is damaged. `refused`: a row without which no start
+    is possible. session: its number, 0 for none.
     """
 
     what: str
@@ -99,17 +100,19 @@ _PLACES = f"""
 """  # noqa: S608 - texts of ours
 _FLOW = sound("flow")
 ENDING = ("session", "subscription", "flow", "journey")
-"""Tables of which a damaged row ends its session."""
+"""Tables in which a damaged row ends its session."""
 ALONE = ("retained", "will", "mark", "aside", "given", "given_part")
-"""Tables of which a damaged row is left out."""
+"""Tables in which a damaged row is skipped."""
 _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
-"""A start looks at each cell of these tables. Those of `queue` and `message` it looks at together
-(`queue_reads.py`), and those of `spool` the uplink does.
+"""Tables of which a start checks each cell. Cells of `queue` and `message` are checked together
+(`queue_reads.py`), and cells of `spool` by the uplink.
 """
-_FOLLOWS = "length(client) = 0 AND client <> ''"
-"""SQL: a session is a follower (`following.py`). A follower's name has no length for SQLite."""
+_IS_FORWARDER = "length(client) = 0 AND client <> ''"
+"""SQL: the session is a forwarder (`forwarders.py`). The name of a forwarder has length 0 for
+SQLite.
+"""
 _KEYS = "(SELECT session, key FROM journey)"
-_MISTAKEN = f"({_FOLLOWS}) <> (key IS NOT NULL)"
+_MISTAKEN = f"({_IS_FORWARDER}) <> (key IS NOT NULL)"
 _CROSSED = (
     "SELECT id, client FROM session NOT INDEXED EXCEPT"
     " SELECT id, client FROM session INDEXED BY sqlite_autoindex_session_1"
@@ -120,10 +123,10 @@ _STRAY = "session NOT IN (SELECT id FROM session)"
 
 
 def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
-    """Follow every reference. tables: those that a store of an older version has."""
+    """Check every reference. tables: those in a store of an older version."""
     teach(database)
     if refused := [item for item in _meta(database) if item.kind == "refused"]:
-        return refused  # the looks below read these values
+        return refused  # the checks below read these values
     strict, database.text_factory = database.text_factory, _lenient
     found: list[Missing] = []
     try:
@@ -131,7 +134,7 @@ def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) 
             if tables is None or needed <= tables:
                 found += look(database)
             if refused := [item for item in found if item.kind == "refused"]:
-                return refused  # the next look may stumble over such a cell
+                return refused  # the next check may fail at such a cell
         return found
     finally:
         database.text_factory = strict
@@ -142,7 +145,7 @@ def _lenient(data: bytes) -> str:
 
 
 def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Cells that cannot be, and client identifiers that their index knows otherwise."""
+    """Yield damaged cells, and client identifiers that differ from their index."""
     known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     for table in tables.intersection(_LOOKED_AT):
@@ -172,14 +175,14 @@ _KINDS: dict[str, Kind] = {
 
 
 def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
-    """Follow those of sessions that are there, but for those that the next start ends anyway."""
+    """Check the references of existing sessions, except those that the next start ends anyway."""
     noted = _with_flows(database)
     found = [
         (session, _words(what, places, int(count)))
         for session, what, places, count in database.execute(_MESSAGES)
     ]
     found += [
-        # a gap that is longer than the queue: rather one number is wrong
+        # a gap longer than the queue means a wrong number
         (session, f"{int(gap):,} messages of its queue are gone" if 0 < gap <= rows else _DAMAGED)
         for session, gap, rows in database.execute(_PLACES, (noted,))
     ]
@@ -215,8 +218,8 @@ def _words(what: str, places: int, count: int) -> str:
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Messages that were sent and not acknowledged, and have no place in the queue. And places that
-    the flow says are sent, whose messages are neither under way nor acknowledged.
+    """Yield sent, unacknowledged messages without a place in the queue; and places that the flow
+    counts as sent, whose messages are neither in flight nor acknowledged.
     """
     swept = _are_swept(database)
     for session, following, flying, released, places in _begun(database):
@@ -235,8 +238,8 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
 def _begun(
     database: sqlite3.Connection,
 ) -> Iterator[tuple[int, int, set[int], set[int], list[tuple[int, int]]]]:
-    """Of each session that has messages under way or places before the next one to send: its
-    number, the number of that one, identifiers under way, identifiers released, and those places.
+    """Yield each session with messages in flight or places before the next one to send: its number,
+    the number of that message, identifiers in flight, released identifiers, and those places.
     """
     for session, following, sent, released in database.execute(
         f"SELECT session, next, sent, released FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
@@ -251,13 +254,13 @@ def _begun(
 
 
 def _identifiers(first: int, count: int, following: int) -> set[int]:
-    """Packet identifiers of a place, as far as it is before the next message to send."""
+    """Return the packet identifiers of a place, up to the next message to send."""
     end = min(first + count, following, first + IDENTIFIERS)
     return {packet_id(number) for number in range(first, end)}
 
 
 def _idle(following: int, needed: set[int], places: list[tuple[int, int]]) -> list[int]:
-    """First numbers of places that are sent, and of which no identifier is needed."""
+    """Return the first numbers of sent places without a needed identifier."""
     return [
         first
         for first, count in places
@@ -272,8 +275,8 @@ def _are_swept(database: sqlite3.Connection) -> bool:
 
 
 def sweep(database: sqlite3.Connection) -> None:
-    """Delete the places whose messages are acknowledged, which an older version may have kept, and
-    note that none is left.
+    """Delete the places of acknowledged messages, which an older version may have kept, and record
+    that none is left.
     """
     for session, following, flying, _, places in _begun(database):
         database.executemany(
@@ -286,19 +289,19 @@ def sweep(database: sqlite3.Connection) -> None:
 
 
 def _with_flows(database: sqlite3.Connection) -> int:
-    """Up to which number sessions have a row in `flow`."""
+    """Return the highest session number up to which sessions have a row in `flow`."""
     query = "SELECT key, value FROM meta WHERE key IN (?, 'boot')"
     found = dict(database.execute(query, (FLOWS,)).fetchall())
     start, _, highest = found.get(FLOWS, "").partition(" ")
     if not highest or start != found.get("boot"):
         return 0
-    # one of a session that is gone: the session may be there under another number
+    # a row without a session: the session may exist under another number
     alone = database.execute(f"SELECT 1 FROM flow WHERE {_STRAY} LIMIT 1").fetchone()  # noqa: S608
     return int(highest) if alone is None else _HIGHEST
 
 
 def note_flows(database: sqlite3.Connection) -> None:
-    """Note that each session that is there has a row in `flow`."""
+    """Record that each existing session has a row in `flow`."""
     database.execute(
         "INSERT OR REPLACE INTO meta SELECT ?, (SELECT value FROM meta WHERE key = 'boot') || ' '"
         " || (SELECT coalesce(max(id), 0) FROM session)",
@@ -307,7 +310,7 @@ def note_flows(database: sqlite3.Connection) -> None:
 
 
 def strays(database: sqlite3.Connection) -> list[Missing]:
-    """Rows of sessions that are gone. Messages from shared subscriptions are none of these: they
+    """Find rows of deleted sessions. Messages from shared subscriptions are not among them: they
     wait for other members.
     """
     found: dict[int, list[str]] = {}
@@ -323,12 +326,12 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
     ]
 
 
-def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Followers without the place of the session that has left, which a start ends; and sessions
-    that their journey takes for followers, or followers that it does not.
+def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
+    """Yield forwarders without the place of their session, which a start ends; and sessions whose
+    `journey` row does not fit their being a forwarder or not.
     """
     for (session,) in database.execute(
-        f"SELECT id FROM session WHERE {_FOLLOWS} AND expiry > 0"  # noqa: S608 - a text of ours
+        f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours
         " AND id NOT IN (SELECT session FROM journey)"
     ):
         yield Missing(
@@ -341,7 +344,7 @@ def _followers(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
-    """Sessions that have left and are not whole, by their keys."""
+    """Return exported sessions that are not whole, by their keys."""
     incomplete = database.execute(
         "SELECT key, member, parts - (SELECT count(*) FROM given_part WHERE"
         " given_part.key = given.key AND part BETWEEN 0 AND given.parts - 1) AS gone"
@@ -383,8 +386,8 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
-    """Ranges of spool ids that have no row, behind the last batch and before the newest row. Ids
-    are given one after the other. after: look behind this id instead.
+    """Return ranges of spool ids without a row, after the last batch and before the newest row. Ids
+    are consecutive. after: search after this id instead.
     """
     (cut, last), known = (
         database.execute(
@@ -401,7 +404,7 @@ def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[
         " FROM spool WHERE id > ?1) WHERE id > before + 1",
         (begin,),
     )
-    # a hole that ends at `spool.last` is where numbers went on: rows were given up, or salvaged
+    # at a hole that ends at `spool.last`, ids skipped ahead after a discard or a salvage
     return [
         (first, end)
         for first, end in holes.fetchall()
@@ -410,7 +413,7 @@ def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[
 
 
 def words(hole: tuple[int, int]) -> str:
-    """Name a hole of the spool."""
+    """Return a description of a hole in the spool."""
     first, end = hole
     if first == end:
         return f"row {first} of the spool is gone: a reading that was acknowledged does not land"
@@ -431,7 +434,7 @@ def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def name(client: object) -> str:
-    """A client identifier as it may stand in a log; of a damaged cell, any value."""
+    """Return a client identifier for a log line. In a damaged cell it may be any value."""
     return (printable(client) if isinstance(client, str) else "") or "a client without a name"
 
 
@@ -444,7 +447,7 @@ _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     (frozenset({"session"}), _cells),
     (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
     (frozenset(_OF_SESSIONS), strays),
-    (frozenset({"journey"}), _followers),
+    (frozenset({"journey"}), _forwarders),
     (
         frozenset({"given", "given_part"}),
         lambda database: [item for _, item in missing_parts(database)],

@@ -1,12 +1,13 @@
-"""What the write-ahead log holds is brought to the disk once more before it is believed.
+"""Rewriting of the write-ahead log before a start relies on it.
 
 In: an open store at the gateway's start. Out: a log that is on the disk, whatever happened before.
-When an fsync fails, Linux marks the pages as clean although the disk never got them. They can still
-be read, so after a restart SQLite takes the commits in them for whole; the gateway would answer for
-them, the next fsync would succeed, and a power cut would take them back. Written again, the pages
-are dirty again, and the fsync that follows tells the truth. (While the gateway runs no such care is
-needed: a commit that failed is tried again, which writes each of its pages again, and a checkpoint
-that failed starts over.)
+If an fsync fails, Linux marks the pages as clean although the disk never got them. They can still
+be read, so after a restart SQLite takes the commits in them for whole. The gateway would
+acknowledge them, the next fsync would succeed, and a power cut would lose them. Rewriting makes the
+pages dirty again, and the next fsync reports the truth.
+
+A running gateway does not need this: a failed commit is tried again, which writes each of its pages
+again, and a failed checkpoint starts over.
 """
 
 import os
@@ -16,8 +17,8 @@ _CHUNK = 1 << 20
 
 
 def rewrite_log(path: Path) -> None:
-    """Write the log of the database at `path` again and wait for the disk. The caller holds
-    SQLite's lock for writing. OSError when the disk does not take it.
+    """Write the log of the database at `path` again and sync it. The caller holds SQLite's write
+    lock. Raises OSError if the disk does not accept the log.
     """
     file = os.open(path.with_name(path.name + "-wal"), os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -1,7 +1,7 @@
-"""A store that is damaged: everything that can still be read, in a new store.
+"""Salvage: a new store with all rows of a damaged store that can still be read.
 
-In: a data directory. Out: a new store with every row that the old one still gives, the old file
-beside it, and what is lost, in words.
+In: a data directory. Out: a new store with those rows, the old file beside it, and the losses in
+words.
 """
 
 import json
@@ -22,14 +22,16 @@ from gateway.system.sync import sync
 
 _FAR = 1_000_000_000
 _NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}
-"""Tables that a store of an older version has not lost, but never had, with the first that does."""
+"""Tables that older versions do not have, with the first schema version that has them. They are not
+losses.
+"""
 _FIRST = ("meta", "spool", "batch", "batch_content")
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """findings: what was wrong, as `check` says it. rows: by table, how many were copied. lost:
-    what is missing, as far as it can be named. old: where the damaged file is now.
+    """The result. findings: the damage, as reported by `check`. rows: copied rows by table. lost:
+    the losses, as far as they can be named. old: new path of the damaged file.
     """
 
     findings: list[str]
@@ -39,11 +41,11 @@ class Salvaged:
 
 
 def salvage(folder: Path) -> Salvaged:
-    """Make a new store of what the old one still gives. The gateway must not run. Raises
+    """Make a new store from the readable rows of the old one. The gateway must be stopped. Raises
     StoreError.
 
-    Whenever it is interrupted, run it again: until the new store is whole, the old one stays where
-    it is; from then on files only have to change places, and until they have, `open_store` refuses.
+    An interrupted salvage can be run again. Until the new store is whole, the old one stays in
+    place. After that files only change places, and until they have, `open_store` refuses.
     """
     finish(folder)
     path = existing(folder)
@@ -70,12 +72,12 @@ def salvage(folder: Path) -> Salvaged:
 
 
 def finish(folder: Path) -> None:
-    """Let a salvaged store that is whole take the place of the damaged one. Does nothing when there
-    is none.
+    """Put a whole salvaged store in the place of the damaged one. Does nothing without a salvaged
+    store.
     """
     path = folder / FILE
     for new in salvaged(folder):
-        sync(folder)  # its name is on the disk before anything else changes
+        sync(folder)  # the new name is on disk before other changes
         old = folder / new.name.replace("salvaged", "damaged")
         log, index = _companions(path)
         index.unlink(missing_ok=True)
@@ -104,14 +106,12 @@ def _tables(database: sqlite3.Connection) -> list[str]:
 def _copy_all(
     source: sqlite3.Connection, target: sqlite3.Connection, path: Path, damaged: bool
 ) -> list[str]:
-    """Copy what can be read, and leave out what means nothing without something that cannot.
-    Returns what is lost.
-    """
+    """Copy the readable rows. Delete rows that refer to lost rows. Return the losses."""
     lost = []
     gaps: dict[str, list[Gap]] = {}
     drawn = target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
     target.execute("BEGIN")
-    left_out = {"mark", *_unknown_to(source)}  # what marks say has come may be among what is lost
+    left_out = {"mark", *_unknown_to(source)}  # a mark may acknowledge a lost row
     for table in _tables(target):
         if table in left_out:
             continue
@@ -166,9 +166,7 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
 def _copy(
     source: sqlite3.Connection, target: sqlite3.Connection, table: str
 ) -> tuple[list[Gap], int]:
-    """Copy a table's rows; returns where some are missing, and how many are not what the schema
-    asks for.
-    """
+    """Copy a table's rows. Return the gaps, and the number of rows that break the schema."""
     width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
     # In `meta` the new store has an epoch of its own already; elsewhere a row may have been read
     # twice.
@@ -188,9 +186,9 @@ def _copy(
 
 
 def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> list[str]:
-    """The numbers of rows that should be there: they are given one after the other, and rows leave
-    from the front. known: the number that was given last is. ends: look before the first row and
-    behind the last one, too.
+    """Return the missing numbers of spool rows, which are consecutive; rows are deleted from the
+    front. known: whether the last given number is known. ends: also check before the first row and
+    after the last one.
     """
     query = (
         "SELECT (SELECT id FROM spool_last), (SELECT coalesce(max(last), 0) FROM batch WHERE landed"
@@ -225,8 +223,8 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
 
 
 def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
-    """Let the next start end the sessions of which something is gone: their clients learn it by
-    Session Present 0.
+    """Mark sessions that lost a row, so that the next start ends them and their clients see Session
+    Present 0.
     """
     ended = [item for item in missing(target) if item.kind in ("session", "anew")]
     target.executemany(
@@ -236,14 +234,14 @@ def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
 
 
 def _note_holes(target: sqlite3.Connection) -> None:
-    """Note which rows of the spool are known to be lost."""
+    """Record which rows of the spool are known to be lost."""
     holes = sorted({*spool_holes(target), *spool_holes(target, 0)})
     target.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (GONE, json.dumps(holes)))
 
 
 def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
-    """End the sessions whose flows are gone: their packet identifiers would mean something else.
-    The client learns it by Session Present 0.
+    """End sessions that lost their flow row: their packet identifiers would mean other messages.
+    Their clients see Session Present 0.
     """
     ended = []
     for gap in gaps:
@@ -270,8 +268,8 @@ def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
 def _keep_numbering(
     source: sqlite3.Connection, target: sqlite3.Connection, gaps: dict[str, list[Gap]]
 ) -> bool:
-    """Spool ids are never used twice: go on behind the last one ever given. Returns whether the old
-    store still knows it; if it does not, the next ones are far beyond.
+    """Continue spool ids after the last one ever given, since no id is used twice. Return whether
+    the old store still has that number; otherwise the next ids are far above.
     """
     (last,) = target.execute("SELECT id FROM spool_last").fetchone()
     known = not (gaps["batch"] or gaps["meta"] or any(gap.after is None for gap in gaps["spool"]))
@@ -286,6 +284,7 @@ def _keep_numbering(
     )
     # rows that are lost here may be at another gateway of the site: its spool begins again for it
     target.execute("DELETE FROM meta WHERE key = 'copies.line'")
-    # the others hear, as new ones do, that what they have may be over: what said so may be lost
+    # treat the other members as new and tell them that their sessions may be outdated: the record
+    # of earlier messages may be lost
     target.execute("UPDATE meta SET value = '[]' WHERE key = 'members'")
     return known

@@ -1,9 +1,8 @@
 """The tables of `DATA/gateway.db`, and how the file is opened.
 
 `meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the others
-belong to the broker. STRICT: a topic `0123` stays text. Times are milliseconds on the broker's time
-axis unless said otherwise; what the columns hold stands beside the row types in
-`gateway/broker/store_rows.py`.
+belong to the broker. With STRICT tables a topic `0123` stays text. Times are milliseconds on the
+broker's time axis unless said otherwise. `gateway/broker/store_rows.py` describes the columns.
 """
 
 import secrets
@@ -22,28 +21,26 @@ FILE = "gateway.db"
 SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
-"""Of a new store. A reading changes some tens of bytes on two pages, and each page that changes is
-written whole, to the log and to the database: SQLite's 4,096 wear an SD card three times as much.
-With 512 a message of 1 MB costs twice the CPU.
+"""Page size of a new store. A reading changes some tens of bytes on two pages, and each changed
+page is written whole, to the log and to the database: SQLite's default of 4,096 wears an SD card
+three times as much. With 512 a message of 1 MB costs twice the CPU.
 """
 WAL_BYTES = 4_096_000
-"""Bytes of the write-ahead log that a checkpoint copies at a time: a page that changed often
-meanwhile is copied once.
+"""Bytes of the write-ahead log after which a checkpoint copies. A page that changed several times
+is copied once.
 """
 WAL_LIMIT = 2 * WAL_BYTES
-"""The bound of the write-ahead log, one commit aside (`checkpoint.py`). A longer file is cut back
-to this size.
+"""Bound of the write-ahead log, plus one commit (`checkpoint.py`). A longer file is cut back to
+this size.
 """
 
 ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
-"""SQL: the bytes that a row of the spool counts for, as `gateway/broker/spool.py` counts them."""
+"""SQL: the size of a spool row in bytes, as `gateway/broker/spool.py` counts it."""
 
 ASIDE_SIZE = (
     f"length(payload) + length(CAST(topic AS BLOB)) + length(properties) + {aside.ROW_BYTES}"
 )
-"""SQL: the bytes that a message that is set aside counts for, as `gateway/broker/aside.py` counts
-them.
-"""
+"""SQL: the size of a message that is set aside, as `gateway/broker/aside.py` counts it."""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
@@ -115,7 +112,7 @@ CREATE TABLE journey (
     closed TEXT NOT NULL, tails TEXT NOT NULL, filters TEXT NOT NULL,
     key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
 """
-"""Sessions whose move between gateways is not over (`gateway/site/moving/journey.py`)."""
+"""Sessions whose move between gateways is not over (`gateway/site/moving/session_move.py`)."""
 
 _ASIDE = """
 CREATE TABLE IF NOT EXISTS aside (
@@ -143,8 +140,8 @@ CREATE VIEW spool_last AS SELECT max(
     coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),
     coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0)) AS id;
 """
-"""The highest number that a row of the spool ever had: rows leave through batches, and when batches
-are forgotten, `meta.spool.last` keeps it. AUTOINCREMENT would write a page more at each commit.
+"""The highest id that a spool row ever had. Rows leave through batches, and when batches are
+deleted, `meta.spool.last` keeps the id. AUTOINCREMENT would write a page more at each commit.
 """
 
 _KEEP_SPOOL_LAST = """
@@ -160,13 +157,13 @@ _UPGRADES = {
     5: _VERSIONS,
     6: _JOURNEYS,
 }
-"""By the version that they start from. An older store keeps its AUTOINCREMENT and its page size: to
-be rid of them it would have to be written again.
+"""Statements by the version that they upgrade. An older store keeps its AUTOINCREMENT and its page
+size: a change would mean writing it again.
 """
 
 
 class StoreError(OncewayError):
-    """The store cannot be used as it is."""
+    """The store cannot be used in its present state."""
 
     exit_code = 3
 
@@ -190,12 +187,12 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database file for reading alone; one that is not there is not made."""
+    """Open an existing database file for reading only."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
 def existing(folder: Path) -> Path:
-    """The database file of the store in a folder. StoreError when there is none."""
+    """Return the database file of the store in a folder. Raises StoreError if there is none."""
     path = folder / FILE
     if not path.is_file():
         raise StoreError("there is no store here", str(path), "Name the data directory with --data")
@@ -203,7 +200,7 @@ def existing(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the data directory where there is none."""
+    """Make the data directory if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
@@ -213,16 +210,14 @@ def make_folder(folder: Path) -> None:
 
 
 def salvaged(folder: Path) -> list[Path]:
-    """A whole new store that has not taken the place of the damaged one yet, because `onceway store
-    salvage` was interrupted.
+    """Return the whole new store of an interrupted `onceway store salvage`, which has not replaced
+    the damaged store yet.
     """
     return sorted(folder.glob("salvaged-*.db"))
 
 
 def refuse_half_salvaged(folder: Path) -> None:
-    """StoreError while a salvaged store waits to take its place: what is there now is not what will
-    be.
-    """
+    """Raise StoreError while a salvaged store waits to replace the present one."""
     if salvaged(folder):
         raise StoreError(
             "a salvage was interrupted",
@@ -232,7 +227,7 @@ def refuse_half_salvaged(folder: Path) -> None:
 
 
 def refuse_orphaned(path: Path) -> None:
-    """StoreError while there is a log without its database: SQLite would delete it."""
+    """Raise StoreError if a log is there without its database: SQLite would delete the log."""
     if damage := wal.orphaned(path):
         raise StoreError(
             f"the store is damaged ({damage})",
@@ -242,8 +237,8 @@ def refuse_orphaned(path: Path) -> None:
 
 
 def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
-    """Open the store in a folder; make it when there is none. gateway: its name. StoreError when it
-    cannot be used.
+    """Open the store in a folder; create it if there is none. gateway: the gateway's name. Raises
+    StoreError if the store cannot be used.
     """
     path = folder / FILE
     refuse_half_salvaged(folder)
@@ -251,7 +246,9 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
     try:
         database = connect(path)
         with database:
-            database.execute("BEGIN IMMEDIATE")  # nobody else appends to the log or restarts it
+            database.execute(
+                "BEGIN IMMEDIATE"
+            )  # no other program appends to the log or restarts it
             if damage := wal.damage(path):
                 raise StoreError(
                     f"the store is damaged ({damage})",
@@ -274,8 +271,8 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
 
 
 def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
-    """StoreError where a store lacks what every store has: it would begin again with numbers that
-    were given before.
+    """Raise StoreError if a store lacks the required rows of `meta`: the gateway would give numbers
+    a second time.
     """
     made = database.execute("PRAGMA user_version").fetchone()[0] > 0
     if made and (lost := meta.refusal(database)):
@@ -287,8 +284,8 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _share(path: Path) -> None:
-    """Let the uplink write, too, where it has an account of its own. SQLite gives the log and its
-    index, whoever makes them, the mode of the database.
+    """Give the uplink write access, if it has its own account. SQLite creates log and index with
+    the mode of the database.
     """
     for end in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
@@ -296,14 +293,14 @@ def _share(path: Path) -> None:
 
 
 def leave_log(path: Path) -> None:
-    """After the database was closed: SQLite has deleted log and index with the last connection,
-    and an uplink with an account of its own cannot make them.
+    """Create empty log files after the database was closed. SQLite has deleted log and index with
+    the last connection, and an uplink with its own account cannot create them.
     """
     leave(*_log(path))
 
 
 def has_log(path: Path) -> bool:
-    """Whether the log and its index are there."""
+    """Return whether the log and its index exist."""
     return all(file.exists() for file in _log(path))
 
 
@@ -312,7 +309,7 @@ def _log(path: Path) -> tuple[Path, Path]:
 
 
 def unusable(folder: Path, error: Exception) -> StoreError:
-    """What a start says when it cannot read or write the store in a folder."""
+    """Return the error of a start that cannot read or write the store in a folder."""
     code = getattr(error, "sqlite_errorcode", None)
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
@@ -327,7 +324,7 @@ def unusable(folder: Path, error: Exception) -> StoreError:
 
 
 def prepare(database: sqlite3.Connection, gateway: str) -> None:
-    """Make the tables where there are none. StoreError when a newer version made them."""
+    """Create missing tables. Raises StoreError if a newer version made the tables."""
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         text = (

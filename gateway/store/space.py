@@ -1,21 +1,21 @@
-"""Room on the disk: how much messages may still take of it, and a reserve for all else when
-something has filled it.
+"""Space on the disk: how much of it messages may still take, and a reserve for all other writes
+when the disk is full.
 
-In: the data directory, and the open store between two commits. Out: `room`, beyond which messages
-are refused before they are in a commit; and `DATA/reserve`, a file that is given back to the disk
-when there is nothing else left, so that acknowledgements, sessions and deletes go on.
+In: the data directory, and the open store between two commits. Out: `room`, the bytes of messages
+that are still accepted; and `DATA/reserve`, a file that is deleted when the disk has no other
+space, so that acknowledgements, sessions and deletes go on.
 
-When messages fill the disk, two things are counted: what is outside of the database (free, or the
-reserve), and what there is in all, with the pages that are free inside the database, less what the
-log has still to bring there. A message takes its place in the log, and again in the database when
-the log is copied; deletes make room inside, never outside. So the database may grow until two
-reserves are left in all, which are outside then, and the log until one is left outside: what was
-deleted always makes room for others.
+When messages fill the disk, two amounts are compared with bounds. The first is the space outside
+the database: free, or in the reserve. The second adds the free pages inside the database, less the
+pages that the log has yet to copy there. A message takes space in the log, and again in the
+database when the log is copied. Deletes free pages inside the database, never outside. So the
+database may grow until two reserves are left in total, all outside, and the log until one is left
+outside: deleted rows always make room for new ones.
 
-When something else takes all of the disk at once, the reserve is what is left: for one commit that
-is written and one that was gathered meanwhile, each of at most one `backlog` (1/8); for what of the
-log is not in the database (kept below 1/4), which grows by both, and for both of them there. That
-is 3/4; the rest is for what goes on.
+When another program fills the disk at once, only the reserve is left. It must hold one commit that
+is written and one that was gathered meanwhile, each of at most one `backlog` (1/8); the part of the
+log that is not yet copied (kept below 1/4), which grows by both; and the pages of both in the
+database. The sum is 3/4; the rest is for acknowledgements and sessions.
 """
 
 import contextlib
@@ -31,33 +31,35 @@ log = logging.getLogger(__name__)
 NAME = "reserve"
 RESERVE = 32_000_000
 _SHARE = 16
-"""Of a small disk the reserve is this part."""
+"""Share of a small disk that the reserve takes."""
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
-"""Of a message: in the log, in the database, and what pages hold beside it."""
+"""Times that a message is stored: in the log, in the database, and as overhead of pages."""
 
 _LOW, _HIGH = 0.25, 0.75
 """Distance from those bounds, in reserves: below the first, messages are refused; above the second,
-they are taken again.
+they are accepted again.
 """
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
 _MOST_BACKLOG = 16_000_000
-"""Bytes of memory that they may take where the disk has plenty of room."""
+"""Most bytes of waiting messages in memory if the disk has plenty of space."""
 
 _PLENTY = 16
-"""With this many reserves free, none is made and nothing is counted."""
+"""With this many reserves free, no reserve is made and nothing is counted."""
 
 _SMALL_LOG = 1 / 16
-"""Of a reserve: a log that is not worth a checkpoint."""
+"""Share of a reserve: a log smaller than this is not worth a checkpoint."""
 
 _READERS_S = 0.2
-"""So long the log waits for those who still read it; who reads longer keeps its space."""
+"""Longest wait of the log for programs that read it, in seconds. A longer read keeps the log's
+space.
+"""
 
 
 def release(folder: Path) -> bool:
-    """Give the reserve of a data directory back to the disk. False: there is none."""
+    """Delete the reserve of a data directory. Return whether there was one."""
     try:
         (folder / NAME).unlink()
     except OSError:
@@ -66,8 +68,9 @@ def release(folder: Path) -> bool:
 
 
 class Space:
-    """Used by the writer's thread, with its connection. room: bytes of messages that may still
-    come. short: there is none. backlog: bytes of them that should wait for the disk at one time.
+    """The free space, as used by the writer's thread with its connection. room: bytes of messages
+    that may still come. short: whether there is no room. backlog: most bytes of messages that may
+    wait for the disk.
     """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
@@ -77,13 +80,13 @@ class Space:
         self._size = min(RESERVE, disk.f_blocks * disk.f_frsize // _SHARE)
         self._folder = folder
         self._database = database
-        self._may_use_all = os.geteuid() == 0  # a file system keeps its last blocks for root
+        self._may_use_all = os.geteuid() == 0  # only root can use a file system's last blocks
         self._page = self._ask("page_size")
         self.look()
 
     def look(self) -> None:
-        """See how much there is. Between two commits."""
-        with contextlib.suppress(OSError, sqlite3.Error):  # then all stays as it was
+        """Measure the space. Called between two commits."""
+        with contextlib.suppress(OSError, sqlite3.Error):  # then the old figures stay
             free = self._free()
             if free >= _PLENTY * self._size and not self.short:
                 self.room, self.backlog = free // (_COPIES + 1), _MOST_BACKLOG
@@ -95,17 +98,17 @@ class Space:
             self._keep_reserve()
 
     def release(self) -> bool:
-        """Give the reserve back to the disk. False: there is none any more."""
+        """Delete the reserve. Return whether there was one."""
         return release(self._folder)
 
     def _above(self) -> int:
-        """Bytes between what is there and what has to be left."""
+        """Return the free bytes beyond the bound."""
         outside = self._free() + self._held()
         in_all = outside + self._page * self._ask("freelist_count") - self._uncopied()
         return min(outside - _OUTSIDE * self._size, in_all - _IN_ALL * self._size)
 
     def _uncopied(self) -> int:
-        """Bytes by which the database will grow when the log is copied."""
+        """Return the bytes by which the database will grow when the log is copied."""
         return max(0, self._page * self._ask("page_count") - (self._folder / FILE).stat().st_size)
 
     def _ask(self, pragma: str) -> int:
@@ -124,7 +127,7 @@ class Space:
 
     def _keep_reserve(self) -> None:
         free, path = self._free(), self._folder / NAME
-        if path.exists():  # even if the file system has found a way to take less for it
+        if path.exists():  # even if the file system stores it compressed
             if free < _LOW * self._size:
                 self.release()
         elif free >= (_OUTSIDE + _LOW) * self._size:
@@ -135,7 +138,7 @@ class Space:
                 self.release()
 
     def _held(self) -> int:
-        """Bytes of the reserve that are on the disk."""
+        """Return the bytes of the reserve that are allocated on the disk."""
         try:
             return (self._folder / NAME).stat().st_blocks * 512
         except FileNotFoundError:
@@ -146,12 +149,12 @@ class Space:
         return (disk.f_bfree if self._may_use_all else disk.f_bavail) * disk.f_frsize
 
     def _empty_log(self) -> None:
-        """The log into the database, and its space back to the disk."""
+        """Copy the log into the database and truncate it."""
         if (self._folder / f"{FILE}-wal").stat().st_size < _SMALL_LOG * self._size:
             return
         self._database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
         try:
-            # the disk may be too full for it: then there is more reason to refuse messages
+            # the disk may be too full for it: then messages are refused all the more
             with contextlib.suppress(sqlite3.Error):
                 self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:

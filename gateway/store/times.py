@@ -1,16 +1,16 @@
-"""How long commits take. In: seconds, from the writer's thread. Out: histograms, read by whoever
-looks, from any thread.
+"""Durations of commits. In: seconds, from the writer's thread. Out: histograms, readable from any
+thread.
 """
 
 from bisect import bisect_left
 
 BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""From a good SSD to an SD card that tidies up."""
+"""From a good SSD to an SD card that reorganises its memory."""
 
 
 class Histogram:
-    """counts: how many samples fell at or below each of `BOUNDS_S` and above the one before, and at
-    last those above all. total: their sum in seconds.
+    """A histogram. counts: samples at or below each of `BOUNDS_S` and above the bound before; last,
+    the samples above all bounds. total: sum of all samples in seconds.
     """
 
     def __init__(self) -> None:
@@ -23,8 +23,9 @@ class Histogram:
 
 
 class CommitTimes:
-    """commit: whole transactions. sync: their COMMIT alone, which writes the log and waits for
-    fsync. failures: tries that failed. error: of the last one, None once it has succeeded.
+    """The durations. commit: whole transactions. sync: COMMIT alone, which writes the log and waits
+    for fsync. failures: tries that failed. error: the last failure, None once a commit has
+    succeeded.
     """
 
     def __init__(self) -> None:

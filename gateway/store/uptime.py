@@ -1,9 +1,9 @@
-"""Where the broker's time axis goes on after the gateway was off.
+"""Continuation of the broker's time axis after the gateway was off.
 
-In: what was noted while it ran, `meta.axis` every now and then and `meta.uptime` once for each
-start; the kernel's clock, which outlives the gateway's process, and the time of day if it is known.
-Out: where the axis stands now. The uptime is exact, and after a reboot it says nothing; the other
-note is as old as the last commit that carried it.
+In: two notes from the last run, and the current clocks. `meta.axis` is written now and then,
+`meta.uptime` once for each start. The clocks are the kernel's, which outlives the gateway's
+process, and the time of day if known. Out: the present position of the axis. The uptime is exact,
+but useless after a reboot; `meta.axis` is as old as the last commit that carried it.
 """
 
 import sqlite3
@@ -16,16 +16,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """machine: which start of the machine this is, another one after each reboot. seconds: since
-    then.
-    """
+    """The kernel's clock. machine: identifies the boot of the machine. seconds: since that boot."""
 
     machine: str
     seconds: float
 
 
 def uptime() -> Uptime | None:
-    """None where the kernel does not tell one start of the machine from another."""
+    """Return the uptime, or None if the kernel does not identify its boots."""
     try:
         return Uptime(_BOOT_ID.read_text(encoding="ascii").strip(), time.monotonic())
     except OSError:
@@ -33,7 +31,7 @@ def uptime() -> Uptime | None:
 
 
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
-    """Where the time axis goes on, in seconds, if it goes on now. `meta.axis` is `milliseconds` or
+    """Return the present position of the time axis in seconds. `meta.axis` is `milliseconds` or
     `milliseconds at µs UTC`.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
@@ -46,20 +44,20 @@ def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -
 
 
 def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
-    """Note where the time axis is, in ms, and what time it is there in µs UTC."""
+    """Save the position of the time axis, in ms, and the time in µs UTC."""
     value = f"{axis}" if utc is None else f"{axis} at {utc}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('axis', ?)", (value,))
 
 
 def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:
-    """Note where the time axis is, in seconds, at this uptime."""
+    """Save the position of the time axis, in seconds, at this uptime."""
     value = f"{int(axis * 1000)} at {int(now.seconds * 1000)} of {now.machine}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('uptime', ?)", (value,))
 
 
 def _axis_by_uptime(database: sqlite3.Connection, now: Uptime | None) -> float | None:
-    """The time axis in seconds; None when the machine was started again, or for the first time.
-    `meta.uptime` is `milliseconds at milliseconds of uptime of machine`.
+    """Return the time axis in seconds; None after a reboot, or at the first start. `meta.uptime` is
+    `milliseconds at milliseconds of uptime of machine`.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'uptime'").fetchone()
     if now is None or found is None:

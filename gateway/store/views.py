@@ -1,8 +1,8 @@
-"""What people see of a store while no gateway runs on it, and retained messages at any time. Read
-only.
+"""Read-only views of a store for people: retained messages at any time, and the rest while no
+gateway runs.
 
 In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, retained messages, and
-what came from boards last.
+the newest publications of boards.
 """
 
 import json
@@ -33,15 +33,15 @@ _SESSIONS = """
         FROM queue WHERE queue.session = id)
     FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0 AND length(client) > 0
 """
-"""What follows a session that has left is no client's: its name begins with a character that ends
-it for `length` (`gateway/site/moving/following.py`).
+"""A forwarder of a moved session is not a client's session: its name begins with a character that
+ends the text for `length` (`gateway/site/moving/forwarders.py`).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedView:
-    """client: who published it. bytes: of the payload. expires_s: seconds until it expires, None
-    for never.
+    """A retained message. client: its publisher. bytes: size of the payload. expires_s: seconds
+    until it expires, None for never.
     """
 
     topic: str
@@ -91,11 +91,11 @@ def aside(
     folder: Path, bridge: str | None = None, numbers: list[int] | None = None
 ) -> list[AsideView]:
     """Return the messages that a bridge, or any bridge, has set aside, the oldest first. numbers:
-    the ones to read, None for all.
+    the messages to read, None for all.
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'aside'").fetchone():
-            return []  # written by a version that set nothing aside
+            return []  # an older version lacks the table
         rows = database.execute(
             "SELECT id, bridge, at, topic, qos, retain, properties, expires / 1000.0, payload,"
             " reason FROM aside WHERE bridge = coalesce(?1, bridge)"
@@ -106,8 +106,8 @@ def aside(
 
 
 def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int]) -> int:
-    """Delete messages that a bridge has set aside while no gateway runs. Return how many. numbers:
-    empty for all.
+    """Delete messages that a bridge has set aside, while no gateway runs. Return the number of
+    deleted messages. numbers: empty for all.
     """
     with database:
         if not numbers:
@@ -119,8 +119,8 @@ def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int])
 
 
 def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, bytes]]:
-    """Device, incarnation, sequence and payload of what boards have published, in order, among the
-    newest publications of the spool, `most` of them.
+    """Yield device, incarnation, sequence and payload of the publications of boards, in order,
+    among the newest `most` publications of the spool.
     """
     with _opened(folder) as database:
         yield from database.execute(
@@ -131,8 +131,8 @@ def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, b
 
 
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:
-    """Every session, in the order in which they began. utc: µs since 1970, None while the clock is
-    not known.
+    """Return every session, in the order of their begin. utc: µs since 1970, None while the clock
+    is not known.
     """
     with _opened(folder) as database:
         return [
@@ -142,19 +142,19 @@ def sessions(folder: Path, utc: int | None) -> list[SessionView]:
 
 
 def places(folder: Path) -> tuple[set[str], dict[str, str]]:
-    """Clients whose sessions are in doubt, and those whose sessions were given to another gateway
-    of the site, with its name (`gateway/site/wiring/sessions.py`).
+    """Return the clients whose sessions are suspect, and the clients whose sessions were moved to
+    another gateway of the site, with its name (`gateway/site/wiring/sessions.py`).
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'given'").fetchone():
-            return set(), {}  # an older gateway has written it
-        doubtful = database.execute("SELECT key FROM place WHERE doubtful")
+            return set(), {}  # the store of an older gateway
+        suspect = database.execute("SELECT key FROM place WHERE doubtful")
         given = database.execute("SELECT key, member FROM given")
-        return {name_of(key) for (key,) in doubtful}, {name_of(key): name for key, name in given}
+        return {name_of(key) for (key,) in suspect}, {name_of(key): name for key, name in given}
 
 
 def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:
-    """One session with its subscriptions, or None."""
+    """Return one session with its subscriptions, or None."""
     with _opened(folder) as database:
         row = database.execute(f"{_SESSIONS} AND client = ?", (client,)).fetchone()
         if row is None:
@@ -171,7 +171,7 @@ def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None
 
 
 def retained(folder: Path, utc: int | None) -> list[RetainedView]:
-    """Every retained message, by topic. A gateway may run meanwhile."""
+    """Return every retained message, by topic. A gateway may run meanwhile."""
     with _opened(folder) as database:
         now = axis(database, utc, uptime())
         rows = database.execute(
@@ -236,8 +236,9 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
 
 
 def end_session(database: sqlite3.Connection, client: str) -> bool:
-    """Let a session end: the next start of the gateway forgets it, publishes its will and gives
-    what it held for shared subscriptions to others. False when there is none. No gateway may run.
+    """Mark a session as ended. The next start of the gateway deletes it, publishes its will, and
+    gives its messages from shared subscriptions to other members. Return False if there is no such
+    session. The gateway must be stopped.
     """
     return (
         database.execute(

@@ -1,10 +1,10 @@
-"""Whether the write-ahead log has lost commits that were on the disk once.
+"""Detection of commits that the write-ahead log has lost.
 
-In: a database that was opened, with its log. Out: what is missing, in words. SQLite reads a log up
-to the first frame whose checksum is wrong and takes the rest for a commit that a power cut tore.
-With synchronous=FULL only the last commit can be torn: each one is on the disk before the next one
-begins. So when more than one whole commit stands behind that frame, or the log's header is wrong,
-it was not a power cut, and promises are gone with them. The format:
+In: an opened database with its log. Out: the losses, in words. SQLite reads a log up to the first
+frame with a wrong checksum and takes the rest for a commit torn by a power cut. With
+synchronous=FULL a power cut can tear only the last commit: each commit is on disk before the next
+one begins. If more than one whole commit stands behind that frame, or the log's header is wrong,
+the cause was not a power cut, and acknowledged data is lost. The format:
 https://www.sqlite.org/fileformat2.html#walformat.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">4I")
 FRAME_BYTES = 24
-"""Bytes that stand before each page in the log."""
+"""Size of the header before each page in the log."""
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _INDEX = struct.Struct("=16xI12x8s")
 _COPIED = struct.Struct("=16xI76xI")
@@ -24,8 +24,8 @@ _SALT = slice(16, 24)
 
 
 def orphaned(path: Path) -> str | None:
-    """Whether the log has lost its database, before SQLite opens it: it would delete the log and
-    begin an empty store.
+    """Return the damage if the log has lost its database. To be called before SQLite opens the
+    database: SQLite would delete the log and begin an empty store.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
@@ -34,8 +34,8 @@ def orphaned(path: Path) -> str | None:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with the log of the database at `path`, which SQLite has open; None when
-    nothing is. Others may write meanwhile.
+    """Return the damage of the log of the database at `path`, or None. SQLite has the database
+    open; other programs may write meanwhile.
     """
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
     if not (log.exists() and index.exists()):
@@ -48,7 +48,9 @@ def damage(path: Path) -> str | None:
 
 
 def _look(log: Path, frames: int, salt: bytes) -> str | None:
-    """frames: the last one that SQLite takes for whole; salt: of the log's present round."""
+    """Return the damage behind the valid frames, or None. frames: the last frame that SQLite takes
+    for whole; salt: of the log's present round.
+    """
     with log.open("rb") as file:
         start = file.read(_HEADER.size)
         if len(start) < _HEADER.size:
@@ -57,7 +59,7 @@ def _look(log: Path, frames: int, salt: bytes) -> str | None:
         if magic not in _MAGIC or _checksum(start[:24], _MAGIC[magic]) != _HEADER.unpack(start)[6:]:
             return "the log's header is damaged" if file.read(FRAME_BYTES).strip(b"\0") else None
         if start[_SALT] != salt:
-            # all of it is in the database: whoever began the next round was killed before he wrote
+            # all frames are in the database: the writer of the next round was killed at its begin
             return None
         commits, at = 0, _HEADER.size + frames * (page + FRAME_BYTES)
         while file.seek(at) and len(head := file.read(_FRAME.size)) == _FRAME.size:
@@ -72,12 +74,12 @@ def _look(log: Path, frames: int, salt: bytes) -> str | None:
 
 
 def _noted(index: Path) -> tuple[int, bytes]:
-    """The last frame and the salt, as SQLite has noted them for all who have the database open
+    """Return the last frame and the salt, as recorded by SQLite for all users of the database
     (https://www.sqlite.org/walformat.html#the_wal_index_header).
 
-    Read through the descriptor that SQLite has: closing one of our own would drop every lock that
-    this process has on the file (fcntl(2)), and SQLite's are on this one. Whoever opened the
-    database next would take it for his alone and truncate the index under our feet.
+    The read uses SQLite's own descriptor. Closing another descriptor would drop every lock of this
+    process on the file (fcntl(2)), including SQLite's. The next program to open the database would
+    think it is alone, and truncate the index in use.
     """
     data = os.pread(_descriptor(index), _INDEX.size, 0)
     frames, salt = _INDEX.unpack(data) if len(data) == _INDEX.size else (0, b"")
@@ -85,25 +87,27 @@ def _noted(index: Path) -> tuple[int, bytes]:
 
 
 class Index:
-    """The wal-index of a database, read after each commit. This process has the database open from
-    before until after the use of this object: the descriptor is SQLite's (see `_noted`).
+    """The wal-index of a database, read after each commit. This process must have the database open
+    before, during and after the use of this object: the descriptor is SQLite's (see `_noted`).
     """
 
     def __init__(self, path: Path) -> None:
         self._file = _descriptor(path.with_name(path.name + "-shm"))
 
     def look(self) -> tuple[int, int]:
-        """Return how many frames the log has, and how many of them are in the database."""
+        """Return the number of frames in the log, and how many are copied to the database."""
         data = os.pread(self._file, _COPIED.size, 0)
         frames, copied = _COPIED.unpack(data) if len(data) == _COPIED.size else (0, 0)
         return int(frames), int(copied)
 
 
 def _descriptor(path: Path) -> int:
-    """One by which this process has a file open (proc(5)). FileNotFoundError when it has not."""
+    """Return a descriptor with which this process has a file open (proc(5)). Raises
+    FileNotFoundError if there is none.
+    """
     wanted = path.stat()
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one of this listing is gone
+        with contextlib.suppress(OSError):  # the descriptor of this listing is closed
             if os.path.samestat(os.fstat(int(name)), wanted):
                 return int(name)
     raise FileNotFoundError(f"{path} is not open")

@@ -1,11 +1,13 @@
-"""The one thread that writes the store while a gateway runs.
+"""The single thread that writes the store while a gateway runs.
 
 In: commits, in order. Out: a callback when each is on disk. The thread holds no state of the
-broker. A commit that finds the disk full is written into the reserve (`space.py`). One that fails
-for good (no reserve is left, input/output error) is tried again until it succeeds or the writer is
-stopped: whoever waits for it goes on waiting, and no acknowledgement is forged. So is one that
-meets an error of ours, until whoever hears of it (`failed`) ends the process; that does not count
-as progress, so that the watchdog ends it, too.
+broker. If the disk is full, a commit is written into the reserve (`space.py`). If a commit fails
+for another reason (no reserve left, input/output error), the thread tries it again until it
+succeeds or the writer is stopped: callers keep waiting, and no acknowledgement is sent without a
+commit.
+
+A commit that meets an internal error is retried in the same way, until the caller of `failed` ends
+the process. Such retries do not count as progress, so that the watchdog ends the process, too.
 """
 
 import contextlib
@@ -35,14 +37,15 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 READS = 10
-"""Tries to read what an order asks for."""
+"""Most tries of a read."""
 _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
 class Writer:
-    """Callbacks, all on the writer's thread. done: a commit's number, when it is on disk. failed: a
-    commit's error, before it is tried again. landed: what is left in the spool, when it was asked
-    for. times: of the commits so far. space: on the disk.
+    """The writer. All callbacks run on its thread. done: called with the number of a commit that is
+    on disk. failed: called with a commit's error before a retry. landed: called with the oldest row
+    of the spool, after a request. times: durations of the commits so far. space: free space on the
+    disk.
     """
 
     def __init__(
@@ -73,8 +76,8 @@ class Writer:
 
     @property
     def stalled_s(self) -> float:
-        """For how long the writer has neither finished nor tried anything; 0 while it has nothing
-        to do. Seconds; from any thread.
+        """Seconds for which the writer has neither finished nor tried anything; 0 while it is idle.
+        From any thread.
         """
         since = self._busy_since
         return 0.0 if since is None else monotonic() - since
@@ -83,9 +86,9 @@ class Writer:
         self._orders.put(commit)
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
-        """Read what an order asks for, after what was submitted before it. answer: called on the
-        writer's thread, with an exception when an error of ours or damage prevents it, or when the
-        disk failed at each of `READS` tries.
+        """Read the rows that an order names, after all commits submitted before it. answer: called
+        on the writer's thread, with an exception after an internal error, after damage, or after
+        `READS` disk errors.
         """
 
         def read(database: sqlite3.Connection) -> None:
@@ -110,18 +113,18 @@ class Writer:
         self._orders.put(read)
 
     def look_for_landed(self) -> None:
-        """Ask for the oldest row in the spool; the uplink deletes rows behind our back."""
+        """Request the oldest row of the spool: the uplink deletes rows without telling this
+        process.
+        """
         self._orders.put(self._look)
 
     def look_for_space(self) -> None:
-        """Ask how much space there is on the disk; others use it, too. To be called every second or
-        so.
-        """
+        """Measure the free disk space, which other programs use, too. Call about every second."""
         self._orders.put(self._look_around)
 
     def stop(self, axis: float, utc: int | None) -> None:
-        """Finish what was submitted, note the time, and stop; a commit that keeps failing is given
-        up.
+        """Finish the submitted commits, record the time, and stop. A commit that keeps failing is
+        dropped.
         """
         self._stopping.set()
         self._orders.put(None)
@@ -142,13 +145,12 @@ class Writer:
             if not isinstance(order, Commit):
                 self._read(order)
             elif self._gave_up:
-                # a commit says what is new since the one before: without that one it would not be
-                # true
+                # a commit holds the changes since the one before, and needs that one in the store
                 continue
             elif self._write(order):
                 self.space.look()
                 self._checkpointer.committed()
-                # late: the event loop wakes up by it, and would wait for the interpreter
+                # last: it wakes the event loop, which would wait for the interpreter lock
                 self._done(order.number)
                 self._checkpointer.keep_bound(self._database)
             else:
@@ -205,7 +207,7 @@ class Writer:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether an error of a read can pass by itself: the disk, memory, somebody else's lock."""
+    """Return whether a read error can be temporary: the disk, memory, another program's lock."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (
         sqlite3.SQLITE_BUSY,
@@ -216,7 +218,7 @@ def _passes(error: Exception) -> bool:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite says that the database itself is damaged: no try will succeed."""
+    """Return whether SQLite reports damage of the database itself: retries do not help."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

@@ -1,3 +1,3 @@
-"""What programs of a gateway need of the operating system: accounts, one process per folder, fsync,
-systemd, log lines, and names that can be folders. Imports nothing of ours but `errors.py`.
+"""Helpers for the operating system: accounts, one process per folder, fsync, systemd, log lines,
+and names that can be folders. Imports nothing of ours but `errors.py`.
 """

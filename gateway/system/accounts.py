@@ -1,10 +1,11 @@
-"""Whose the files in a data directory are. The Debian package gives gateway and uplink an account
-each, so that neither reads the other's secrets. A directory that they share has the set-group-ID
-bit (2750): the uplink, which is of its group, writes in the files that are open to the group, and
-makes, replaces or deletes none beside them. By hand all of it belongs to one account.
+"""Owners and modes of the files in a data directory. The Debian package gives gateway and uplink
+separate accounts, so that neither reads the other's secrets. A shared directory has the
+set-group-ID bit (2750). The uplink, a member of its group, may write to files that are open to the
+group, and may not create, replace or delete files. Without the package, all files belong to one
+account.
 
-In: files in a data directory. Out: what both write is open to both, and what the uplink alone reads
-is the uplink's, also when root makes it.
+In: files in a data directory. Out: files that both write are open to both, and files that only the
+uplink reads belong to the uplink, also when root creates them.
 """
 
 import os
@@ -14,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 UPLINK = "onceway-uplink"
-"""As in `systemd/onceway.sysusers`."""
+"""The uplink's account, as in `systemd/onceway.sysusers`."""
 
 
 def share(file: Path) -> None:
-    """Let the group of a shared directory read and write a file in it. A file of another account
-    stays as it is: that account has done the same.
+    """Let the group of a shared directory read and write a file in it. A file of another account is
+    left alone: that account has done the same.
     """
     if is_shared(file.parent):
         with suppress(PermissionError):
@@ -27,8 +28,8 @@ def share(file: Path) -> None:
 
 
 def leave(*files: Path) -> None:
-    """Make files in a shared directory that the uplink needs and cannot make, empty, where there
-    are none. Whoever may not do so either leaves it.
+    """Create the empty files in a shared directory that the uplink needs and may not create. Does
+    nothing without the permission to do so.
     """
     for file in files:
         if is_shared(file.parent):
@@ -40,8 +41,8 @@ def leave(*files: Path) -> None:
 
 
 def leave_for_uplink(data: Path) -> None:
-    """Its lock, and the folder of its batches, in which it makes files. The key that signs them is
-    root's to make: the gateway shall not have had it in hand.
+    """Create the uplink's lock, and the folder of its batches. Root creates the key that signs
+    them, so that the gateway never has it.
     """
     leave(data / "uplink.lock")
     if is_shared(data):
@@ -51,14 +52,14 @@ def leave_for_uplink(data: Path) -> None:
 
 
 def give_to_uplink(file: Path | int, data: Path) -> None:
-    """What root has made for it. file: a path, or an open file."""
+    """Give a file that root has created to the uplink. file: a path, or an open file."""
     if os.geteuid() == 0:
-        # a gateway that was taken over might put a link to any file of root's there
+        # a compromised gateway might put a link to a file of root's there
         os.chown(file, *uplink_owner(data), follow_symlinks=isinstance(file, int))
 
 
 def uplink_owner(data: Path) -> tuple[int, int]:
-    """User and group of the uplink's own files."""
+    """Return user and group of the uplink's own files."""
     folder = data.stat()
     if is_shared(data):
         with suppress(KeyError):
@@ -67,5 +68,5 @@ def uplink_owner(data: Path) -> tuple[int, int]:
 
 
 def is_shared(folder: Path) -> bool:
-    """Whether gateway and uplink have an account each there."""
+    """Return whether gateway and uplink have separate accounts there."""
     return bool(folder.stat().st_mode & stat.S_ISGID)

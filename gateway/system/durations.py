@@ -1,4 +1,4 @@
-"""Times as people type them: `30s`, `5m`, `1h`, `90d` → seconds."""
+"""Durations as people type them, in seconds: `30s`, `5m`, `1h`, `90d`."""
 
 import re
 
@@ -6,7 +6,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(text: str) -> float:
-    """The time in seconds. Raises ValueError for what is no time."""
+    """Return the duration in seconds. Raises ValueError for any other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
     if match is None:
         raise ValueError(f"{text!r} is no time; write for example 30s or 5m")

@@ -1,5 +1,5 @@
-"""The rule for names of gateways: one for the configuration, for `onceway ingest trust`, and for
-the centre.
+"""The rule for names of gateways: one rule for the configuration, for `onceway ingest trust`, and
+for the centre.
 
 A gateway's name is a folder at the landing place, a part of the names of markers there, and a
 column of the table. Names that begin with `_` or `.` belong to the landing place itself (`_newest`,
@@ -9,10 +9,12 @@ column of the table. Names that begin with `_` or `.` belong to the landing plac
 import unicodedata
 
 LONGEST = 64
-"""Characters."""
+"""In characters."""
 
 LONGEST_BYTES = 200
-"""In UTF-8: with epoch and number behind it, the name of a marker must fit into 255 bytes."""
+"""In bytes of UTF-8: with epoch and number behind it, the name of a marker must fit into 255
+bytes.
+"""
 
 OF_FILE_SYSTEMS = ("lost+found", "system volume information", "$recycle.bin")
 """Folders that file systems make by themselves, in lower case."""
@@ -37,8 +39,8 @@ _DEVICES = {"con", "prn", "aux", "nul"} | {
 
 
 def problem(name: str) -> str | None:
-    """Return what is wrong with a name, to be read after the name; None if a gateway may have
-    it.
+    """Return the fault of a name, to be read after the name; None if a gateway may have the
+    name.
     """
     if not name:
         return "must have at least one character"
@@ -58,8 +60,8 @@ def problem(name: str) -> str | None:
 
 
 def caution(name: str) -> str | None:
-    """Return why a name that a gateway may have is a poor one for a new gateway, to be read after
-    the name; None if it is not. On SMB and FAT, two such names may be one folder, or none.
+    """Return why a permitted name is a poor one for a new gateway, to be read after the name, or
+    None. On SMB and FAT, two such names may be one folder, or none.
     """
     where = "SMB and FAT, where the landing place may be one day"
     if found := "".join(sorted(set(name) & set('<>:"|*'))):
@@ -74,13 +76,13 @@ def caution(name: str) -> str | None:
 
 
 def is_of_a_file_server(name: str) -> bool:
-    """Whether an unreadable folder is most likely one of a file server's own."""
+    """Return whether an unreadable folder is most likely one of a file server's own."""
     return name.startswith(".") or name.casefold() in OF_FILE_SERVERS
 
 
 def is_text(name: str) -> bool:
-    """Whether a name can be written in UTF-8. Python reads other bytes of a file name as lone
-    surrogates.
+    """Return whether a name can be written in UTF-8. Python reads other bytes of a file name as
+    lone surrogates.
     """
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 

@@ -1,7 +1,7 @@
 """The note on the last backup at the landing place: `DATA/backup.json`.
 
 In: the beginning and the end of each run of `onceway backup --to-landing`. Out: for the running
-gateway, how the last run ended, and what is wrong with it, in words.
+gateway, the result of the last run, and its problem as a sentence.
 """
 
 import json
@@ -44,18 +44,18 @@ class LastBackup:
     timed: bool = False
 
     def begin(self, data: Path) -> Self:
-        """Write down that a run begins."""
+        """Note that a run begins."""
         return replace(
             self, began=time.time_ns() // 1000, ended=None, timed=_OF_SYSTEMD in os.environ
         )._written(data)
 
     def succeed(self, data: Path, where: str) -> Self:
-        """Write down that the backup stands at the landing place, and that the run ended."""
+        """Note that the backup is at the landing place, and that the run ended."""
         now = time.time_ns() // 1000
         return replace(self, ended=now, error=None, landed=self.began, where=where)._written(data)
 
     def fail(self, data: Path, error: str) -> Self:
-        """Write down that the run ended with an error."""
+        """Note that the run ended with an error."""
         return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
 
     def _written(self, data: Path) -> Self:
@@ -75,7 +75,9 @@ class LastBackup:
         return self
 
     def problem(self, data: Path, utc: int | None) -> str | None:
-        """Return what is wrong, or None. utc: the time in µs, None if it is not known."""
+        """Return the problem of the last backup, or None. utc: the time in µs, None if it is not
+        known.
+        """
         good = "there is none yet" if self.landed is None else f"the last good one: {self._landed}"
         if self.ended is None and holder(data / LOCK) is None:
             return f"the backup that began on {_moment(self.began)} did not end; {good}"

@@ -1,9 +1,9 @@
-"""One process per data directory and job: a lock file that says who holds it.
+"""One process per data directory and job: a lock file with the name of its holder.
 
 In: a path. Out: the lock, or an error that names the holder. The kernel drops the lock when the
-holder dies, however it dies. It belongs to the open file (an "open file description lock",
-fcntl(2)): unlike flock(2) it can be asked about without being taken, and unlike a process's own
-record lock it does not go when something else in the process closes the same file.
+holder ends, for any reason. The lock belongs to the open file (an "open file description lock",
+fcntl(2)). Unlike a lock of flock(2), its state can be read without taking it. Unlike a process's
+own record lock, it stays when another part of the process closes the same file.
 """
 
 import fcntl
@@ -25,10 +25,10 @@ class Locked(OncewayError):
 
 
 class ProcessLock:
-    """Held from creation until `close`. Raises Locked, naming the holder."""
+    """A lock, held from creation until `close`. Raises Locked, which names the holder."""
 
     def __init__(self, path: Path) -> None:
-        # root takes it in folders of others, who might put a link to a file of root's there
+        # root locks in folders of others, who might put a link to a file of root's there
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._file = os.open(path, flags, 0o640)
@@ -50,7 +50,7 @@ class ProcessLock:
                 "Stop it first, or use another data directory.",
             ) from None
         share(path)
-        # what root takes for a moment, the service has to be able to take later
+        # after root has held the lock for a moment, the service must be able to take it
         if not os.geteuid():
             owner = path.parent.stat()
             os.fchown(self._file, owner.st_uid, owner.st_gid)
@@ -62,8 +62,8 @@ class ProcessLock:
 
 
 def holder(path: Path) -> str | None:
-    """Who holds the lock at `path` (`process 1234`); None when nobody does, or it cannot be seen.
-    Takes no lock itself.
+    """Return the holder of the lock at `path` (`process 1234`). None if it is free, or cannot be
+    read. Does not take the lock.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

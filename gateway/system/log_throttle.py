@@ -1,7 +1,7 @@
-"""Say a thing once, not a thousand times a second, and not a thousand different things either.
+"""A limit for log lines: one line per key, and a bounded rate of lines with different keys.
 
-In: a key. Out: whether to log it now. What is left out because there is too much of it in all is
-counted, and said when there is room again.
+In: a key. Out: whether to log the line now. Lines left out because of the rate are counted, and
+their number is logged when the rate has dropped.
 """
 
 import logging
@@ -12,20 +12,20 @@ log = logging.getLogger(__name__)
 QUIET_S = 60.0
 MOST_AT_ONCE = 30
 _EVERY_S = 2.0
-"""After so many lines at once there is one in so many seconds."""
+"""Seconds per line after the first MOST_AT_ONCE lines."""
 _KEYS = 1024
 
 
 class LogThrottle:
-    """A key is allowed again when it was not asked for during a quiet time. now: seconds, any
-    origin.
+    """The limit. A key is allowed again after QUIET_S in which nothing asked for it. now: a clock
+    in seconds, of any origin.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._seen: dict[str, float] = {}
         self._full_until = float("-inf")
-        """When there is room for MOST_AT_ONCE lines again."""
+        """Time at which MOST_AT_ONCE lines are allowed again."""
         self._left_out = 0
 
     def allows(self, key: str) -> bool:

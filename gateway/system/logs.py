@@ -1,8 +1,8 @@
 """Log lines on standard error, for people or for machines.
 
-In: log records; what they are about may stand beside the text, as `extra={"about": about(client=…,
-reason=…)}`. Out: one line each. What a client chose, such as its identifier, cannot break a line or
-move the cursor: control characters come out escaped. Under systemd each line begins with its
+In: log records, with optional fields beside the text: `extra=about(client=…, reason=…)`. Out: one
+line each. Text that a client chose, such as its identifier, cannot break a line or move the cursor:
+control characters are escaped. Under systemd each line begins with its
 priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
 """
 
@@ -21,28 +21,28 @@ _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), 
 
 
 class Form(StrEnum):
-    """Who reads the log."""
+    """The form of log lines: for people or for programs."""
 
     HUMAN = "human"
     JSON = "json"
 
 
 def about(**fields: str | int | float | None) -> dict[str, Any]:
-    """What a record is about, for `extra`: keys of their own in JSON, not repeated in the text for
-    people. `None` is left out.
+    """Return fields of a log record, for `extra`. They are keys of their own in JSON, and are not
+    repeated in the text for people. Fields with `None` are left out.
     """
     return {"about": {key: value for key, value in fields.items() if value is not None}}
 
 
 def printable(text: str) -> str:
-    """A text that a client chose, fit for a line on a terminal."""
+    """Return a text that a client chose with its control characters escaped."""
     return text.translate(_CONTROL)
 
 
 class HumanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = printable(f"{record.levelname} {record.name}: {record.getMessage()}")
-        if record.exc_info:  # its lines are indented: none of them can pass for a record
+        if record.exc_info:  # its lines are indented, so that none of them looks like a record
             text += "".join(
                 f"\n  {printable(line)}"
                 for line in self.formatException(record.exc_info).splitlines()
@@ -51,7 +51,7 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """time: UTC as the system's clock shows it."""
+    """Lines of JSON. time: UTC by the system's clock."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -80,8 +80,8 @@ class _JournalFormatter(logging.Formatter):
 
 
 def configure(form: Form, level: str | None, talkative: tuple[str, ...] = ()) -> None:
-    """Log to standard error from now on. level: the least that is said; None: warnings, and from
-    `talkative` loggers information.
+    """Log to standard error from now on. level: the lowest level. None: warnings, and information
+    of `talkative` loggers.
     """
     formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
     handler = logging.StreamHandler(sys.stderr)
@@ -92,7 +92,7 @@ def configure(form: Form, level: str | None, talkative: tuple[str, ...] = ()) ->
 
 
 def _to_journal() -> bool:
-    """Whether standard error goes to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
+    """Return whether standard error goes to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
     try:
         error = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

@@ -1,4 +1,6 @@
-"""Tell systemd how the service is doing (sd_notify(3)): a datagram to the socket that it names."""
+"""Reports of a service's state to systemd (sd_notify(3)): a datagram to the socket that it
+names.
+"""
 
 import logging
 import os
@@ -8,7 +10,9 @@ log = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
-    """state: `READY=1`, `STOPPING=1`, `STATUS=…`. Does nothing when not started by systemd."""
+    """Report a state to systemd: `READY=1`, `STOPPING=1`, `STATUS=…`. Does nothing if systemd has
+    not started this process.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -19,5 +23,7 @@ def notify(state: str) -> None:
             channel.sendto(state.encode(), address)
         except OSError as error:
             log.warning(
-                "%s: systemd does not listen (%s)", os.environ["NOTIFY_SOCKET"], error.strerror
+                "%s: systemd cannot be told the state of the service (%s)",
+                os.environ["NOTIFY_SOCKET"],
+                error.strerror,
             )

@@ -1,9 +1,8 @@
-"""A program is run while all other threads go on.
+"""Running a program without stopping the other threads.
 
-In: a command, and what it reads from its standard input. Out: its exit code. `subprocess` holds the
-interpreter's lock until the kernel has read the program from the disk; on an SD card that others
-write to, that takes tenths of a second, in which the event loop stands still. A call through
-`ctypes` lets go of the lock.
+In: a command, and its standard input. Out: its exit code. `subprocess` holds the interpreter's lock
+until the kernel has read the program from the disk. On a busy SD card that takes tenths of a
+second, in which the event loop stands still. A call through `ctypes` releases the lock.
 """
 
 import ctypes
@@ -19,9 +18,9 @@ _LIBC = ctypes.CDLL(None)
 
 
 def run(command: list[str], stdin: bytes, timeout_s: float) -> int:
-    """Run a program in a session of its own; what it writes goes nowhere. Returns its exit code,
-    negative for the signal that ended it. OSError when it cannot be started. TimeoutError when it
-    has not ended in time; then it has been killed with what it has started.
+    """Run a program in a session of its own, without its output. Return its exit code, negative for
+    the signal that ended it. Raises OSError if it can't be started, and TimeoutError if it does not
+    end in time. It has then been killed with all processes of its session.
     """
     reading = os.memfd_create("stdin")
     try:
@@ -39,7 +38,7 @@ def run(command: list[str], stdin: bytes, timeout_s: float) -> int:
 
 
 def _ends(pid: int, timeout_s: float) -> bool:
-    """Whether a child ends in time."""
+    """Return whether a child ends in time."""
     watched = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -50,7 +49,9 @@ def _ends(pid: int, timeout_s: float) -> bool:
 
 
 def _spawn(command: list[str], stdin: int) -> int:
-    """posix_spawnp(3). Sockets that systemd has passed on are not open there, nor any other."""
+    """Start a program with posix_spawnp(3) and return its process id. All descriptors above 2 are
+    closed in it, among them sockets from systemd.
+    """
     actions, attributes, signals = (ctypes.create_string_buffer(_LARGE) for _ in range(3))
     _LIBC.posix_spawn_file_actions_init(actions)
     _LIBC.posix_spawnattr_init(attributes)
@@ -83,6 +84,6 @@ def _spawn(command: list[str], stdin: int) -> int:
 
 
 def _strings(items: Iterable[bytes]) -> ctypes.Array[ctypes.c_char_p]:
-    """An array as execve(2) wants it."""
+    """Return strings as an array for execve(2)."""
     found = list(items)
     return (ctypes.c_char_p * (len(found) + 1))(*found, None)

@@ -1,5 +1,5 @@
-"""What is on the disk, and not only in memory. In: a file or a folder. Out: fsync of it, as far as
-its file system knows that.
+"""Fsync by path. In: a file or a folder. Out: its content is on the disk, if its file system
+supports that.
 """
 
 import errno
@@ -8,14 +8,12 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """What a file holds, or the names in a folder, are on the disk when this returns. Raises
-    OSError.
-    """
+    """Write the content of a file, or the names in a folder, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems know no sync of a folder
+        if error.errno != errno.EINVAL:  # some network file systems have no fsync of a folder
             raise
     finally:
         os.close(descriptor)

@@ -13,6 +13,7 @@ from typing import Annotated, cast
 
 import typer
 
+from gateway.commands.exit_codes import NO_UPLINK
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
@@ -53,6 +54,16 @@ LandingOption = Annotated[
 NameOption = Annotated[
     str | None, typer.Option("--name", help="The gateway's name, instead of the one in the file.")
 ]
+
+
+class NoUplink(OncewayError):
+    """The configuration names no landing place. systemd does not start the uplink again then."""
+
+    exit_code = NO_UPLINK
+
+    def __init__(self, where: str) -> None:
+        hint = 'To land readings, add it with landing = "URL", then: sudo systemctl start'
+        super().__init__("there is no section [uplink]", where, f"{hint} onceway-uplink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +130,7 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
     credentials.take(config)
     settings = landing_settings(loaded.uplink, landing)
     if settings is None:
-        raise OncewayError(
-            "the section [uplink] is missing", str(config), 'Add it with landing = "URL".'
-        )
+        raise NoUplink(str(config))
     return Job(
         data or loaded.gateway.data, name or loaded.gateway.name, settings, loaded.log, config
     )
@@ -216,7 +225,11 @@ def run(
     from gateway.uplink.runner import Uplink
     from gateway.uplink.signing import load_or_make
 
-    job = _job(config, data, landing, name)
+    try:
+        job = _job(config, data, landing, name)
+    except NoUplink:
+        notify("READY=1")  # what was asked for is done: nothing
+        raise
     logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()
     found = Spool(job.data) if once else _open_when_there(job, stop)

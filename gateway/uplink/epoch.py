@@ -61,9 +61,9 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
 
 
 def claim(spool: Spool, landing: Landing) -> None:
-    """Make this store the owner of its name at the landing place, whoever owned it. If the last
-    landed batch is missing there, the place was moved or emptied, and numbers begin at 1 again.
-    Keys stay as they are, because both places may feed one table.
+    """Make this store the owner of its name at the landing place, in place of any other owner. If
+    the last landed batch is missing there, the place was moved or emptied, and numbers begin at 1
+    again. Keys stay as they are, because both places may feed one table.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()

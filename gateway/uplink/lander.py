@@ -46,7 +46,7 @@ def land(
 
 
 def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
-    """Put and verify. An existing file must have the same bytes."""
+    """Write a file and verify it. An existing file must have the same bytes."""
     try:
         fresh = landing.create(name, data)
     except Claimed as error:

@@ -134,7 +134,7 @@ def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
 
 
 def take(spool: Spool, landing: Landing, owner: str) -> None:
-    """Write our mark, whoever's mark is there."""
+    """Write our mark over any mark that is there."""
     gateway = spool.origin().gateway
     landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
     spool.put({OWNER: owner, SUCCESSOR: None, FIRST_MARK: None})

@@ -34,5 +34,5 @@ class Pace:
             self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
 
     def wait_s(self) -> float:
-        """Return the seconds until the next batch may begin; 0 for now."""
+        """Return the seconds until the next batch may begin, 0 if it may begin now."""
         return max(0.0, self._free_at - time.monotonic())

@@ -43,8 +43,8 @@ Trouble = (Unreachable, sqlite3.OperationalError, OSError)
 
 @dataclass(slots=True)
 class Backoff:
-    """Waiting times between attempts: doubled from `first_s` to `longest_s`, ± a quarter of jitter
-    so that gateways do not run in step.
+    """Waiting times between attempts: twice as long each time, from `first_s` to `longest_s`, ± a
+    quarter of jitter so that gateways do not run in step.
     """
 
     longest_s: float

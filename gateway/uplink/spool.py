@@ -464,7 +464,7 @@ def _keep_last(db: sqlite3.Connection) -> None:
 
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:
-    """Add to numbers of the table `meta`."""
+    """Increase counters in the table `meta` by these values."""
     add = (
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value ="
         " CAST(value AS INTEGER) + excluded.value"

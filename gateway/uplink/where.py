@@ -127,7 +127,7 @@ def where(
             found += in_gateway(spool, device, sequence, _landing(loaded))
             doubted = doubts_of(folder, device)
             if not found and not as_json:
-                typer.echo(_unknown(spool, device, sequence), err=True)
+                typer.echo(unknown(spool, device, sequence), err=True)
     if table is not None:
         found += [*in_table(table, device, sequence), *in_quarantine(table, found)]
     if as_json:
@@ -218,7 +218,8 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
             )
 
 
-def _unknown(spool: Spool, device: str, sequence: int) -> str:
+def unknown(spool: Spool, device: str, sequence: int) -> str:
+    """Return what may have become of a reading that this gateway does not know."""
     oldest = spool.oldest_known_batch()
     before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
     lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]
@@ -230,8 +231,9 @@ def _unknown(spool: Spool, device: str, sequence: int) -> str:
         else ""
     )
     return (
-        f"{device} {sequence}: not in this gateway's spool or batches; it never came here{before}"
-        f"{within}"
+        f"{device} {sequence}: not in this gateway's spool or batches; it never arrived here (it is"
+        " not measured yet, still in the board, or went by another gateway), or was discarded, or"
+        f" arrived while there was no [uplink]{before}{within}"
     )
 
 

@@ -1,5 +1,5 @@
-"""The air, for the page. In: the radios of the configuration. Out: of each what it is set to, what
-it has sent of what the law allows, what became of frames, and how each board was heard.
+"""The radios, for the page. In: the radios of the configuration. Out: for each, its settings, its
+airtime against the legal limit, counters of frames, and how well each board is received.
 """
 
 from typing import Any
@@ -9,14 +9,14 @@ from gateway.web.source import Source
 
 
 def air(source: Source) -> list[dict[str, Any]]:
-    """One row for each `[[lora]]`. `heard` is null for a board that has not spoken since the start;
-    it is seconds ago, as nobody need know the time for it.
+    """Return one row for each `[[lora]]`. `heard`: seconds since the board was heard, null if it
+    has not sent since the start. An age needs no synchronised clock.
     """
     return [_row(radio) for radio in source.radios()]
 
 
 def heard(source: Source, device: str) -> dict[str, Any] | None:
-    """How the radio that heard a board last did; None for a board that no radio has heard."""
+    """Return the board's row at the radio that heard it last, or None if no radio has heard it."""
     found = [(board, radio) for radio in source.radios() for board in radio.boards]
     mine = [(board, radio) for board, radio in found if board.name == device]
     if not mine:

@@ -1,6 +1,6 @@
-"""Boards as the page lists them. In: connections, ports, the device registry, last readings and
-what boards tell of themselves. Out: a row for each, made when something of it has changed, and for
-all of them in turn within a minute: so that ten thousand rows cost little.
+"""Rows of the page's list of boards. In: connections, ports, the device registry, last readings and
+status reports of boards. Out: one row for each board. A row is made again when its board has
+changed, and at least once a minute, so that ten thousand boards cost little time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +14,9 @@ from gateway.web.source import Source
 
 Row = dict[str, Any]
 ROUND = 60
-"""Calls of `changes` in which each row is looked at once."""
+"""Number of calls of `changes` in which each row is made again at least once."""
 MOST_AT_ONCE = 1000
-"""Rows that one call makes; the rest follow."""
+"""Most rows that one call of `changes` makes; the others follow in later calls."""
 
 
 class Listed(Protocol):
@@ -43,7 +43,7 @@ class Kind(Protocol):
 
 
 class BoardRows:
-    """registered: the device registry. kinds: by name, once they are known."""
+    """The rows of all boards. registered: the device registry. kinds: kinds of boards by name."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BoardRows:
         self._dirty: set[str] = set()
         self._turn = 0
         self._connected: dict[str, str] = {}
-        """Where each board is connected that is."""
+        """Address of each connected board, by name."""
         self._listed: dict[str, Listed] = {}
         self._words: dict[str, str] = {}
 
@@ -70,15 +70,17 @@ class BoardRows:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """All of them by name, as they were last looked at."""
+        """All rows by name, as of the last call of `changes`."""
         return self._rows
 
     def touch(self, name: str) -> None:
-        """Something of a board has changed."""
+        """Note that a board has changed, so that its row is made again."""
         self._dirty.add(name)
 
     def changes(self) -> tuple[list[Row], list[str]]:
-        """Rows that are not as they were at the last call, and the names that are gone."""
+        """Return the rows that have changed since the last call, and the names that no longer
+        exist.
+        """
         ports = {port.device: port for port in self._source.ports() if port.device}
         pending = {
             port.refused: port.path
@@ -112,7 +114,7 @@ class BoardRows:
         return changed, gone
 
     def _changed_states(self) -> set[str]:
-        """Boards that are not as they were at the last call, or were not known then."""
+        """Return boards whose state has changed since the last call."""
         states = self._source.expected.states if self._source.expected is not None else {}
         words: dict[str, str] = {name: state.word for name, state in states.items()}
         before, self._words = self._words, words
@@ -162,13 +164,13 @@ class BoardRows:
         return "pending" if pending else "offline"
 
     def _heard(self, name: str) -> int | None:
-        """When the last reading came, in µs on the time axis, which needs no clock."""
+        """Return when the last reading arrived, in µs on the time axis, which needs no clock."""
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
         return None if state is None or state.heard is None else int(state.heard * 1e6)
 
     def _problem(self, name: str) -> str | None:
-        """What is wrong with a board, and what to do."""
+        """Return the problem of a board with its remedy, or None."""
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
         return f"{state.what}. {state.todo}" if state is not None and state.is_problem else None
@@ -180,7 +182,7 @@ class BoardRows:
 
 
 def value(reading: Reading) -> Row:
-    """A reading as the page shows it. time: µs since 1970."""
+    """Return a reading as JSON for the page. time: µs since 1970."""
     return {
         "name": reading.name,
         "value": reading.value,

@@ -1,5 +1,5 @@
-"""Clients, retained messages and refusals, for the page. In: a running broker, and what somebody
-looks for. Out: the first ones that fit, a part of the sessions a turn.
+"""Sessions, retained messages and refusals, for the page. In: a running broker, and a search text.
+Out: the first matches. The search yields to the event loop between parts.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ MOST = 200
 _AT_ONCE = 256
 
 End = Callable[[str], Awaitable[bool]]
-"""Ends the session of a client; False when there is none."""
+"""A function that ends the session of a client. Returns False if there is none."""
 
 
 class Clients:
@@ -26,8 +26,9 @@ class Clients:
         self.end = end
 
     async def find(self, user: str, wanted: str) -> dict[str, Any]:
-        """What has `wanted` in its name, address, user or topic. user: who asks; retained messages
-        are those that he may read.
+        """Return sessions, retained messages and refusals that contain `wanted` in name, address,
+        user or topic. user: the name that is logged in. Only retained messages that this user may
+        read are returned.
         """
         broker = self._source.broker
         wanted = wanted.lower()
@@ -46,7 +47,7 @@ class Clients:
         connected = fit = 0
         for index, session in enumerate(list(broker.sessions.values())):
             if index % _AT_ONCE == 0:
-                await asyncio.sleep(0)  # the clients' turn
+                await asyncio.sleep(0)  # yield to the event loop
             if session.ended:
                 continue
             connected += session.connection is not None
@@ -76,7 +77,7 @@ class Clients:
 
 
 def _shown(message: Retained) -> dict[str, Any]:
-    """kind, text: as in `messages.py`."""
+    """Return a retained message as JSON. kind, text: as in `messages.py`."""
     kind, text = said(message.topic, message.payload)
     return {
         "topic": message.topic,

@@ -1,5 +1,5 @@
-"""Everything about a gateway and its boards as one object. In: a `Source`, last readings, the
-uplink's state. Out: what `/status` answers and `onceway status` shows.
+"""The state of a gateway and its boards as one object. In: a `Source`, last readings, the uplink's
+state. Out: the answer to `/status` and `onceway status`.
 """
 
 from typing import Any
@@ -15,7 +15,9 @@ Row = dict[str, Any]
 
 
 def everything(source: Source, uplink: UplinkState | None) -> Row:
-    """`problems` come first: `part`, `what` and `todo` of each. `status` is `ok` or `failing`."""
+    """Return the whole state. `problems`: `part`, `what` and `todo` of each, first in the object.
+    `status`: `ok` or `failing`.
+    """
     broker = source.broker
     found = problems_and_remedies(source, uplink)
     return {
@@ -50,9 +52,9 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
 
 
 def board_row(source: Source, name: str) -> Row:
-    """How one expected board is. interval_s: 0 if it need not speak, null if not known. heard_s:
-    seconds since its last reading, null before the first one. set: whether a person gave the
-    interval.
+    """Return the state of one expected board. interval_s: 0 if the board need not send, null if not
+    known. heard_s: seconds since its last reading, null before the first one. set: whether a person
+    set the interval.
     """
     expected = source.expected
     assert expected is not None  # noqa: S101 - it has a state there
@@ -73,8 +75,8 @@ def board_row(source: Source, name: str) -> Row:
 
 
 def last_rows(source: Source, device: str) -> list[Row]:
-    """Return the last reading of each name of a board, or of all boards. After a power cut the
-    value that was kept of a board is the only one.
+    """Return the last reading of each name of a board, or of all boards. After a power cut only the
+    stored last value of a board is known.
     """
     rows = list(source.history.last(device)) if source.history is not None else []
     known = {row["device"] for row in rows}

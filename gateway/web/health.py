@@ -1,7 +1,7 @@
-"""Whether a gateway does what it is there for. In: a `Source`. Out: what is wrong, in words;
-nothing when all is well.
+"""The health of a gateway. In: a `Source`. Out: problems as sentences; an empty list if there is
+none.
 
-A part counts as failing while devices or clients have to wait for it, or are refused because of it.
+A part is failing while devices or clients wait for it, or are refused because of it.
 """
 
 import os
@@ -21,7 +21,7 @@ Part = Literal[
     "store", "spool", "publishers", "serial", "boards", "radio", "site", "backup", "notify"
 ]
 BOARDS: Part = "boards"
-"""The part that is no fault of the gateway: a restart of the gateway mends no board."""
+"""The part whose problems are outside the gateway: a restart of the gateway mends no board."""
 
 UNTOLD: Part = "notify"
 """The part of notifications that could not be sent."""
@@ -30,12 +30,14 @@ BACKUP: Part = "backup"
 """The part of backups at the landing place."""
 
 STUCK_S = 5.0
-"""A commit that takes longer has met a disk that is in trouble."""
+"""Seconds for one commit, above which the disk counts as in trouble."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong. todo: what a person can do, where the part alone does not say it."""
+    """A problem of the gateway or its boards. todo: the remedy, if it differs from that of the
+    part.
+    """
 
     part: Part
     what: str
@@ -47,17 +49,17 @@ class Problem:
 
 
 def status(source: Source) -> dict[str, Any]:
-    """What `gateway status` shows. `status` is `ok` or `failing`. `restored`: why this start took
-    the store for another life of the one that ran here before, or null. `missing`: boards of the
-    registry that do not speak as they ought to.
+    """Return the status for `gateway status`. `status`: `ok` or `failing`. `restored`: why this
+    start treats the store as another generation, or null. `missing`: boards of the registry that do
+    not send as expected.
     """
     missing = [name for name, _ in source.expected.problems] if source.expected else []
     return _status(source, problems(source)) | {"missing": missing}
 
 
 def health(source: Source) -> dict[str, Any]:
-    """What `/healthz` answers: the same without the boards. Who restarts a gateway that is not
-    healthy shall not do so for a board without power.
+    """Return the answer to `/healthz`: the status without the boards. A supervisor that restarts an
+    unhealthy gateway must not do so because a board has no power.
     """
     return _status(source, gateway_problems(source))
 
@@ -75,12 +77,12 @@ def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
 
 
 def gateway_problems(source: Source) -> list[Problem]:
-    """What is wrong with the gateway itself."""
+    """Return the problems of the gateway itself."""
     return [item for item in problems(source) if item.part not in (BOARDS, BACKUP, UNTOLD)]
 
 
 def problems(source: Source) -> list[Problem]:
-    """What is wrong with the gateway and its boards."""
+    """Return the problems of the gateway and its boards."""
     return [
         *_store(source),
         *_spool(source),
@@ -122,7 +124,7 @@ def _spool(source: Source) -> list[Problem]:
 
 
 def _publishers(source: Source) -> list[Problem]:
-    """Clients whose connection ended because a publication was refused, by the bound."""
+    """Return a problem if publishers are paused after a refused publication, with the bounds."""
     broker = source.broker
     found = broker.pauses.waiting(broker.now)
     if not found:
@@ -142,11 +144,13 @@ def _radios(source: Source) -> list[Problem]:
 
 
 def _site(source: Source) -> list[Problem]:
-    """A client that comes back waits a second for a member that is silent."""
+    """Return the problems of the site. A client that reconnects waits up to a second for a member
+    that is silent.
+    """
     rows = source.site()
     if not rows:
         return []
-    from gateway.site.problems import copies_problems  # not where there is no site
+    from gateway.site.problems import copies_problems  # only where there is a site
 
     return [
         *(
@@ -165,7 +169,7 @@ def _backup(source: Source) -> list[Problem]:
 
 
 def _boards(source: Source) -> list[Problem]:
-    """Boards that do not speak as they ought to, and what boards report or are refused."""
+    """Return silent boards, and problems that boards report or that the gateway has with them."""
     silent = source.expected.problems if source.expected is not None else []
     told = source.boards.troubles(source.broker.monotonic) if source.boards is not None else []
     return [
@@ -175,13 +179,12 @@ def _boards(source: Source) -> list[Problem]:
 
 
 def _serial(source: Source) -> list[Problem]:
-    """Ports of the configuration that are not open, and of a pattern those that are plugged in and
-    cannot be opened. A pattern asks for what is plugged in, so that nothing is plugged in is no
-    fault.
+    """Return configured ports that are not open, and ports matching a pattern that are plugged in
+    and cannot be opened. A pattern without a plugged-in port is not a problem.
     """
     found = []
     ports = source.ports()
-    # by another of its names
+    # a port may be open under another of its names
     taken = {os.path.realpath(port.path) for port in ports if port.is_open}
     for section in source.broker.config.serial:
         mine = [
@@ -191,7 +194,7 @@ def _serial(source: Source) -> list[Problem]:
         ]
         staying = [port for port in mine if port.problem != LENT]
         if len(staying) < len(mine) and not staying:
-            continue  # it is back in a minute
+            continue  # a lent port is open again in a minute
         mine = staying
         if any(port.is_open for port in mine) or (has_magic(section.port) and not mine):
             dead = [

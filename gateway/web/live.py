@@ -1,13 +1,13 @@
-"""What the page shows, as it changes.
+"""Live state of the page, as a stream of events.
 
-In: a gateway's parts, looked at each second. Out: events for each subscriber: everything once, then
-what is not as it was. They are made once for all subscribers; one that takes none for a while is
-dropped, and its browser begins again.
+In: a gateway's parts, read each second. Out: events for each subscriber: the whole state once, then
+changes. Each event is made once for all subscribers. A subscriber that is too slow is dropped, and
+its browser connects again.
 
     {"now": µs UTC or null, "axis": µs on the time axis, "overview": {…}, "boards": [row, …],
      "gone": [name, …], "all": true}
 
-`overview` is missing where it has not changed; `all` stands in the first events of a subscriber.
+`overview` is left out if it has not changed; `all` is in the first events of a subscriber.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ UPLINK_S = 5.0
 _PART = 500
 """Rows in one event."""
 _BEHIND = 64
-"""Events that a subscriber may be behind."""
+"""Most events that a subscriber may be behind."""
 
 
 class Subscriber:
-    """first: events that are made when they are asked for."""
+    """The events of one browser. first: events with the whole state, made when they are sent."""
 
     def __init__(self, first: Iterator[bytes]) -> None:
         self._first = first
@@ -43,16 +43,16 @@ class Subscriber:
         self._dropped = False
 
     async def get(self) -> bytes | None:
-        """The next event; None when there is none any more."""
+        """Return the next event, or None after the last one."""
         if self._dropped:
             return None
         if (event := next(self._first, None)) is not None:
-            await asyncio.sleep(0)  # a long list is told a part a turn
+            await asyncio.sleep(0)  # other tasks run between two parts of a long list
             return event
         return await self._events.get()
 
     def put(self, event: bytes) -> bool:
-        """False when it is too far behind."""
+        """Queue an event. Return False if the subscriber is too far behind."""
         if self._events.qsize() >= _BEHIND:
             self.drop()
         else:
@@ -65,7 +65,7 @@ class Subscriber:
 
 
 class Live:
-    """Runs from `start` to `close`."""
+    """The state that all browsers watch. Runs from `start` to `close`."""
 
     def __init__(self, source: Source, readings: LastReadings, boards: BoardRows) -> None:
         self.boards = boards
@@ -108,7 +108,7 @@ class Live:
         self._subscribers.discard(subscriber)
 
     def board(self, name: str) -> dict[str, Any] | None:
-        """A board's row and what is known of its last hours; None for an unknown one."""
+        """Return a board's row with its readings of the last hours, or None if it is unknown."""
         row = self.boards.rows.get(name)
         if row is None:
             return None
@@ -123,11 +123,11 @@ class Live:
         }
 
     def air(self) -> list[dict[str, Any]]:
-        """The radios, and how each board was heard."""
+        """Return the radios, and how well each board is received."""
         return air(self._source)
 
     def _sequence(self, name: str) -> int | None:
-        """The newest number of a board that is connected."""
+        """Return the newest sequence of a connected board, or None."""
         for connection in self._source.broker.connections:
             device = connection.peer.device
             if device is not None and device.name == name and isinstance(connection, Connection):
@@ -150,11 +150,13 @@ class Live:
                     self._history.add(self._source, self._uplink)
                 self._tell()
             except Exception:
-                log.exception("the page met an internal error")
+                log.exception(
+                    "the page could not be updated (internal error); it is tried again each second"
+                )
             await asyncio.sleep(LOOK_S)
 
     def _tell(self) -> None:
-        """Tell what has changed."""
+        """Send the changes to all subscribers."""
         rows, gone = self.boards.changes()
         counts = self.boards.connected, len(self.boards.rows)
         found = overview(self._source, self._uplink, self._history, counts)

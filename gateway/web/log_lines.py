@@ -1,5 +1,5 @@
-"""The gateway's last log lines, for the page. In: log records, from `start` to `close`. Out: those
-that fit, the newest at the end. The journal has all of them.
+"""The gateway's last log lines, for the page. In: log records, from `start` to `close`. Out:
+matching lines, newest last. The journal has all of them.
 """
 
 import logging
@@ -14,7 +14,7 @@ LONGEST = 500
 
 
 class LogLines(logging.Handler):
-    """What the configuration lets through; no secret is ever logged."""
+    """A log handler that keeps the last lines. Secrets never reach it, since none is logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class LogLines(logging.Handler):
         super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """On any thread: the lock of the handler is held."""
+        """Keep a record. Called on any thread, with the handler's lock held."""
         try:
             text = printable(record.getMessage())[:LONGEST]
         except (TypeError, ValueError):
@@ -45,7 +45,9 @@ class LogLines(logging.Handler):
         )
 
     def after(self, number: int, wanted: str, level: str) -> dict[str, Any]:
-        """Lines behind a number. wanted: a part of the text. level: the least; `info` is all."""
+        """Return lines after a number. wanted: a text that each line contains. level: the lowest
+        level.
+        """
         least = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         levels = logging.getLevelNamesMapping()
         with self.lock:  # type: ignore[union-attr] # every handler has one

@@ -1,15 +1,15 @@
-"""MQTT messages as they come, for one who looks at the page.
+"""Live MQTT messages for one browser.
 
-In: messages of a `Watching`. Out: events, several messages in each; the oldest go when the browser
-takes them too slowly.
+In: messages of a `Watching`. Out: events with several messages each. If the browser is too slow,
+the oldest messages are dropped.
 
     {"messages": [{"time", "topic", "retain", "size", "text", "kind"}, …], "watching", "more"}
 
-`error` stands in the last one, as a sentence. `watching`: nothing has been missed since it was said
-first, unless there is `more`, which is not shown.
+The last event may have `error`, a sentence. `watching`: the subscription is active, and messages
+are complete since then. `more`: some messages were dropped.
 
 `time`: of the gateway, µs since 1970, or null. `kind`: `text`; `readings` for SenML, which `text`
-then says in words; `bytes`, in hexadecimal; `empty`.
+then has as words; `bytes`, in hexadecimal; `empty`.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from gateway.mqtt.packets import Publish
 from gateway.payload.readings import readings
 
 _PAUSE_S = 0.2
-"""Between two events, so that a browser draws a few times a second."""
+"""Seconds between two events, so that a browser draws a few times a second."""
 _MOST = 300
-"""Messages that wait for a browser."""
+"""Most messages that wait for a browser."""
 _LONGEST_SENML = 4096
 _TEXT = 400
 _BYTES = 64
 
 
 class Messages:
-    """What waits for one browser. utc: the gateway's time, µs since 1970."""
+    """The queue of messages for one browser. utc: the gateway's time, µs since 1970."""
 
     def __init__(self, utc: Callable[[], int | None]) -> None:
         self._utc = utc
@@ -41,7 +41,7 @@ class Messages:
         self._error: str | None = None
         self._watching = False
         self._told = False
-        """The error."""
+        """Whether the error was sent."""
         self._news = asyncio.Event()
 
     def begin(self) -> None:
@@ -62,7 +62,7 @@ class Messages:
         self._news.set()
 
     async def get(self) -> bytes | None:
-        """The next event; None when it is over."""
+        """Return the next event, or None after the last one."""
         if self._told:
             return None
         await self._news.wait()
@@ -81,7 +81,7 @@ class Messages:
 
 
 Watching = Callable[[str, str, Messages], Callable[[], None]]
-"""User, topic filter, and where messages go to → what stops it."""
+"""A function that starts a view of user and topic filter, and returns a function that stops it."""
 
 
 def _shown(time: int | None, message: Publish) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def _shown(time: int | None, message: Publish) -> dict[str, Any]:
 
 
 def said(topic: str, payload: bytes) -> tuple[str, str]:
-    """Kind and text of a payload, for people; a long one is cut."""
+    """Return kind and text of a payload, for people. A long payload is cut."""
     if not payload:
         return "empty", ""
     try:
         decoder, most = getincrementaldecoder("utf-8")(), 4 * _TEXT
-        # a cut may fall into a letter
+        # the cut may be inside a character
         text = decoder.decode(payload[:most], final=len(payload) <= most)
         if all(letter.isprintable() or letter in "\r\n\t" for letter in text):
             return "text", text[:_TEXT]

@@ -1,11 +1,11 @@
 """A gateway's figures as Prometheus metrics.
 
-In: a `Source`, and what the uplink has left in the database. Out: metric families, made at
-each scrape from what the parts of the gateway count for themselves. Labels take their values from
-the configuration, the device registry, the standard's reason codes and ports, never from clients:
-however many of those there are, the number of series stays the same. A port's counters stand under
-its path; `onceway_link_device` says which device is on it, to be joined (`* on(port)
-group_left(device) onceway_link_device`).
+In: a `Source`, and the uplink's state in the database. Out: metric families, made at each scrape
+from the counters of the gateway's parts. Labels take their values from the configuration, the
+device registry, the standard's reason codes and ports, never from clients: the number of series
+does not depend on the number of clients. A port's counters are labelled with its path;
+`onceway_link_device` says which device is on it, to be joined (`* on(port) group_left(device)
+onceway_link_device`).
 """
 
 import os
@@ -48,7 +48,7 @@ _EXPECTED: dict[tuple[Request, ReasonCode], int] = {
     ("subscribe", ReasonCode.NOT_AUTHORIZED): 0,
     ("subscribe", ReasonCode.QUOTA_EXCEEDED): 0,
 }
-"""Shown from the start: a rate needs a sample from before the first refusal."""
+"""Reported as 0 from the start: a rate needs a sample from before the first refusal."""
 
 _LINK_COUNTERS = {
     "frames_received": "Frames that passed their CRC",
@@ -68,7 +68,7 @@ _BOARD_FIGURES = (
     ("board_worn_writes", "worn", "Writes to its EEPROM that a cell did not take, since its start"),
     ("board_set_aside", "aside", "Publications that the gateway refused for good, as it counts"),
 )
-"""Metric, figure of a board's status, what it is."""
+"""Metric, figure of a board's status report, help text."""
 
 
 _BRIDGE_GAUGES = {
@@ -113,7 +113,7 @@ _COPIES_GAUGES = {
     "copies_behind": "Rows of the spool that are neither on a second disk nor landed",
     "copies_refusing": "1 while messages are refused because no other member takes copies",
 }
-"""The last two only with `copies = 2`."""
+"""Gauges of replication. The last two exist only with `copies = 2`."""
 _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ("radio_open", "1 while a radio's modem answers", lambda radio: radio.is_open),
     ("radio_boards", "Boards in session by radio", lambda radio: len(radio.connected)),
@@ -138,8 +138,8 @@ _SIGNAL_FIGURES: tuple[tuple[str, str, Callable[[BoardSignal], float | None]], .
 
 
 def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
-    """Everything that `/metrics` shows now: the gateway, and its process as Prometheus names it.
-    uplink: None when not known.
+    """Return all metrics of `/metrics`: of the gateway, and of its process under Prometheus's own
+    names. uplink: None if not known.
     """
     found = CollectorRegistry()
     found.register(GatewayCollector(source, uplink))
@@ -148,8 +148,8 @@ def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
 
 
 class GatewayCollector(Collector):
-    """Reads a gateway when it is asked to; on the event loop's thread, so what waits for a disk is
-    read before.
+    """A Prometheus collector of one gateway. It runs on the event loop's thread, so figures from
+    the disk are read before.
     """
 
     def __init__(self, source: Source, uplink: UplinkState | None) -> None:
@@ -347,7 +347,7 @@ def _bridges(source: Source) -> Iterator[Metric]:
 
 
 def _site(source: Source) -> Iterator[Metric]:
-    """Nothing for a gateway that is no member of a site."""
+    """Yield the metrics of a site, if the gateway belongs to one."""
     rows = source.site()
     if not rows:
         return
@@ -381,7 +381,7 @@ def _site(source: Source) -> Iterator[Metric]:
 
 
 def _expected(source: Source) -> Iterator[Metric]:
-    """How the boards of the registry are, and which of them are a problem."""
+    """Yield the states of the registered boards, and which boards are a problem."""
     if source.expected is None:
         return
     words: Counter[str] = Counter(state.word for state in source.expected.states.values())
@@ -441,7 +441,7 @@ def _links(source: Source) -> Iterator[Metric]:
 
 
 def _radios(source: Source) -> Iterator[Metric]:
-    """LoRa radios by port, and how each board of the configuration was heard last."""
+    """Yield LoRa radios by port, and the signal of each configured board."""
     radios = source.radios()[:MOST_PORTS]
     for name, text, figure in _RADIO_FIGURES:
         yield _gauges(name, text, "port", {radio.path: figure(radio) for radio in radios})
@@ -471,7 +471,7 @@ def _radios(source: Source) -> Iterator[Metric]:
 
 
 def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
-    """What the boards on these ports have told of themselves, and who contradicted himself."""
+    """Yield the figures that boards report, and counts of payload conflicts."""
     yield _counter(
         "board_contradictions",
         "Publications of boards that came again with another payload",

@@ -1,6 +1,5 @@
-"""Is everything all right? In: a gateway's parts, and how they were in the last two hours. Out:
-what the page's first view shows: what is wrong and what to do, the way of a reading with its
-counts, and how long the room lasts.
+"""The first view of the page. In: a gateway's parts, and samples of the last two hours. Out:
+problems with their remedies, counts along the path of a reading, and when the spool will be full.
 """
 
 from collections import deque
@@ -17,25 +16,25 @@ from gateway.web.uplink import UplinkState
 SAMPLES = 120
 SAMPLE_S = 60.0
 LATE_S = 3600.0
-"""What has waited longer for the uplink deserves a look."""
+"""Seconds that a reading may wait for the uplink before that counts as a problem."""
 DAY_S = 86_400
 _PAYLOAD = 60
-"""Bytes of topic and payload that a reading is taken for while the spool is empty."""
+"""Assumed bytes of topic and payload of a reading while the spool is empty."""
 
 _TODO = {
     "store": "Look at the disk: sudo onceway doctor",
-    "spool": "Make the uplink land what waits: sudo onceway uplink status",
-    "publishers": "Make room as the first lines say; else: sudo onceway session list",
-    "serial": "Plug the board in, or stop what holds its port: onceway board ports",
+    "spool": "Get the uplink to land the waiting batches: sudo onceway uplink status",
+    "publishers": "Make room as the problems above say, or see: sudo onceway session list",
+    "serial": "Plug the board in, or stop the program that uses its port: onceway board ports",
     "boards": "Look at the access rules: sudo onceway gateway check-config",
-    "radio": "Plug the modem in, or look at what it says: sudo onceway radio status",
-    "site": "See that it runs, and is reached: sudo onceway site status",
+    "radio": "Plug the modem in, or see its error: sudo onceway radio status",
+    "site": "Make sure that it runs and can be reached: sudo onceway site status",
     "backup": "See why: journalctl -u onceway-backup; try it: systemctl start onceway-backup",
     "notify": "Look at [notify], then try it: sudo onceway notify test",
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
-    "stranded": "Add [uplink], or give them up: sudo onceway spool discard",
+    "stranded": "Add [uplink], or discard them: sudo onceway spool discard",
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
     "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
@@ -49,7 +48,9 @@ _TODO = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How it was: totals since the start, what waited, and whether the uplink was down."""
+    """One sample: totals since the start, the number of waiting rows, and whether the uplink was
+    down.
+    """
 
     came: int
     waiting: int
@@ -58,26 +59,27 @@ class Sample:
 
 
 class History:
-    """The last SAMPLES looks, one every SAMPLE_S."""
+    """The last SAMPLES samples, one every SAMPLE_S."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES + 1)
         self._spools = True
-        """What came is counted in rows of the spool. False: there is no uplink, and publications of
-        all clients count."""
+        """Whether new rows of the spool are counted. If there is no uplink, publications of all
+        clients are counted instead.
+        """
 
     def add(self, source: Source, uplink: UplinkState | None) -> None:
         broker = source.broker
         if self._spools != bool(broker.config.spooled):
             self._spools = not self._spools
-            self._samples.clear()  # another count begins
+            self._samples.clear()  # the other count begins
         came = broker.spool.next if self._spools else sum(broker.statistics.received)
         landed = uplink.totals.readings if uplink else 0
         self._samples.append(Sample(came, broker.spool.count, landed, is_down(uplink)))
 
     def per_day(self) -> float | None:
-        """Rows of the spool that come in a day, by the last looks; None with fewer than two, and
-        without an uplink.
+        """Return the number of spool rows that arrive in a day, by the last samples. None with
+        fewer than two samples, and without an uplink.
         """
         if len(self._samples) < 2 or not self._spools:
             return None
@@ -85,8 +87,8 @@ class History:
         return came * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
 
     def public(self) -> dict[str, list[int]]:
-        """Series for small plots, of equal length: what came and landed between two looks, and what
-        waited and whether the uplink was down at the later one.
+        """Return series of equal length for small plots: arrived and landed between two samples,
+        and waiting and down at the later one.
         """
         samples = list(self._samples)
         pairs = list(pairwise(samples))
@@ -105,8 +107,8 @@ def is_down(uplink: UplinkState | None) -> bool:
 def overview(
     source: Source, uplink: UplinkState | None, history: History, boards: tuple[int, int]
 ) -> dict[str, Any]:
-    """What the page shows first. uplink: None without one, or when it cannot be read. boards: how
-    many are connected, and are known.
+    """Return the page's first view. uplink: None without an uplink, or if its state cannot be read.
+    boards: numbers of connected boards and of known boards.
     """
     broker = source.broker
     spool, utc = broker.spool, broker.utc
@@ -149,12 +151,12 @@ def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[di
 
 
 def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
-    """Return what is wrong beside the gateway and its boards: uplink, bridges, clock."""
+    """Return problems outside the gateway and its boards: uplink, bridges, clock."""
     broker = source.broker
     found: list[tuple[str, str]] = []
     if broker.config.uplink is not None and uplink is not None:
         if not uplink.running:
-            found.append(("process", "the uplink does not run: batches wait"))
+            found.append(("process", "the uplink does not run: no batch lands"))
         elif uplink.outage:
             found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
@@ -178,7 +180,7 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
 
 
 def _never_there(source: Source) -> list[tuple[str, str]]:
-    """Return what the other brokers of bridges can never take."""
+    """Return messages that the other brokers of bridges can never accept."""
     found = []
     for item in source.bridges():
         lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
@@ -216,7 +218,7 @@ def _uplink(source: Source, uplink: UplinkState | None) -> dict[str, Any] | None
 
 
 def _room_days(source: Source, history: History) -> float | None:
-    """Days until the spool is full if nothing lands any more; None when nothing comes."""
+    """Return the days until the spool is full if no batch lands any more. None without new rows."""
     spool, per_day = source.broker.spool, history.per_day()
     if not per_day:
         return None

@@ -1,13 +1,13 @@
-"""The page: files, logins, figures as they change, and commands, over HTTP.
+"""The page over HTTP: files, logins, live figures, and commands.
 
-In: requests of browsers. Out: `static/` to everybody; to users who have logged in, what the gateway
-shows. A connection brings one request; it lives twenty seconds, or an hour where it is a stream of
-server-sent events.
+In: requests of browsers. Out: `static/` without a login; with a login, the state of the gateway. A
+connection serves one request and lives twenty seconds, or an hour as a stream of server-sent
+events.
 
     POST /api/login, /api/logout     JSON {"user", "password"}; the session is a cookie
-    GET  /api/me                     who is logged in, if anybody; the token for what changes
-                                     something
-    GET  /api/events                 text/event-stream: everything once, then what has changed
+    GET  /api/me                     the user, if one is logged in; the token for requests that
+                                     change something
+    GET  /api/events                 text/event-stream: the whole state once, then changes
     GET  /api/board?name=            a board with its last hours
     GET  /api/where?device=&sequence=    where one reading is
     GET  /api/clients?wanted=        sessions, retained messages, refusals
@@ -20,13 +20,13 @@ server-sent events.
     GET  /api/ports                  ports and kinds of boards: operators only
     POST /api/flash                  JSON {"deed", "device", "kind", "port", "empty"}: add, update
                                      or replace a board; operators only
-    GET  /api/flash                  text/event-stream: how far that is; operators only
+    GET  /api/flash                  text/event-stream: its progress; operators only
     POST /api/end                    JSON {"client"}: ends a session; operators only
-    GET  /api/messages?filter=       text/event-stream: what matches, as it comes
+    GET  /api/messages?filter=       text/event-stream: matching messages, live
     POST /api/publish                JSON {"topic", "payload", "qos", "retain"}: operators only
 
-What changes something must come from this page: the cookie is SameSite=Strict, `Origin` must be the
-host that was asked, and the header X-Onceway must have the session's token.
+Requests that change something must come from this page: the cookie is SameSite=Strict, `Origin`
+must equal the requested host, and the header X-Onceway must carry the session's token.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ MOST_STREAMS = 16
 LIFETIME_S = 20.0
 STREAM_S = 3600.0
 WRITE_S = 30.0
-"""A browser that takes nothing of a stream for this time counts as gone."""
+"""Seconds without progress of a write, after which a browser counts as gone."""
 COOKIE = "onceway"
 _LONGEST_BODY = 8192
 _LONGEST_NAME = 256
@@ -86,7 +86,7 @@ class Login(Protocol):
 
 
 class Logins(Protocol):
-    """Who may look (`gateway/web/page_logins.py`)."""
+    """Logins of the page (`gateway/web/page_logins.py`)."""
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]: ...
 
@@ -96,23 +96,27 @@ class Logins(Protocol):
 
 
 Command = Callable[[str, str, str], Awaitable[str | None]]
-"""User, board, command → why it was not sent, or None."""
+"""A function of user, board and command. Returns why it was not sent, or None."""
 BoardLog = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
-"""User, board → what the board has logged (`gateway/boards/log.py`). Raises OncewayError."""
+"""A function of user and board. Returns the board's log (`gateway/boards/log.py`), or raises
+OncewayError.
+"""
 Change = Callable[[str, str, str], Awaitable[str | None]]
-"""User, board, `admit` or `revoke` → why the device registry is as it was, or None."""
+"""A function of user, board and `admit` or `revoke`. Returns why the registry is unchanged, or
+None.
+"""
 Where = Callable[[str, int], dict[str, Any]]
-"""Board, sequence → where that reading is; on any thread."""
+"""A function of board and sequence. Returns where that reading is. Runs on any thread."""
 
 
 Get = Callable[[], Awaitable[bytes | None]]
-"""The next event of a stream; None: there is none any more."""
+"""A function that returns the next event of a stream, or None after the last one."""
 Publishing = Callable[[str, Publish], Awaitable[str | None]]
-"""User, message → why it was not taken, or None."""
+"""A function of user and message. Returns why it was refused, or None."""
 
 
 Site = Callable[[], Awaitable[dict[str, Any]]]
-"""The members of the site, and who was removed."""
+"""A function that returns the members of the site, and the names of removed ones."""
 
 
 class Flash(Protocol):
@@ -129,7 +133,7 @@ class Flash(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deeds:
-    """What the gateway does for users of the page."""
+    """Actions of the gateway for users of the page."""
 
     command: Command
     board_log: BoardLog
@@ -139,15 +143,15 @@ class Deeds:
     publish: Publishing
     flash: Flash
     site: Site | None
-    """None without one."""
+    """Missing if the gateway belongs to no site."""
     notify: Callable[[], Awaitable[list[str]]] | None = None
-    """Sends a test on each way on which people are told of problems, and returns their names; None
-    without [notify]. Raises OncewayError.
+    """Sends a test on each notification channel and returns their names; None without [notify].
+    Raises OncewayError.
     """
 
 
 class _Gate:
-    """Logs users in and out, and says whose a request is."""
+    """Login, logout, and the check of a request's session."""
 
     def __init__(self, logins: Logins, *, secure: bool) -> None:
         self._logins = logins
@@ -163,7 +167,7 @@ class _Gate:
         return session
 
     def changing(self, request: web.BaseRequest) -> Login:
-        """The session of a request that changes something."""
+        """Return the session of a request that changes something."""
         _same_origin(request)
         session = self.session(request)
         if not hmac.compare_digest(
@@ -199,7 +203,7 @@ class _Gate:
 
 
 class PageServer:
-    """Serves until `close`."""
+    """The HTTP server of the page. Runs until `close`."""
 
     def __init__(
         self,
@@ -273,7 +277,7 @@ class PageServer:
             return web.Response(body=body, content_type=kind, charset="utf-8")
         answer = self._ROUTES.get((method, path))
         if answer is None:
-            raise _Refused(404, "There is nothing here.")
+            raise _Refused(404, "There is no such page.")
         return await answer(self, request)
 
     async def _ports(self, request: web.BaseRequest) -> web.Response:
@@ -297,7 +301,7 @@ class PageServer:
     async def _site(self, request: web.BaseRequest) -> web.Response:
         self._gate.session(request)
         if self._deeds.site is None:
-            raise _Refused(404, "This gateway is no member of a site.")
+            raise _Refused(404, "This gateway belongs to no site.")
         return web.json_response(await self._deeds.site())
 
     async def _send(self, request: web.BaseRequest) -> web.Response:
@@ -313,7 +317,9 @@ class PageServer:
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
         if self._asking.locked():
-            raise _Refused(503, "Somebody else asks a board for its log. Try again in a moment.")
+            raise _Refused(
+                503, "Another user is reading the log of a board. Try again in a moment."
+            )
         with self._streaming(request):
             async with self._asking:
                 try:
@@ -342,7 +348,7 @@ class PageServer:
     async def _try_notify(self, request: web.BaseRequest) -> web.Response:
         self._gate.commanding(request)
         if self._deeds.notify is None:
-            raise _Refused(409, "Nobody is told of problems: the configuration has no [notify].")
+            raise _Refused(409, "No notifications are sent: the configuration has no [notify].")
         try:
             return web.json_response({"ways": await self._deeds.notify()})
         except OncewayError as error:
@@ -377,10 +383,10 @@ class PageServer:
         self._gate.session(request)
         device, number = request.query.get("device", ""), request.query.get("sequence", "")
         if not 0 < len(device) <= _LONGEST_NAME:
-            raise _Refused(400, "Which board?")
+            raise _Refused(400, "Name a board.")
         sequence = _number(number)
         if self._searching.locked():
-            raise _Refused(503, "Somebody else is looking for a reading. Try again in a moment.")
+            raise _Refused(503, "Another user is searching for a reading. Try again in a moment.")
         async with self._searching:  # it reads the whole spool
             return web.json_response(await asyncio.to_thread(self._deeds.where, device, sequence))
 
@@ -421,9 +427,9 @@ class PageServer:
 
     @contextmanager
     def _streaming(self, request: web.BaseRequest) -> Iterator[None]:
-        """Its connection may live longer than others."""
+        """Let the connection of a request live longer than others."""
         if len(self._streams) >= MOST_STREAMS:
-            raise _Refused(503, "Too many people look at the page.")
+            raise _Refused(503, "Too many browsers show the page. Close one, then try again.")
         protocol = request.protocol
         self._streams.add(protocol)
         try:
@@ -484,14 +490,14 @@ class _Refused(Exception):
 
 
 class _Busy(asyncio.Protocol):
-    """One connection too many."""
+    """A protocol that closes a connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
 def _static() -> dict[str, tuple[str, bytes]]:
-    """The page's files: kind and content by name."""
+    """Return the page's files: content type and content by name."""
     folder = files("gateway.web").joinpath("static")
     found = {}
     for file in folder.iterdir():
@@ -508,14 +514,14 @@ def _me(session: Login | None) -> dict[str, Any]:
 
 
 def _done(problem: str | None) -> web.Response:
-    """The answer to a request that was carried out, if there was no problem."""
+    """Return the answer to a request. If there was a problem, raise the refusal."""
     if problem is not None:
         raise _Refused(409, problem)
     return web.json_response({})
 
 
 def _same_origin(request: web.BaseRequest) -> None:
-    """Browsers say where a POST comes from; other programs need not."""
+    """Refuse a POST from another page. Browsers send `Origin`; other programs need not."""
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and urlsplit(origin).netloc != request.host:
         raise _Refused(403, "This request comes from another page.")
@@ -536,7 +542,7 @@ def _number(text: str) -> int:
 
 
 async def _body(request: web.BaseRequest) -> Any:
-    """The JSON of a request; refused when it is long, or none."""
+    """Return the JSON of a request. Refuse a long body and one that is not JSON."""
     if request.content_type != "application/json":
         raise _Refused(415, "Send JSON.")
     try:
@@ -544,11 +550,11 @@ async def _body(request: web.BaseRequest) -> Any:
     except asyncio.IncompleteReadError as error:
         body = error.partial
     if len(body) > _LONGEST_BODY:
-        raise _Refused(413, "That is too long.")
+        raise _Refused(413, "The request is too long.")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise _Refused(400, "That is no JSON.") from error
+        raise _Refused(400, "The request is not valid JSON.") from error
 
 
 def _strings(body: Any, *keys: str) -> list[str]:

@@ -1,10 +1,9 @@
-"""Boards that the page's users flash: add one that is plugged in, update one, give a name to a new
-one.
+"""Writing to boards from the page: add a board that is plugged in, update a board, replace a board.
 
-In: an operator, and what he wants. Out: what has become of it, as it goes on. Writing to boards
-belongs to `provisioning`, which the gateway does not import: its command does it, in a process
-beside the gateway, and the gateway lends it the port as it lends it to people. One board at a time;
-a job goes on when nobody looks, and one that was interrupted goes on when it is wanted again.
+In: an operator's request. Out: the progress and result of the job. Writing to boards belongs to
+`provisioning`, which the gateway does not import: a separate process runs its command, and the
+gateway lends the port to that process as to any user. One board at a time. A job continues without
+a browser, and an interrupted job continues when it is requested again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 LOOK_S = 15.0
-"""Less than a connection of the page lives."""
+"""Shorter than the lifetime of a connection to the page."""
 _KIND = re.compile(r"[a-z0-9-]{1,40}")
 _LONGEST = 500
 _MOST_LINES = 1000
@@ -42,8 +41,9 @@ _VERBS = {"add": "flashed and added", "update": "updated", "replace": "given to 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The last one. stage: of `provisioning/progress.py`. share: of it, from 0 to 1. running: it
-    has not ended. error: why it failed. outcome: in words, when it did not.
+    """The last job. stage: of `provisioning/progress.py`. share: of the stage, from 0 to 1.
+    running: whether the job goes on. error: why the job failed. outcome: the result in words, if it
+    succeeded.
     """
 
     deed: str
@@ -57,7 +57,9 @@ class Job:
 
 
 class PageFlash:
-    """folder: the data directory. ports: serial ports seen so far. Runs until `close`."""
+    """The jobs of the page. folder: the data directory. ports: serial ports seen so far. Open until
+    `close`.
+    """
 
     def __init__(
         self, folder: Path, registry: Registry, ports: Callable[[], list[PortStatus]]
@@ -70,7 +72,7 @@ class PageFlash:
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
         self._number = 0
-        """Of the last change."""
+        """Number of the last change of the job."""
 
     async def close(self) -> None:
         if self._task is not None:
@@ -80,7 +82,7 @@ class PageFlash:
     # -- what there is
 
     async def choices(self) -> dict[str, Any]:
-        """Ports that are plugged in or that the gateway serves, and kinds of boards."""
+        """Return ports that are plugged in or that the gateway serves, and kinds of boards."""
         code, out, said = await _run(["board", "ports", "--json"], LOOK_S, _ignore)
         if code:
             log.error("`onceway board ports` failed: %s", said)
@@ -89,7 +91,7 @@ class PageFlash:
         return {"ports": self._there(), "kinds": titles}
 
     def _there(self) -> list[dict[str, Any]]:
-        """Those first that look like a board, or that the gateway serves."""
+        """Return the ports, likely boards and served ports first."""
         served = {os.path.realpath(port.path): port for port in self._ports()}
         found = []
         for entry in self._plugged:
@@ -111,7 +113,7 @@ class PageFlash:
         return likely + mine + [entry for entry in found if entry not in likely]
 
     def _knows(self, port: str) -> bool:
-        """Whether it is one of those. No other path gets as far as a command."""
+        """Return whether a port is one of those offered. Only these reach a command."""
         known = {port.path for port in self._ports()}
         known |= {name for entry in self._plugged for name in (entry["port"], entry["stable"])}
         return port in known
@@ -121,11 +123,13 @@ class PageFlash:
     async def start(
         self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
     ) -> str | None:
-        """Why nothing was begun, or None. kind, port: of the new board; not for an update."""
+        """Start a job. Return why it was not started, or None. kind, port: of the new board; empty
+        for an update.
+        """
         if deed not in _VERBS:
             return "Choose add, update or replace."
         if not DEVICE_NAME.fullmatch(device):
-            return "A name has at most 23 letters and digits; - . _ may stand within."
+            return "A name has at most 23 letters and digits; - . _ are allowed after the first."
         if deed != "add" and device not in self._registry.registered():
             return f"{device} is not in the device registry."
         if deed != "update" and not (_KIND.fullmatch(kind) and self._knows(port)):
@@ -151,10 +155,10 @@ class PageFlash:
             code, out, said = await _run(words, LEND_S, self._hear)
             error, outcome = _result(code, out, said)
         except TimeoutError:
-            error = "It took too long, and was stopped. Try again: it goes on."
+            error = "The command was stopped because it took too long. Try again."
         except Exception:
             log.exception("a board could not be written")
-            error = "The gateway could not start it: see its log."
+            error = "The gateway could not start the command. See the gateway's log."
         job = self._job
         assert job is not None  # noqa: S101 - it is this one
         await self._set(replace(job, running=False, error=error, outcome=outcome))
@@ -163,7 +167,7 @@ class PageFlash:
         log.log(level, "%s: %s", job.device, text, extra=about(device=job.device))
 
     async def _hear(self, line: str) -> bool:
-        """Whether a line tells how far it is."""
+        """Take a line of output if it reports progress. Return whether it does."""
         try:
             told = json.loads(line)
             stage, share = str(told["stage"]), float(told["share"])
@@ -180,7 +184,9 @@ class PageFlash:
             self._changed.notify_all()
 
     def watch(self) -> Callable[[], Awaitable[bytes | None]]:
-        """Events for one browser: how it is at once, then each change that it is in time for."""
+        """Return a stream of events for one browser: the state, then changes; fast changes are
+        merged.
+        """
         seen = -1
 
         async def get() -> bytes | None:
@@ -194,7 +200,7 @@ class PageFlash:
 
 
 def _result(code: int, out: str, said: str) -> tuple[str | None, str | None]:
-    """Error and outcome of a command that has ended."""
+    """Return error and outcome of a command that has ended."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         found = json.loads(out)
         row = found[0] if isinstance(found, list) else found
@@ -204,7 +210,9 @@ def _result(code: int, out: str, said: str) -> tuple[str | None, str | None]:
             return None, str(row.get("outcome", "done"))
     if not code:
         return None, "done"
-    with suppress(ValueError, KeyError, TypeError):  # `--json` says errors so, too
+    with suppress(
+        ValueError, KeyError, TypeError
+    ):  # with `--json` the command writes errors as JSON, too
         found = json.loads(said)
         hint = f". {found['hint']}" if found.get("hint") else ""
         return f"{found['error']}{hint}"[:_LONGEST], None
@@ -218,8 +226,8 @@ async def _ignore(line: str) -> bool:
 async def _run(
     words: list[str], within: float, hear: Callable[[str], Awaitable[bool]]
 ) -> tuple[int, str, str]:
-    """Exit code, standard output, and what is left of standard error when `hear` has taken its
-    lines. TimeoutError after `within` seconds. No process is left.
+    """Run a command. Return exit code, standard output, and lines of standard error that `hear` did
+    not take. Raises TimeoutError after `within` seconds. The process has ended then.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", *words),

@@ -1,10 +1,10 @@
-"""Who looks at the page: users of the gateway, by password, then by a cookie's token.
+"""Logins of the page: user name and password first, then the token in a cookie.
 
-In: user name, password and address; later tokens. Out: sessions, or why not. A session ends when
-its user is removed or has another password, after half a day without a look, and after a week.
-Passwords are compared on a thread, a few wait at a time, and wrong ones make their address wait, as
-at the listeners (`gateway/access/logins.py`). Tokens are kept as hashes alone, in a file, too: a
-restart logs nobody out.
+In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
+ends when its user is removed or has another password, after half a day without a request, and after
+a week. Passwords are checked on a thread with a short queue, and an address with wrong passwords
+has to wait, as at the listeners (`gateway/access/logins.py`). Only hashes of tokens are stored,
+also in a file, so that users stay logged in across a restart.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
 KEEP_S = 600.0
-"""Seconds between two writes of who has looked when."""
+"""Seconds between two writes of the sessions' last use."""
 LONGEST_NAME = 256
 LONGEST_PASSWORD = 1024
 
 
 @dataclass(slots=True)
 class PageSession:
-    """csrf: what a request that changes something must bring along."""
+    """A login of one user. csrf: the token that a changing request must carry."""
 
     user: str
     operator: bool
@@ -50,8 +50,8 @@ class PageSession:
 
 
 class PageLogins:
-    """passwords: those that count now. operators: shell patterns of users who may command. file:
-    keeps the sessions over a restart.
+    """The sessions of the page. passwords: the passwords in force. operators: shell patterns of
+    users who may send commands. file: keeps the sessions over a restart.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PageLogins:
         self._passwords = passwords
         self._operators = operators
         self._sessions: dict[bytes, PageSession] = {}
-        """By the token's hash, the one that was opened last at the end."""
+        """Sessions by the token's hash, newest last."""
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
         self._thread = ThreadPoolExecutor(1, "page-passwords")
@@ -71,7 +71,7 @@ class PageLogins:
             self._recall(file)
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
-        """A token, or an HTTP status and what to tell the user."""
+        """Return a token, or an HTTP status and a text for the user."""
         loop = asyncio.get_running_loop()
         passwords = self._passwords()
         if not passwords.asked_for:
@@ -95,7 +95,10 @@ class PageLogins:
             self._waiting -= 1
         if refusal is not None:
             if refusal[0] != ReasonCode.BAD_USER_NAME_OR_PASSWORD:
-                return 503, "Who you are cannot be found out now. Try again later."
+                return (
+                    503,
+                    "Your password cannot be checked now: no answer. Try again later.",
+                )
             now = loop.time()
             self._users.fail((address, user), now)
             failures = self._addresses.fail(address, now)
@@ -107,7 +110,7 @@ class PageLogins:
         return self._open(user, passwords, loop.time())
 
     def session(self, token: str | None) -> PageSession | None:
-        """The session of a token, if it still counts."""
+        """Return the session of a token, if it is still valid."""
         key = _hash(token or "")
         found = self._sessions.get(key)
         if found is None:
@@ -143,7 +146,7 @@ class PageLogins:
         return any(fnmatchcase(user, pattern) for pattern in self._operators)
 
     def _keep(self) -> None:
-        """Write the sessions; a login is rare, and the file is small."""
+        """Write the sessions to the file. Logins are rare, and the file is small."""
         if self._file is None:
             return
         self._kept = now = asyncio.get_running_loop().time()
@@ -167,7 +170,7 @@ class PageLogins:
             log.error("%s: cannot keep who is logged in (%s)", self._file, error.strerror)
 
     def _recall(self, file: Path) -> None:
-        """Take up the sessions of users who have still the password of then."""
+        """Load the sessions of users whose passwords are unchanged."""
         now, wall, passwords = asyncio.get_running_loop().time(), time.time(), self._passwords()
         try:
             for key, row in json.loads(file.read_text()).items():

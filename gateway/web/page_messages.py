@@ -1,9 +1,9 @@
-"""Messages for the page's users, and from them.
+"""Live message view and publishing for the page's users.
 
 Both are MQTT by a client inside the gateway (`gateway/runtime/internal_client.py`) under the user's
-name, so that access rules, quotas and limits hold as for any client. What is watched comes at QoS 0
-from the moment on, and not faster than somebody can read: when more than MOST_A_SECOND come within
-a second, the subscription ends until the next second, so that a flood costs the gateway nothing.
+name, so that access rules, quotas and limits apply as to any client. The view subscribes at QoS 0
+and is limited to a readable rate: after MOST_A_SECOND messages in a second it unsubscribes until
+the next second, so that a flood costs the gateway little.
 """
 
 import asyncio
@@ -31,28 +31,30 @@ from gateway.runtime.internal_client import Client
 
 MOST_A_SECOND = 100
 PATIENCE_S = 10.0
-_FULL = "The gateway takes no messages now: its disk, its spool, a queue or your quota is full."
+_FULL = (
+    "The gateway takes no messages at present: its disk, its spool, a queue or your quota is full."
+)
 _GONE = "The gateway has ended the connection."
 _FAILURE = 0x80
 
 
 class Seen(Protocol):
-    """Who watches. Called in the middle of the broker's work."""
+    """The receiver of a live view. Called within a step of the broker."""
 
     def begin(self) -> None:
-        """From now on nothing is missed; called again after each rest."""
+        """Note that the subscription is active. Called again after each pause."""
 
     def message(self, message: Publish) -> None: ...
 
     def more(self) -> None:
-        """More come than are shown."""
+        """Note that more messages arrive than are shown."""
 
     def end(self, why: str) -> None:
-        """It is over. why: a sentence."""
+        """Note that the view has ended. why: a sentence."""
 
 
 class Watch:
-    """What matches a filter, as one user may read it, until `stop`."""
+    """A live view of one topic filter with one user's rights, until `stop`."""
 
     def __init__(
         self,
@@ -65,9 +67,9 @@ class Watch:
         self._filter = topic_filter
         self._seen = seen
         self._second = 0.0
-        """When the present one began."""
+        """Start of the present second."""
         self._shown = 0
-        """Messages in it."""
+        """Messages shown in the present second."""
         self._rests = False
         self._client = Client(engine, "page", user, self._take)
 
@@ -82,7 +84,7 @@ class Watch:
                 else:
                     self._subscribe()
             case Connack(reason=reason) | Disconnect(reason=reason):
-                self._end(f"The gateway refuses it: {words(reason)}.")
+                self._end(f"The gateway refuses the request: {words(reason)}.")
             case Suback(reasons=[reason]) if reason >= _FAILURE:
                 self._end(_refusal(reason, f"read {self._filter}"))
             case Suback():
@@ -126,7 +128,9 @@ def _filter_problem(topic_filter: str) -> str | None:
 
 
 async def publish(engine: Engine, user: str, message: Publish) -> str | None:
-    """Why a message was not taken, or None: it is on the disk then. At QoS 1 or 2."""
+    """Publish a message at QoS 1 or 2. Return None once it is on the disk, or why it was
+    refused.
+    """
     if problem := topic_name_problem(message.topic):
         return f"This is no topic: it {problem}."
     done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -147,7 +151,7 @@ async def publish(engine: Engine, user: str, message: Publish) -> str | None:
             case Puback() | Pubcomp():
                 end(None)
             case Connack(reason=reason) | Disconnect(reason=reason):
-                end(f"The gateway refuses it: {words(reason)}.")
+                end(f"The gateway refuses the request: {words(reason)}.")
             case None:
                 end(_GONE)
 
@@ -156,7 +160,7 @@ async def publish(engine: Engine, user: str, message: Publish) -> str | None:
         async with asyncio.timeout(PATIENCE_S):
             return await done
     except TimeoutError:
-        return "The disk is slow: it is not known whether the message was taken."
+        return "The disk is slow: it is not known whether the message was stored."
     finally:
         client.leave()
 

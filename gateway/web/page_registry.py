@@ -1,9 +1,8 @@
-"""Boards that the page's users let in or put out.
+"""Admitting and revoking boards from the page.
 
-In: a user, a board, and `admit` or `revoke`. Out: a device registry that says so, or why it does
-not. The registry belongs to `provisioning`, which the gateway does not import: its command does it,
-in a process beside the gateway. The gateway goes by what it finds there
-(`gateway/boards/admission.py`).
+In: a user, a board, and `admit` or `revoke`. Out: the changed device registry, or the reason why it
+is unchanged. The registry belongs to `provisioning`, which the gateway does not import: a separate
+process runs its command. The gateway reads the registry (`gateway/boards/admission.py`).
 """
 
 import asyncio
@@ -22,16 +21,18 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 15.0
-"""Until a change is made, behind those before it: less than a connection of the page lives. A Pi
-starts a Python program in two seconds.
+"""Seconds for a change, with the changes before it. Shorter than the lifetime of a connection to
+the page. A Pi starts a Python program in two seconds.
 """
 _LONGEST = 500
-_BUSY = "Somebody else changes the device registry. Try again in a moment."
-_SLOW = "This takes long. The list of boards shows whether it was done; if not, try again."
+_BUSY = "The device registry is being changed by another user. Try again in a moment."
+_SLOW = "The change takes long. If the list of boards does not show it, try again."
 
 
 class PageRegistry:
-    """folder: the data directory. ports: serial ports seen so far."""
+    """The page's changes of the device registry. folder: the data directory. ports: serial ports
+    seen so far.
+    """
 
     def __init__(
         self, folder: Path, registry: Registry, ports: Callable[[], list[PortStatus]]
@@ -42,12 +43,14 @@ class PageRegistry:
         self._busy = asyncio.Lock()
 
     async def change(self, user: str, device: str, verb: str) -> str | None:
-        """Why the registry is as it was, or None."""
+        """Admit or revoke a board. Return None, or why the registry is unchanged."""
         listed = self._registry.registered().get(device)
         if not DEVICE_NAME.fullmatch(device):
-            return "A board of such a name cannot be registered. Provision it."
+            return "This name cannot be registered. Provision the board under another name."
         if verb == "admit" and listed is None and not self._asks(device):
-            return f"{device} does not ask to be let in now."
+            return (
+                f"{device} is not connected and waiting to be let in. Plug it in, then try again."
+            )
         if verb == "revoke" and listed is None:
             return f"{device} is not in the device registry."
         problem: str | None = _BUSY

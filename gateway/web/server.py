@@ -2,7 +2,7 @@
 
 In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten
 seconds at most, and there are at most 32 of them. A client that asks too much, or says nothing,
-costs no more than that.
+costs no more.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _SHUTDOWN_TIMEOUT = 1.0
 
 
 class WebServer:
-    """Serves until `close`."""
+    """The HTTP server of metrics and health. Runs until `close`."""
 
     def __init__(self, host: str, port: int, source: Source) -> None:
         self._endpoint = Endpoint(host, port)
@@ -86,7 +86,7 @@ class WebServer:
 
 
 class _Busy(asyncio.Protocol):
-    """One connection too many."""
+    """A protocol that closes a connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

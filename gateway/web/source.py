@@ -1,5 +1,5 @@
-"""What can be looked at of a running gateway. In: its parts. Out: figures that several of them give
-together.
+"""A read-only view of a running gateway for page, metrics and status. In: the gateway's parts. Out:
+these, and figures that need several of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from gateway.store.times import CommitTimes
 
 
 class Boards(Protocol):
-    """What boards tell of themselves, and what they are refused (`gateway/boards/reports.py`)."""
+    """Reports of boards, and refusals of their publications (`gateway/boards/reports.py`)."""
 
     @property
     def contradictions(self) -> int: ...
@@ -32,14 +32,14 @@ class Boards(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """times: of commits. waits_s: for how long the present commit has waited for the disk. ports:
-    serial ports seen so far. folder: the data directory. restored: why the store is another life
-    of the one that ran here before, None when it is not. boards: what they tell, and are refused.
-    radios, bridges: of the configuration. site: rows of its members, none without a site.
-    overhearers: take the frames that the radios hear. expected: how each board of the registry is.
-    untold: say which notifications could not be sent. ways: by which people are told of problems.
-    history: the last readings of boards. restart: keys of the configuration that have changed and
-    count from the next start only.
+    """The parts of a running gateway. times: of commits. waits_s: for how long the present commit
+    has waited for the disk. ports: serial ports seen so far. folder: the data directory. restored:
+    why the store is another generation, None if it is not. boards: their reports and refusals.
+    radios, bridges: of the configuration. site: rows of its members, empty without a site.
+    overhearers: receivers of all frames that the radios hear. expected: the state of each board of
+    the registry. untold: functions that return failed notifications. ways: names of the
+    notification channels. history: the last readings of boards. restart: configuration keys that
+    have changed and take effect at the next start.
     """
 
     broker: Broker
@@ -61,13 +61,13 @@ class Source:
 
     @property
     def by_radio(self) -> set[str]:
-        """Boards that hear a command when they have spoken, and not before."""
+        """Boards on a radio, which receive a command only after they have sent."""
         return {name for radio in self.radios() for name in radio.numbers.values()}
 
     @property
     def spool_age_s(self) -> float | None:
-        """Seconds since the oldest row of the spool came; 0 when there is none, None when its time
-        is not known.
+        """Seconds since the oldest row of the spool was stored. 0 if the spool is empty, None if
+        the time is not known.
         """
         broker = self.broker
         if not broker.spool.count:

@@ -1,7 +1,7 @@
-"""What the uplink, a process of its own, has left in the gateway's database, for the metrics.
+"""The state of the uplink, which is a separate process, from the gateway's database.
 
 In: the data directory. Out: an `UplinkState`, read in a thread, since the gateway's event loop
-waits for no disk.
+never waits for a disk.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class UplinkState:
-    """running: whether there is a process. cut, landed: numbers of the newest batches. landed_at:
-    µs UTC, None before the first. error: of the outage, in the uplink's words.
+    """The uplink at one moment. running: whether the process runs. cut, landed: numbers of the
+    newest batches. landed_at: µs UTC, None before the first. error: of the outage, in the uplink's
+    words.
     """
 
     running: bool
@@ -32,7 +33,7 @@ class UplinkState:
 
 
 def read(folder: Path) -> UplinkState | None:
-    """None while the database cannot be read."""
+    """Read the state. Return None if the database cannot be read."""
     try:
         with Spool(folder, to_read=True) as spool:
             (cut, _), (landed, landed_at) = spool.last_cut(), spool.last_landed()
@@ -47,8 +48,8 @@ def read(folder: Path) -> UplinkState | None:
 
 
 class UplinkReader:
-    """Reads in a thread, one at a time: on a disk that hangs, one thread hangs with it, however
-    often it is asked.
+    """A reader that uses one thread, one read at a time: on a disk that hangs, only one thread
+    hangs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +57,7 @@ class UplinkReader:
         self._reading: asyncio.Task[UplinkState | None] | None = None
 
     async def state(self) -> UplinkState | None:
-        """None when nothing could be read within PATIENCE_S."""
+        """Return the state, or None if it could not be read within PATIENCE_S."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(asyncio.to_thread(read, self._folder))
         done, _ = await asyncio.wait([self._reading], timeout=PATIENCE_S)

@@ -1,5 +1,5 @@
-"""Where one reading is, for the page. In: a board and a sequence. Out: the places on this gateway
-that know it, as `onceway where` has them; the table is the centre's.
+"""The places of one reading, for the page. In: a board and a sequence. Out: the places on this
+gateway where the reading is, as in `onceway where`. Only the centre knows the table.
 """
 
 from dataclasses import asdict
@@ -9,18 +9,20 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import Spool
-from gateway.uplink.where import doubts_of, in_gateway
+from gateway.uplink.where import doubts_of, in_gateway, unknown
 
 
 def where(config: Config, device: str, sequence: int) -> dict[str, Any]:
-    """places: as `Place`. known_from: the oldest batch that is remembered. doubts: of the
-    board (`gateway/store/doubts.py`). error: why it cannot be found out.
+    """Return the places of a reading. places: as `Place`. unknown: its possible fates, if there are
+    none. doubts: times when the board got a suspect session (`gateway/store/doubts.py`). error: why
+    the reading cannot be looked up.
     """
     landing = without_password(config.uplink.landing).rstrip("/") if config.uplink else None
     try:
         with Spool(config.gateway.data, to_read=True) as spool:
             places = [asdict(place) for place in in_gateway(spool, device, sequence, landing)]
             doubts = [item._asdict() for item in doubts_of(config.gateway.data, device)]
-            return {"places": places, "known_from": spool.oldest_known_batch(), "doubts": doubts}
+            lost = None if places else unknown(spool, device, sequence)
+            return {"places": places, "unknown": lost, "doubts": doubts}
     except OncewayError as error:
-        return {"places": [], "known_from": None, "error": str(error)}
+        return {"places": [], "unknown": None, "error": str(error)}

@@ -149,9 +149,7 @@ class Ether:
         return found
 
     def end(self, frame: Frame) -> list[Heard]:
-        """End a frame; returns the radios that heard it. The sender then sleeps until its next
-        line.
-        """
+        """End a frame; returns the radios that heard it. The sender then sleeps."""
         sender = frame.sender
         sender.sending = None
         sender.counts["sent"] += 1

@@ -24,8 +24,8 @@ One line each way, words separated by spaces:
     air → radio   sent                      the last symbol was sent
                   heard RSSI SNR HEX
                   error WORDS               the line is invalid; the connection ends
-    rig → air     carry NAME X Y            moves this radio to a place; the sender of
-                                            the line is no radio
+    rig → air     carry NAME X Y            moves this radio to a place; the line
+                                            does not come from a radio
     air → rig     carried
 """
 
@@ -92,7 +92,7 @@ class Air:
     def _join(self, words: Sequence[str], writer: asyncio.StreamWriter) -> Radio:
         word, name, x, y = words
         if word != "radio":
-            raise ValueError(f"{word} from somebody without a name")
+            raise ValueError(f"{word} from a radio without a name")
         known = self.ether.radios.get(name)
         if known is not None and known not in self._writers:  # it was switched off
             known.place = float(x), float(y)
@@ -138,7 +138,7 @@ class Air:
                 end = self._began + frame.end / self._scale
                 self._loop.call_at(end, self._end, frame)
             case _:
-                raise ValueError(f"{' '.join(words)[:80]!r} is no request")
+                raise ValueError(f"{' '.join(words)[:80]!r} is not a request")
 
     def _end(self, frame: Frame) -> None:
         if frame.cut:

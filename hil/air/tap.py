@@ -2,9 +2,9 @@
 No I/O.
 
 In: the whole frames that each of them sent, in order, and the board's key. Out, as events:
-greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no session of its sender,
-an answer to an unknown frame of the board, two contents with one nonce, and a PUBREL for a
-publication that no gateway recorded.
+greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no session of its sender;
+an answer to an unknown frame of the board; two contents with one nonce; a PUBREL of a publication
+that no gateway recorded.
 
 The tap sees all frames, also those that no radio hears: a frame that does not fit was made wrong.
 The content of a TURN counts once, when the radio of the gateway with its session heard or answered

@@ -281,13 +281,13 @@ class Bench(BaseModel):
             )
         if self.subscriber:
             raise ValueError(
-                "what a board by radio publishes is encrypted on the air, so nobody can tell what a"
-                " subscriber must get; leave out [[subscriber]] or [air]"
+                "publications of a board by radio are encrypted on the air, so the rig cannot know"
+                " which ones a subscriber must get; leave out [[subscriber]] or [air]"
             )
         if self.air and self.air.foreign and self.air.trace:
             raise ValueError(
-                "[air]: where frames are lost, nobody can tell whom a foreign radio has put out;"
-                " leave out foreign or trace"
+                "[air]: where frames are lost, the rig cannot tell which boards a foreign radio has"
+                " disconnected; leave out foreign or trace"
             )
         if self.air and self.air.modem is not None:
             keys = ("boards", "trace", "foreign", "sent_before", "apart_s")
@@ -306,8 +306,8 @@ class Bench(BaseModel):
     def _possible_with_real_boards(self) -> None:
         if self.commands:
             raise ValueError(
-                "whether a real board has obeyed is in its EEPROM, which nobody reads, and what a"
-                " sketch obeys is its own; leave out [commands] or [[board]]"
+                "the rig cannot see whether a real board has obeyed, nor which commands a sketch"
+                " obeys; leave out [commands] or [[board]]"
             )
         if blind := [kind.kind for kind in self.fault if kind.part == "board" and not kind.on_real]:
             raise ValueError(

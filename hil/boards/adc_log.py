@@ -85,5 +85,5 @@ class AdcLog:
                 self.conversions.append(made)
         except ValueError:
             raise OncewayError(
-                f"line {self._line} is no conversion and no start", str(self._path)
+                f"line {self._line} is neither a conversion nor a start", str(self._path)
             ) from None

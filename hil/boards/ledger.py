@@ -3,12 +3,12 @@ sources.
 
 In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and
 violations of the rules. A run is checked against this ledger: a publication exists when its slot
-has a valid CRC (layout and rules: firmware/README.md). The log is needed because the journal uses
+has a valid CRC (layout and rules: firmware/JOURNAL.md). The log is needed because the journal uses
 its 60 slots again.
 
 A slot is written byte by byte over older bytes, perhaps those of a torn attempt with the same
 sequence, and may look valid in between. Such a state counts only if the program could act on it: if
-the next event is no further write to these bytes.
+the next event is not another write to these bytes.
 """
 
 from binascii import crc_hqx
@@ -191,9 +191,7 @@ class Ledger:
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:
-        """Return whether a publication in the image is released (PUBREC came) and done (PUBCOMP
-        came).
-        """
+        """Return whether a publication in the image is released (PUBREC) and done (PUBCOMP)."""
         for slot in range(SLOTS):
             publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:
@@ -258,16 +256,14 @@ class Ledger:
 
 
 def read_log(path: Path) -> Iterator[Write | Start]:
-    """Yield the entries of an EEPROM log, in order. Raises OncewayError that names an
-    invalid line.
-    """
+    """Yield the entries of an EEPROM log, in order. Raises OncewayError for an invalid line."""
     with path.open() as lines:
         for number, line in enumerate(lines, 1):
             try:
                 yield parse_entry(line)
             except ValueError:
                 raise OncewayError(
-                    f"line {number} is no EEPROM write and no start", str(path)
+                    f"line {number} is neither an EEPROM write nor a start", str(path)
                 ) from None
 
 

@@ -213,9 +213,7 @@ class SimulatedBoard:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the process and connect to it. Raises BoardError if it is not built or does not
-        start.
-        """
+        """Start the process and connect to it. Raises BoardError if that fails."""
         program = BUILD / "sim" / "simboard"
         if not program.exists():
             raise BoardError(
@@ -300,9 +298,7 @@ class SimulatedBoard:
         await self.stop()
 
     async def command(self, line: str) -> dict[str, Any]:
-        """Send one command line and return its answer. Raises BoardError if the board
-        refuses it.
-        """
+        """Send one command line and return its answer. Raises BoardError if refused."""
         async with self._turn:
             if self._reader is None or self._writer is None:
                 raise BoardError("the simulated board is not running", str(self.directory))
@@ -340,9 +336,7 @@ class SimulatedBoard:
         await self.command("reset")
 
     async def brownout(self) -> None:
-        """Cause a dip of the supply: a reset that keeps RAM and tears an EEPROM write in
-        progress.
-        """
+        """Cause a dip of the supply: a reset that keeps RAM and tears an EEPROM write."""
         await self.command("brownout")
 
     async def hang(self) -> None:
@@ -408,9 +402,7 @@ class SimulatedBoard:
     async def hear(
         self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
     ) -> None:
-        """Put a frame in the air at the place of the board's radio. good: whether its CRC
-        is right.
-        """
+        """Put a frame in the air at the place of the board's radio. good: its CRC is right."""
         damaged = "" if good else " damaged"
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 

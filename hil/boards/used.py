@@ -1,7 +1,7 @@
 """The EEPROM of a board that has published for a long time. The rig makes it, because no run lasts
 that long.
 
-In: the next sequence. Out: an image with the layout of firmware/README.md.
+In: the next sequence. Out: an image with the layout of firmware/JOURNAL.md.
 
 A few slots hold the newest publications, all done. The others, which are used next, hold the
 remains of a slot that was found worn: a record that fails its CRC, and marks that by chance are

@@ -115,7 +115,7 @@ class Subscriber:
                     connection.send(answer)
 
     def begin(self, packets: Sequence[Packet]) -> None:
-        """Note packets that came in one piece, before the first of them is answered."""
+        """Note packets that came in one piece, before the first answer."""
         self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:

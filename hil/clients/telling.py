@@ -86,9 +86,9 @@ def heard(line: bytes) -> dict[str, Any]:
     try:
         said = json.loads(line)
     except ValueError as error:
-        raise ValueError("it is no JSON") from error
+        raise ValueError("it is not JSON") from error
     if not isinstance(said, dict) or not isinstance(said.get("event"), str):
-        raise ValueError("it is no object with a text `event`")
+        raise ValueError("it is not an object with a text `event`")
     if said["event"] not in _EVENTS:
         raise ValueError(f"there is no event `{said['event']}`; there are {', '.join(_EVENTS)}")
     for key in (*_EVENTS[said["event"]], *(["t"] if "t" in said else [])):

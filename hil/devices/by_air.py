@@ -56,9 +56,7 @@ class DeviceByAir(SimulatedDevice):
         super().__init__(name, folder, bench, children, history)
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
-        """Make the board, with firmware, name, key and channel in its flash, as if written by
-        cable.
-        """
+        """Make the board, with firmware and identity page as if written by cable."""
         if not HEX.is_file():
             raise OncewayError("the firmware is not built", str(HEX), "Run `make firmware`")
         image = IntelHex(str(HEX))

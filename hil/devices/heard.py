@@ -1,4 +1,4 @@
-"""The publications of a real board, by what it sends: its EEPROM cannot be read.
+"""The publications of a real board, by the packets that it sends: its EEPROM cannot be read.
 
 In: the packets of the board's side (`hil/wire/tap.py`): greetings, publications, acknowledgements.
 Out: events of hop `board` in the history, and the publications that the board still owes.

@@ -29,7 +29,7 @@ from hil.observe.history import History
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
 """Cells written in turn: count:u8 id:u16 crc:u16. The identifier of the message at QoS 2 that the
-board has taken and that is not released yet, or 0 (firmware/README.md)."""
+board has taken and that is not released yet, or 0 (firmware/JOURNAL.md)."""
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
@@ -103,9 +103,7 @@ class LedgerWatch:
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
-        """Enter publications completed since the last look. Returns the number of readings among
-        all.
-        """
+        """Enter publications completed since the last look. Returns the number of readings."""
         if self._board.eeprom_log.exists():
             with self._board.eeprom_log.open("rb") as log:
                 log.seek(self._offset)
@@ -238,9 +236,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that a running board samples at its interval: a sample may be late, but none is
-        left out.
-        """
+        """Check that a running board samples at its interval: late perhaps, but without a gap."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._before_it)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

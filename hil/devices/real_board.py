@@ -173,9 +173,7 @@ class RealBoard(WiredDevice):
         return self._folder.board(self.name) / "identity.bin"
 
     def _keep_key(self) -> None:
-        """Write the identity page from the registry, because a running board's flash cannot be
-        read.
-        """
+        """Write the identity page from the registry: a running board's flash is unreadable."""
         with closing(sqlite3.connect(self._folder.registry)) as registry:
             row = registry.execute("SELECT key FROM device WHERE name = ?", [self.name]).fetchone()
         self._page.parent.mkdir(parents=True, exist_ok=True)
@@ -202,9 +200,7 @@ class RealBoard(WiredDevice):
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:
-        """Return its HELLO, at its own port. Raises OncewayError if there is none, or it is another
-        board's.
-        """
+        """Return its HELLO, at its own port. Raises OncewayError for none or another board's."""
         hello = await asyncio.to_thread(
             hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
         )
@@ -216,9 +212,7 @@ class RealBoard(WiredDevice):
         return hello
 
     async def disconnect(self) -> None:
-        """Remove the wire, and ask the board for its next sequence. Raises OncewayError without an
-        answer.
-        """
+        """Remove the wire, and ask the board for its next sequence. Raises OncewayError."""
         await super().disconnect()
         self._next = int((await self._greeted())["next_sequence"])
 

@@ -23,9 +23,7 @@ class ContradictionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample. ns: of this machine's monotonic clock. cycle: board time. records: without
-    a time.
-    """
+    """A sample. ns: by the monotonic clock. cycle: board time. records: without a time."""
 
     ns: int
     cycle: int

@@ -256,9 +256,7 @@ class SimulatedDevice(WiredDevice):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Return the interval of the next command, in ms: always another than that of the command
-        before.
-        """
+        """Return the interval of the next command, in ms: never that of the one before."""
         steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
         if self._commanded % SECOND_EVERY == 0:

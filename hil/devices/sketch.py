@@ -61,9 +61,7 @@ class SketchedBoard(SimulatedDevice):
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting publications; 0 without power, when they reach no
-        gateway.
-        """
+        """Return the number of waiting publications; 0 for a board without power."""
         return 0 if self._off else super().waiting
 
     def look(self) -> int:

@@ -52,9 +52,7 @@ class WiredDevice(ABC):
 
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
-        """Return the publications that the gateway has: topic and payload, some in several
-        forms.
-        """
+        """Return the publications that the gateway has: topic and payload, in all forms."""
         return [self._said[identifier] for identifier in self._released]
 
     @property

@@ -139,7 +139,7 @@ class Partition(BetweenGateways):
         await links.order("cut", name)
 
     def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        return f"{name} heard nobody" if alone and doubts and passed.get("held") else None
+        return f"{name} heard no other gateway" if alone and doubts and passed.get("held") else None
 
 
 class MemberSlow(BetweenGateways):

@@ -291,7 +291,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def committing(self) -> bool:
-        """Whether the commit after which the gateway stands still holds a publication."""
+        """Whether a publication is in the commit after which the gateway was stopped."""
         ...
 
     def say(self, text: str) -> None:

@@ -80,7 +80,7 @@ def _signed_bytes(manifest: dict[str, Any]) -> bytes:
 def _load(key: bytes) -> Ed25519PrivateKey:
     made = load_pem_private_key(key, None)
     if not isinstance(made, Ed25519PrivateKey):
-        raise TypeError("this is no Ed25519 key")
+        raise TypeError("this is not an Ed25519 key")
     return made
 
 

@@ -1,7 +1,7 @@
 """Answers due on one Network Connection (MQTT Version 5.0, section 4.3). In: packets, in the order
 in which they pass. Out: for each PUBACK, PUBREC and PUBCOMP whether the other end has asked for it.
 A PUBLISH asks for one PUBACK or PUBREC, a PUBREL for one PUBCOMP. An end that answers more often
-has taken a message twice. (A PUBREL is no answer in this sense: it is also sent first on a
+has taken a message twice. (A PUBREL does not count as an answer: it is also sent first on a
 connection, for a PUBREC of the one before [MQTT-4.4.0-1].)
 """
 

@@ -88,7 +88,7 @@ def unstuff(stuffed: bytes) -> bytes:
         code = stuffed[at]
         group = stuffed[at + 1 : at + code]
         if code == 0 or len(group) != code - 1:
-            raise FrameError("this is no COBS")
+            raise FrameError("this is not COBS")
         groups.append(group)
         at += code
     return b"\0".join(groups)

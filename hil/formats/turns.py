@@ -159,9 +159,7 @@ def read_turn(content: bytes) -> Turn:
 
 
 def read_answer(content: bytes, turn: Turn) -> Reply:
-    """Return the content of an ANSWER. turn: the one that it answers. Raises FrameError or
-    PacketError.
-    """
+    """Return the content of an ANSWER to a turn. Raises FrameError or PacketError."""
     done: list[Packet] = []
     utc, more = None, False
     while content and content[0] < _FIRST_OF_MQTT:

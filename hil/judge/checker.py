@@ -9,11 +9,11 @@ The run *fails* if a publication went wrong, a ledger contradicts itself, a comm
 once and in order, or a program under test ended by itself.
 
 It is *unknown* if none of this happened but the history cannot prove it. Reasons: a planned fault
-did not happen, a board or client produced less than planned, a hop was not seen or not read to its
-end, the run gave up waiting, or the rig itself failed.
+did not happen; a board or client produced less than planned; a hop was not seen or not read to its
+end; the run gave up waiting; the rig itself failed.
 
-Otherwise it *holds*: every publication is ok, or has an excuse. Excuses: it can be read from a
-replaced board, it was published at QoS 0 and did not reach the gateway, or it was acknowledged by a
+Otherwise it *holds*: every publication is ok, or has an excuse. It can be read from a replaced
+board; or it was published at QoS 0 and did not reach the gateway; or it was acknowledged by a
 gateway that died for good before it had landed.
 """
 

@@ -44,7 +44,7 @@ DRIFT = 200
 ROUNDED = 2
 """Factor by which a board's rounded error of a time may exceed the real one."""
 SOME = 20
-"""Number of times that is enough: one of them was not delayed by a started second or a slow
+"""Number of times among which at least one was not delayed by a started second or a slow
 WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Limits within which not all times of a run may be wrong, too early or too late: the started
@@ -160,7 +160,7 @@ class Clocks:
         if time is None:
             return self._unknown(line, life, sampled, arrived)
         if not self._offsets:
-            return "nobody knows the time of the machine"
+            return "the time of the machine is unknown"
         ns = int(time * S)
         lost = line.lost(life)
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
@@ -239,7 +239,7 @@ class Clocks:
         sampled: earliest possible time. seen: when the row was there.
         """
         if not self._offsets:
-            return "nobody knows the time of the machine"
+            return "the time of the machine is unknown"
         if us is None:
             return "`received` is missing"
         for shift in self._shifts(sampled, seen):
@@ -258,7 +258,7 @@ class Clocks:
         fault changes these clocks.
         """
         if not self._offsets:
-            return "nobody knows the time of the machine"
+            return "the time of the machine is unknown"
         if landed is None or ingested is None:
             return "`landed` or `ingested` is missing"
         low = min(self._offsets) + sampled - RECEIVED_NS

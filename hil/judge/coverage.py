@@ -71,26 +71,26 @@ GUARDS: dict[str, dict[str, str]] = {
         DELETED: "what has left the spool has landed",
     },
     "power cut": {
-        IN_WRITE: "a torn slot is no publication",
+        IN_WRITE: "a torn slot is not a publication",
         AFTER_WRITE: "a publication is whole when its last byte is",
     },
     "power cut at an EEPROM write of the exchange": {
-        IN_WRITE: "a torn slot is no publication",
+        IN_WRITE: "a torn slot is not a publication",
         AFTER_WRITE: "a publication is whole when its last byte is",
     },
     "power cut in an exchange": {
-        IN_PUBLISH: "what was journalled is sent again under the same identity",
-        IN_PUBREL: "what was released is not published again",
+        IN_PUBLISH: "a journalled publication is sent again under the same identity",
+        IN_PUBREL: "a released publication is not published again",
     },
     "power cut in a turn": {
-        AT_SENDING: "what was journalled is sent in a new session",
-        AT_SENT: "what the gateway has taken without an answer goes nowhere twice",
+        AT_SENDING: "a journalled publication is sent in a new session",
+        AT_SENT: "a publication accepted without an answer is delivered only once",
         AT_LISTENING: "no nonce comes twice",
-        AT_HEARD: "an answer that nobody has noted is given again",
+        AT_HEARD: "an answer that was not recorded is given again",
     },
     "power cut at a byte of the exchange": {
-        IN_PUBLISH: "what was journalled is sent again under the same identity",
-        IN_PUBREL: "what was released is not published again",
+        IN_PUBLISH: "a journalled publication is sent again under the same identity",
+        IN_PUBREL: "a released publication is not published again",
     },
 }
 """Windows of each kind, and the claim that only a fault in this window can break."""
@@ -235,4 +235,4 @@ def _others(
 def _told(place: Mapping[str, Any] | None) -> str:
     """Return e.g. `sample 17, writes 3, torn True`."""
     told = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
-    return told or "nobody knows where"
+    return told or "at an unknown place"

@@ -54,20 +54,20 @@ def _unsaid(seen: Seen) -> Iterator[str]:
     its end.
     """
     if not seen.armed:
-        yield "nobody has said that all was armed before something was published"
+        yield "the history does not say that all was armed before the first publication"
     for fault in sorted(seen.planned.keys() - seen.announced):
-        yield f"nobody has said that the planned fault {fault} was to happen"
+        yield f"the history does not announce the planned fault {fault}"
     for line in seen.devices:
         if line not in seen.counted:
-            yield f"the wire of {line} has not told its counts at the end"
+            yield f"the wire of {line} has not reported its final counts"
         if line not in seen.met:
-            yield f"nobody has seen how {line} and the gateway met"
+            yield f"no handshake of {line} with the gateway was seen"
         if line in seen.by_air and line not in {sender for sender, _ in seen.published}:
-            yield f"nobody has read what {line} publishes on the air"
+            yield f"no publication of {line} was read on the air"
         if line not in seen.starts and line not in seen.real:
-            yield f"the ledger of {line} has told no start"
+            yield f"the ledger of {line} reports no start"
         if lacks := seen.welcomed[line] - seen.told[line]:
-            yield f"the wire of {line} has not told how {lacks} of its sessions went"
+            yield f"the wire of {line} has not reported on {lacks} of its sessions"
 
 
 def _gaps(seen: Seen) -> Iterator[str]:

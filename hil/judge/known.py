@@ -1,6 +1,6 @@
 """Check that all events of a history are known: unknown ones cannot be judged. In: a history. Out:
 a reason, for which the verdict is *unknown*, for each kind of event that is in no table of
-hil/README.md.
+hil/HISTORY.md.
 """
 
 from collections.abc import Iterator, Sequence

@@ -71,7 +71,7 @@ def _put_out(event: Event) -> list[str]:
     data = event.data
     if data["action"] != "forge" or not data["greetings"]:
         return []
-    return [f"{data['line']} had to greet again after somebody else greeted in its name"]
+    return [f"{data['line']} had to greet again after another program greeted in its name"]
 
 
 def _forgotten(events: Sequence[Event]) -> list[str]:

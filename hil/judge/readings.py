@@ -80,9 +80,7 @@ def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
 
 
 def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
-    """Return outcome and mistake, or None. published: rows in the table of publications, already
-    judged.
-    """
+    """Return outcome and mistake, or None. published: judged rows of publications."""
     due = wanted(device, next(iter(published)))
     counts = Counter(row.index for row in seen.rows)
     found = {row.index: row for row in seen.rows}

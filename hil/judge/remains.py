@@ -21,7 +21,7 @@ COMMANDER = "commander"
 SPARE = 8
 """File descriptors that a program may open late in its life, besides one for each peer."""
 LEAST_LOOKS = 16
-"""Looks at a program needed to compare the first half of its life with the last quarter."""
+"""Least looks at a program to compare the first half of its life with the last quarter."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -57,7 +57,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
             yield f"{event.hop} has {rows} row(s) left in its table {table}"
     strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
     if strange and alone:  # gateways have sessions with each other, too
-        yield f"{event.hop} has a session of {', '.join(strange)}, which is no client of the run"
+        yield f"{event.hop} has a session of {', '.join(strange)}, which is not a client of the run"
     for table, rows in data["orphans"].items():
         if rows:
             yield f"{event.hop} has {rows} row(s) of no session in its table {table}"

@@ -222,7 +222,7 @@ class Seen:
             case "wire" | "air", "unread":
                 end = links.ENDS[data["direction"]]
                 self.unread.append(
-                    f"what left {end} on the line of {data['line']} is no MQTT: {data['why']}"
+                    f"what left {end} on the line of {data['line']} is not MQTT: {data['why']}"
                 )
             case "wire" | "air", "refused" if data["direction"] == "down":
                 self.refused[data["line"], data["id"]] += 1

@@ -43,7 +43,7 @@ LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):
-    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None if it is no number. time:
+    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None unless a number. time: in
     UTC seconds, None without a time. unit: None without one.
     """
 
@@ -127,9 +127,9 @@ def _number(said: Any, base: float) -> float | None:
 
 
 def _finite(said: Any) -> float:
-    """Return a number. Raises ValueError if it is infinite or no number (RFC 8428, section 4.3)."""
+    """Return a number. Raises ValueError if it is infinite or NaN (RFC 8428, section 4.3)."""
     if isinstance(said, bool) or not math.isfinite(number := float(said)):
-        raise ValueError(f"{said} is no number")
+        raise ValueError(f"{said} is not a number")
     return number
 
 
@@ -162,9 +162,7 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
 
 
 def error_of(kind: int) -> int | None:
-    """Return by how many seconds the time of a channel's reading may be wrong; None if not
-    stated.
-    """
+    """Return the stated error of the time of a channel's reading, in seconds, or None."""
     code = kind >> 3
     return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None
 

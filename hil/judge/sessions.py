@@ -8,13 +8,12 @@ topic:
 - it *must* come if its publisher has the acknowledgement, it was published after the subscription
   was granted, both QoS are above 0, and the session outlives connections;
 - it *may* come otherwise: at QoS 0, or while it is not acknowledged;
-- it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], with another payload, on
-  a topic that the filter does not match, or after a later one of its publisher [MQTT-4.6.0-6]. It
-  must not come if it was acknowledged before the session asked for anything. It must not come too
-  often: at QoS 2 more than once in a session, at QoS 1 more than once on a connection, at QoS 0
-  more than once;
+- it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], or with another payload.
+  It must not come on a topic that the filter does not match, or after a later one of its publisher
+  [MQTT-4.6.0-6]. If it was acknowledged before the session asked for anything, it must not come. It
+  must come only once: at QoS 2 in a session, at QoS 1 on a connection, at QoS 0 at all;
 - it *must* come with DUP when it comes again, and without when it cannot have been sent before
-  [MQTT-3.3.1-1, -2], and without RETAIN, because no client here publishes with it [MQTT-3.3.1-12];
+  [MQTT-3.3.1-1, -2]. It must come without RETAIN: no client here publishes with it [MQTT-3.3.1-12];
 - messages that a session holds at QoS 2 are sent or released once more when it continues, before
   those published since [MQTT-4.4.0-1];
 - no more may be in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9].
@@ -47,8 +46,8 @@ CLIENTS = 1
 
 @dataclass(slots=True)
 class _Message:
-    """A message. t: when its publisher reported it. repeats: how often the publisher may have
-    caused it once more. again: in another flow.
+    """A message. t: when its publisher reported it. repeats: how many further copies the publisher
+    may have caused. again: those in another flow.
     """
 
     t: int
@@ -308,7 +307,7 @@ class _Model:
         message = self.messages.get(key)
         named = f"{topic} {key[2] or data['payload']}"
         if message is None:
-            yield "got what nobody has published", named
+            yield "got an unpublished message", named
             return
         if data["payload"] not in message.payloads:
             yield "got another payload", named
@@ -338,7 +337,7 @@ class _Model:
     ) -> Iterator[Fault]:
         again = data["again"] or (data["qos"] == 1 and self._was_sent(key, message))
         if data["retain"]:
-            yield "got with RETAIN what nobody has published so", named
+            yield "got with RETAIN a message published without it", named
         if data["dup"] and not (data["qos"] and (again or self.resumed)):
             yield "got with DUP what had not been sent to it before", named
         if again and data["qos"] and not data["dup"]:
@@ -428,4 +427,4 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     for key, message in members[0].messages.items():
         due = message.acknowledged is not None and message.t > since and key not in had
         if due and matches(members[0].subscriber.filter, key[0]) and members[0]._qos(key):
-            yield "gave to nobody", f"{key[0]} {key[2]}"
+            yield "gave to no subscriber", f"{key[0]} {key[2]}"

@@ -3,7 +3,7 @@
 In: a history. Out: whether a session may have begun without the messages in flight.
 
 A gateway that meets a client asks the others. If one is silent, it begins a new session, or drops
-the identifiers of the one that it has, so that it does not take new messages for known ones
+the identifiers of its own, so that it does not take new messages for known ones
 (gateway/site/README.md). The next gateway that meets the client may do the same, because there are
 two sessions of it then. A board that greeted and lost its power before the answer does not even
 know of the first one. A session without identifiers continues, so messages on their way to another
@@ -65,9 +65,7 @@ class Silences:
             times.sort()
 
     def excuse(self, who: str, t: int) -> bool:
-        """Whether the gateway may have lost the open exchanges of this board or client at this
-        moment.
-        """
+        """Whether the gateway may have lost the open exchanges of this device at this moment."""
         last = self._last(who, t)
         greetings = self._greetings.get(who, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]

@@ -76,7 +76,7 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _gone(folder: Path, paths: list[str]) -> Iterator[str]:
-    """Yield data files that the table names and that are missing."""
+    """Yield missing data files of the table."""
     for path in paths:
         if not (folder / unquote(path)).exists():
             yield f"{folder.name} names a file that is not there: {path}"

@@ -1,5 +1,5 @@
 """The history of a run: every event at every hop, in one JSON Lines file. The schema is in
-hil/README.md. In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a
+hil/HISTORY.md. In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a
 file, and the same events read back. A history with a torn last line was cut off by a crash; it can
 be read up to there, and has no `end` event.
 """
@@ -106,9 +106,9 @@ def read(path: Path) -> Iterator[Event]:
                     ) from error
                 except (ValueError, TypeError) as error:
                     raise OncewayError(
-                        f"line {number} is no event ({error})", str(path), NO_HISTORY
+                        f"line {number} is not an event ({error})", str(path), NO_HISTORY
                     ) from error
     except OSError as error:
         raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
-        raise OncewayError("this is no text", str(path), NO_HISTORY) from error
+        raise OncewayError("this is not text", str(path), NO_HISTORY) from error

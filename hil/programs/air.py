@@ -154,9 +154,7 @@ class AirOfRun:
             self._history.add("air", "strange", said["t"], line=line, **told)
 
     def _replayed(self, said: dict[str, Any]) -> None:
-        """Enter the part of a recording that a link has used; boards do not listen to each
-        other.
-        """
+        """Enter the part of a recording that a link has used."""
         ends = said.pop("from"), said.pop("to")
         for line, direction in zip(ends, ("up", "down"), strict=True):
             if MODEM in ends and line in self._taps:

@@ -44,7 +44,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise OncewayError(f"the report is damaged ({error})", str(path)) from error
     if not isinstance(data, dict):
-        raise OncewayError("this is no report", str(path))
+        raise OncewayError("this is not a report", str(path))
     return data
 
 

@@ -70,7 +70,7 @@ class Replayed:
 class Findings:
     """Findings of a run. links: per line, when the gateway opened (True) and closed its port.
     lines: bytes and harms per line and direction. sent: frames of the reliable link and PUBLISH
-    packets per line and direction, and how many of them were sent again (`hil.wire.tap`).
+    packets per line and direction, first ones and retransmissions (`hil.wire.tap`).
     """
 
     result: Result

@@ -183,9 +183,7 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Mount a disk at this folder, if the bench cuts the power of such a disk, and this machine
-        can.
-        """
+        """Mount a disk at this folder, if the bench cuts such a disk's power and root may."""
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 

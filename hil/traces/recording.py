@@ -211,9 +211,9 @@ def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise OncewayError(f"line {number} is no JSON ({error})", str(path)) from error
+        raise OncewayError(f"line {number} is not JSON ({error})", str(path)) from error
     if not isinstance(row, dict):
-        raise OncewayError(f"line {number} is no JSON object", str(path))
+        raise OncewayError(f"line {number} is not a JSON object", str(path))
     return row
 
 

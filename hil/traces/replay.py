@@ -101,7 +101,7 @@ class Replay:
 
     def _drawn(self, rng: random.Random) -> int:
         """Return the frame to begin with: any that arrived, frame by frame; at a pace the first one
-        after a drawn moment. A long silence of the sender is no reason to begin after it.
+        after a drawn moment. The choice does not depend on long silences of the sender.
         """
         count = len(self._fates)
         if self._pace is None:

@@ -2,9 +2,9 @@
 rig's own readers (hil/formats), and which of them arrive whole. No I/O, and no change.
 
 In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out, for each
-direction: counts of frames and PUBLISH packets, and of repeated ones. As events: the packets of
-both ends, their sessions, bytes that are no frame of the sender's session, unexpected answers,
-acknowledgements of a frame that never arrived whole, and a stream that can no longer be read.
+direction: counts of frames and PUBLISH packets, and of repeated ones. As events: packets
+and sessions of both ends; bytes that fit no session of the sender; unexpected answers; streams that
+can no longer be read; acknowledgements of a frame that never arrived whole.
 """
 
 from collections.abc import Callable

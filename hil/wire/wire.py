@@ -12,7 +12,7 @@ In: two ports, two lines, orders as JSON Lines on standard input:
   goes away for a moment.
 
 An order with a `publication` waits until that many publications have left the board. Out: JSON
-Lines on standard output with the events (hil/README.md). When the gateway opens its port the
+Lines on standard output with the events (hil/HISTORY.md). When the gateway opens its port the
 board's is opened again, so the board sees the DTR edge that resets an Uno.
 """
 

@@ -1,4 +1,4 @@
-"""Who gets into a running gateway, over which listener, and what each may do there."""
+"""Access to a running gateway: clients by listener, and the actions allowed to each."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What `check-config` says of access rules that leave somebody without a voice."""
+"""Findings of `check-config` about access rules that leave a user without any right."""
 
 from pathlib import Path
 

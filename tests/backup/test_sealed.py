@@ -1,4 +1,4 @@
-"""What `onceway backup` writes cannot be read without the passphrase, nor altered, nor cut off."""
+"""A backup cannot be read without its passphrase, and no change or cut goes unnoticed."""
 
 import hashlib
 import io

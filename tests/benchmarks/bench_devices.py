@@ -1,4 +1,4 @@
-"""What a site sends: many devices, each with a topic of its own and one message in flight, and one
+"""The load of a site: many devices, each with its own topic and one message in flight, and one
 subscriber to all of them; beside the peer.
 
 Ours keeps all of it on disk, the peer keeps it in memory. 32-byte payloads. The first row says how

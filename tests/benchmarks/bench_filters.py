@@ -1,4 +1,4 @@
-"""What a publish costs with few and with many subscriptions that do not match.
+"""Cost of a publish with few and with many subscriptions that do not match.
 
 Every message goes to a topic of its own, so that nothing known about a topic helps; none of them
 has a subscriber. Half of the filters have a wildcard. The figure is the broker's CPU time per

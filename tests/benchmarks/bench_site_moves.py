@@ -1,7 +1,7 @@
-"""What a site of two gateways costs: how long a client waits whose session is at the other one,
-alone, with a long queue, and when all clients change at once; what those pay who stay, and what a
-member pays when nothing happens; how fast messages go to subscribers at the other one; and what it
-costs that acknowledgements wait for the disk of the other one, too (`copies = 2`).
+"""Costs of a site of two gateways. How long a client waits whose session is at the other one:
+alone, with a long queue, and when all clients change at once. The cost for other clients, and for
+an idle member. How fast messages go to subscribers at the other gateway. The delay of
+acknowledgements that wait for the other gateway's disk, too (`copies = 2`).
 
 Both gateways run on this machine, with mutual TLS between them over loopback.
 """

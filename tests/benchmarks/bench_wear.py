@@ -1,4 +1,4 @@
-"""What one reading a second of ten sensors costs the disk and the CPU: the life of an SD card.
+"""Disk writes and CPU of one reading a second of ten sensors: the life of an SD card.
 
 Ten boards on serial lines, then ten clients on TCP, each with a session that is kept and one
 QoS 2 reading a second; nothing is delivered. Counted from /proc/PID/io, for the gateway and for the

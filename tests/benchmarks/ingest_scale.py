@@ -1,4 +1,4 @@
-"""What the ingest costs at the size of a large fleet: requests to an object store, and the driver's
+"""Costs of the ingest at the size of a large fleet: requests to an object store, and the driver's
 memory. Without Spark; a part of `bench_ingest.py`.
 """
 

@@ -1,5 +1,5 @@
-"""What every benchmark ends with: its figures as a table for people, and merged into
-build/bench.json for everything else.
+"""The report of every benchmark: its figures as a table for people, and merged into
+build/bench.json for programs.
 
 In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit,
 peer, goal, met}}`, where figures of other benchmarks stay as they are.

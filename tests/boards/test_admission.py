@@ -64,7 +64,7 @@ def test_without_a_registry_only_open_ports_take_boards(tmp_path: Path, stranger
     assert Admitted(tmp_path).admits("roof-1", stranger) is stranger
 
 
-def test_a_registry_that_cannot_be_read_admits_nobody(tmp_path: Path) -> None:
+def test_unreadable_registry_admits_no_board(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database" * 100)
     assert not Admitted(tmp_path).admits("roof-1", True)
 

@@ -45,6 +45,14 @@ class Site:
             word = self.look(seen)
         return word
 
+    def words(self, seconds: int, seen: Seen) -> set[str]:
+        """Let time pass, with a look each second; return all that was shown."""
+        found = set()
+        for _ in range(seconds):
+            self.now += 1
+            found.add(self.look(seen))
+        return found
+
     def measure(self, count: int, interval: float) -> None:
         for _ in range(count):
             self.wait(interval, HERE)
@@ -183,11 +191,50 @@ def test_a_board_that_left_the_registry_is_forgotten(site: Site) -> None:
     assert site.look(HERE) == "new"
 
 
+def test_a_board_that_may_be_at_another_gateway_keeps_its_settings(site: Site) -> None:
+    site.expected.want("roof-1", 300)
+    site.expected.pause("roof-1", 3600)
+    site.expected.look([], {}, ["roof-1"])
+    assert site.expected.states == {}
+    site.stop()
+    site.start()
+    site.expected.look([], {}, ["roof-1"])
+    assert site.look(HERE) == "paused"
+    assert site.expected.states["roof-1"].interval == 300
+
+
+@pytest.mark.parametrize("seen", [HERE, UNPLUGGED, SILENT_LINE])
+def test_silence_at_another_gateway_is_no_problem(site: Site, seen: Seen) -> None:
+    assert site.wait(200, seen) != "fine"
+    for _ in range(1000):
+        site.now += 1
+        site.expected.look([], {}, ["roof-1"])
+    assert site.wait(179, SILENT_LINE) == "fine"
+    assert site.wait(1, SILENT_LINE) == "silent"
+
+
 def test_a_problem_has_the_same_words_while_it_lasts(site: Site) -> None:
     site.wait(200, HERE)
     before = site.expected.states["roof-1"].what
     site.wait(500, HERE)
     assert site.expected.states["roof-1"].what == before
+
+
+@pytest.mark.parametrize("readings", [0, 1, 5])
+@pytest.mark.parametrize("command", ["2 s", "20 min", "1000 min"])
+def test_a_problem_after_a_command_has_the_same_words(
+    tmp_path: Path, readings: int, command: str
+) -> None:
+    site = Site(tmp_path)
+    site.measure(readings, 60)
+    site.look(HERE)
+    site.expected.command("roof-1", f"interval {command}")
+    said = set()
+    for _ in range(3100):
+        site.now += 60
+        site.look(HERE)
+        said |= {state.what for _, state in site.expected.problems}
+    assert len(said) == 1
 
 
 def test_the_file_is_not_written_for_each_reading(site: Site) -> None:
@@ -204,12 +251,62 @@ def _gaps(take: Callable[[Gaps], None]) -> float | None:
     return gaps.interval
 
 
+def taken(*intervals: float) -> Gaps:
+    """Gaps between readings without a time of their own."""
+    gaps, now = Gaps(), 0.0
+    gaps.take(None, now)
+    for interval in intervals:
+        now += interval
+        gaps.take(None, now)
+    return gaps
+
+
 def test_one_outage_does_not_change_the_learnt_interval() -> None:
     def take(gaps: Gaps) -> None:
         for second in (0, 60, 120, 7200, 7260):
             gaps.take(float(second), float(second))
 
     assert _gaps(take) == 60
+
+
+def test_a_shorter_interval_is_known_after_three_gaps() -> None:
+    for old in range(2, 9):
+        gaps = taken(*[300.0] * old)
+        for interval in (300.0, 300.0, 11.0):
+            gaps.take(None, (gaps.received or 0.0) + 10 + (interval == 11.0))
+            assert gaps.learnt == interval, old
+
+
+def test_a_longer_interval_is_known_after_two_gaps() -> None:
+    for old in range(2, 9):
+        gaps = taken(*[10.0] * old, 300.0)
+        assert gaps.learnt == 10
+        gaps.take(None, (gaps.received or 0.0) + 300)
+        assert gaps.learnt == 300
+
+
+def test_a_board_that_measures_in_groups_has_its_long_gap() -> None:
+    gaps = taken(*[10.0, 10.0, 10.0, 300.0] * 2, 10.0, 10.0, 10.0)
+    assert gaps.learnt == 300
+
+
+@pytest.mark.parametrize("old", [2, 3, 7])
+def test_a_journal_of_a_board_without_a_clock_teaches_no_shorter_interval(old: int) -> None:
+    gaps = taken(*[300.0] * old, 1800.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+    assert gaps.learnt == 300
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 300), (300, 10)])
+def test_an_interval_that_somebody_else_sets_ends_and_begins_in_time(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    site = Site(tmp_path)
+    site.measure(9, before)
+    site.measure(3, after)
+    assert site.look(HERE) == "fine"
+    site.measure(5, after)
+    assert site.wait(3 * after - 1, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
 
 
 def test_a_journal_that_comes_at_once_does_not_change_the_learnt_interval() -> None:
@@ -227,6 +324,21 @@ def test_several_readings_of_one_measurement_count_once() -> None:
                 gaps.take(None, number * 60.0 + part)
 
     assert _gaps(take) == pytest.approx(60, abs=1)
+
+
+@pytest.mark.parametrize("has_clock", [False, True])
+@pytest.mark.parametrize("interval", [0.1, 0.5, 0.7, 0.99])
+def test_a_board_that_measures_several_times_a_second_is_missed_soon(
+    tmp_path: Path, interval: float, has_clock: bool
+) -> None:
+    site = Site(tmp_path)
+    site.look(HERE)
+    for _ in range(50):
+        site.now += interval
+        site.expected.hear("roof-1", site.now if has_clock else None)
+    assert site.wait(29, HERE) == "fine"
+    assert 1 <= (site.expected.states["roof-1"].interval or 0) < 2
+    assert site.wait(1, HERE) == "silent"
 
 
 def test_a_longer_interval_counts_at_once_and_a_shorter_one_when_gaps_show_it() -> None:
@@ -287,6 +399,20 @@ def test_a_longer_interval_that_was_commanded_is_no_alarm(site: Site) -> None:
     assert site.wait(1, HERE) == "silent"
 
 
+@pytest.mark.parametrize("readings", [0, 1])
+@pytest.mark.parametrize(("command", "limit"), [("2 s", 10_800), ("120 min", 21_600)])
+def test_a_command_to_a_new_board_makes_no_problem(
+    tmp_path: Path, readings: int, command: str, limit: int
+) -> None:
+    """The board may refuse it, and then it speaks as often as before."""
+    site = Site(tmp_path)
+    site.look(HERE)
+    site.measure(readings, 60)
+    site.expected.command("roof-1", f"interval {command}")
+    assert site.words(limit - 1, HERE) <= {"fine", "new"}
+    assert site.words(1000, HERE) == {"silent"}
+
+
 def test_a_command_outlives_a_restart(site: Site) -> None:
     site.expected.command("roof-1", "interval 60 min")
     site.stop()
@@ -297,7 +423,7 @@ def test_a_command_outlives_a_restart(site: Site) -> None:
 def test_a_command_to_a_silent_board_ends_no_problem(site: Site) -> None:
     assert site.wait(180, HERE) == "silent"
     site.expected.command("roof-1", "interval 1440 min")
-    assert site.wait(60, HERE) == "silent"
+    assert site.words(60, HERE) == {"silent"}
     site.expected.hear("roof-1", site.now)
     assert site.wait(3600, HERE) == "fine"
 

@@ -58,7 +58,7 @@ def test_a_full_spool_is_no_trouble_of_a_board(tmp_path: Path) -> None:
     assert boards.troubles(0) == []
 
 
-def test_what_a_board_tells_outlives_the_gateway(tmp_path: Path) -> None:
+def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     met(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
     text = boards.news()
@@ -258,7 +258,7 @@ def test_payloads_that_cannot_be_compared_are_two(
     assert said.contradictions["roof-1"].count == 1
 
 
-def test_what_boards_said_takes_memory_with_an_end(tmp_path: Path) -> None:
+def test_publications_kept_for_conflicts_are_bounded(tmp_path: Path) -> None:
     said = Boards(tmp_path).said
     for number in range(KEPT + 1):
         said.hear(("a", 1, number), b"%d" % number, 0)

@@ -1,5 +1,5 @@
-"""What this gateway refuses for now waits at the other broker: nothing of it is lost, and nothing
-else waits for it.
+"""Messages that this gateway refuses for now wait at the other broker: none is lost, and no other
+message waits for them.
 """
 
 from pathlib import Path

@@ -231,10 +231,10 @@ class NoBatteryClock(Clock):
 
 
 class Client:
-    """The far end of one connection, and the `Carrier` of it. received: packets, in order. closed:
-    the broker ended the connection. deaf: what comes is not looked at. reads: what comes is taken
-    from the link at once; what is not is `unsent`. paused: the broker does not read; what was sent
-    meanwhile is `waiting`.
+    """The far end of one connection, and the `Transport` of it. received: packets, in order.
+    closed: the broker ended the connection. deaf: what comes is not looked at. reads: what comes is
+    taken from the link at once; what is not is `unsent`. paused: the broker does not read; what was
+    sent meanwhile is `waiting`.
     """
 
     high_water = 256 * 1024

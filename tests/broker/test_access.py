@@ -1,4 +1,4 @@
-"""Who may connect, publish, subscribe and receive."""
+"""Rights to connect, publish, subscribe and receive."""
 
 import pytest
 from hypothesis import given

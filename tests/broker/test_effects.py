@@ -1,4 +1,4 @@
-"""What one message causes beside itself: sessions that end, wills, messages that go to others.
+"""Side effects of one message: sessions that end, wills, messages to other clients.
 
 It is carried out after the message, in order, and it comes to an end.
 """

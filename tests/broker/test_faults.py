@@ -34,7 +34,7 @@ from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.config import QuotaSection
 from gateway.errors import OncewayError
-from gateway.links.carrier import Carrier
+from gateway.links.transport import Transport
 from gateway.mqtt import encode as encoding
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -60,8 +60,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime import client_link, engine
 from gateway.runtime.client_link import ClientLink
-from gateway.site.moving.doubled import Doubled
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.replicated import Replicated
 from tests.broker import harness
 from tests.broker.harness import FOREVER, Client, World
 
@@ -109,7 +109,7 @@ def modules() -> list[ModuleType]:
 
 
 def calls() -> Iterator[Call]:
-    """Every function and method that is written there, and the carrier of this harness."""
+    """Every function and method that is written there, and the transport of this harness."""
     classes: list[type] = [Client, harness.Anonymous, PacketStream]
     for module in modules():
         for name, item in vars(module).items():
@@ -124,7 +124,7 @@ def calls() -> Iterator[Call]:
             function = item.fget if isinstance(item, property) else item
             if not isinstance(function, FunctionType) or inspect.iscoroutinefunction(function):
                 continue
-            if owner is Client and name not in CARRIER:
+            if owner is Client and name not in TRANSPORT:
                 continue
             if not name.startswith("__") or (owner, name) == (Connection, "__init__"):
                 yield Call(owner, name, function)
@@ -135,7 +135,7 @@ def members(protocol: Any) -> set[str]:
     return {name for item in protocol.__mro__ for name in vars(item) if not name.startswith("_")}
 
 
-CARRIER = members(Carrier) & set(vars(Client))
+TRANSPORT = members(Transport) & set(vars(Client))
 
 
 @contextmanager
@@ -360,8 +360,8 @@ class Scene:
         self.acting = "victim"
         try:
             act()
-        except (Injected, OncewayError) as error:  # a carrier ends, or a command
-            logging.getLogger(__name__).error("the carrier ends", exc_info=error)
+        except (Injected, OncewayError) as error:  # a transport ends, or a command
+            logging.getLogger(__name__).error("the transport ends", exc_info=error)
         finally:
             self.acting = "other"
 
@@ -600,7 +600,7 @@ class Scene:
     def wait_for_another_disk(self) -> None:
         """Acknowledgements wait until another gateway has a copy."""
         broker = self.world.broker
-        site_of(broker).doubled = Doubled(lambda rows: None, broker.spool.next - 1)
+        site_of(broker).replicated = Replicated(lambda rows: None, broker.spool.next - 1)
         self.patient = True
         identity = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
         self.say(
@@ -612,7 +612,7 @@ class Scene:
     def copy(self) -> None:
         self.patient = False
         self.world.engine.spool_is_safe(1 << 40)
-        site_of(self.world.broker).doubled = None
+        site_of(self.world.broker).replicated = None
 
     def be_held_back(self) -> None:
         """Much waits for the disk."""

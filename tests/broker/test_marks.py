@@ -1,6 +1,4 @@
-"""What a gateway knows of a board's publications: by the full sequence, beyond sessions, restarts
-and kills.
-"""
+"""The anti-replay windows of boards: by the full sequence, across sessions, restarts and kills."""
 
 import sqlite3
 from contextlib import closing

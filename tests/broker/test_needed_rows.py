@@ -1,5 +1,5 @@
-"""What the store holds of messages: one row each, used again, and never a queue that refers to
-another message's row.
+"""Rows of messages in the store: one each, used again, and never a queue that refers to another
+message's row.
 """
 
 from gateway.mqtt.packets import Puback, Publish

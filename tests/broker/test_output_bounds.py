@@ -1,6 +1,6 @@
-"""What waits for a client has a bound, whatever keeps it waiting.
+"""Output that waits for a client has a bound, whatever the cause of the wait.
 
-So has what a client may bring before it is known, and what it may leave behind.
+Input of a client before its CONNECT has a bound, too, and so has the state that it leaves behind.
 """
 
 import logging

@@ -37,8 +37,8 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.site.moving.doubled import Doubled
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.replicated import Replicated
 from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V4, V5 = Version.V3_1_1, Version.V5
@@ -82,13 +82,13 @@ def _share_of_the_spool() -> Full:
 
 def _second_disk() -> Full:
     world = _world(moves=True)
-    doubled = site_of(world.broker).doubled = Doubled(lambda rows: None, 0)
-    doubled.refusing = True
+    replicated = site_of(world.broker).replicated = Replicated(lambda rows: None, 0)
+    replicated.refusing = True
 
     def answers() -> None:
-        doubled.refusing = False
-        doubled.safe(1 << 30)  # all that comes from now on is there at once
-        site_of(world.broker).doubled = None
+        replicated.refusing = False
+        replicated.safe(1 << 30)  # all that comes from now on is there at once
+        site_of(world.broker).replicated = None
 
     return Full(world, Bound.SECOND_DISK, "spool/t", answers)
 
@@ -430,7 +430,7 @@ def test_identifiers_that_are_too_many_end_the_connection() -> None:
 class _Copied(World):
     def __init__(self, **more: Any) -> None:
         super().__init__(reads_reasons=False, moves=True, **more)
-        self.doubled = site_of(self.broker).doubled = Doubled(lambda rows: None, 0)
+        self.replicated = site_of(self.broker).replicated = Replicated(lambda rows: None, 0)
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -442,7 +442,7 @@ def test_acknowledgements_wait_for_a_second_disk_that_answers_and_not_for_one_th
     client.send(Publish("spool/t", LARGE, 1, 1), Publish("spool/t", LARGE, 1, 2))
     assert (client.received, client.closed) == ([], False)
     if gone:
-        world.doubled.refusing = True
+        world.replicated.refusing = True
         world.sleep(1)
     else:
         world.engine.spool_is_safe(1)

@@ -1,4 +1,4 @@
-"""What matching costs, and that a topic's routes are right whatever was subscribed to before."""
+"""The cost of matching, and correct routes of a topic whatever was subscribed to before."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What goes into one turn of the event loop, and into one commit."""
+"""The content of one turn of the event loop, and of one commit."""
 
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Puback, Publish, Version

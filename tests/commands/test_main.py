@@ -139,7 +139,7 @@ def test_the_configuration_is_found_by_itself(tmp_path: Path, command: tuple[str
     "command",
     ["gateway run", "gateway status", "uplink status", "store check", "user list", "where a 1"],
 )
-def test_without_one_it_is_said_what_to_name(tmp_path: Path, command: str) -> None:
+def test_missing_configuration_is_reported_with_what_to_name(tmp_path: Path, command: str) -> None:
     missing = tmp_path / "gateway.toml"
     done = _run(*command.split(), ONCEWAY_CONFIG=str(missing))
     assert done.returncode == 1

@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / ".setup"))
 import manual
 
 SERVICES = {"gateway run", "uplink run"}
-"""They print nothing but their log, which --log-format has as JSON."""
+"""Commands that print nothing but their log, which --log-format has as JSON."""
 SPARK = {f"ingest {name}" for name in ("run", "release", "compact", "summarise", "expire")}
 """Spark takes the place of the process, and logs."""
 RIG = {"hil run", "hil demo", "hil replay"}
-"""They show how a run goes. Its facts are in report.json, or `hil report --json`."""
+"""Commands that show how a run goes. Its facts are in report.json, or `hil report --json`."""
 WITHOUT_JSON = SERVICES | SPARK | RIG
 
 Run = Callable[..., tuple[int, str, str]]
@@ -191,3 +191,44 @@ def test_an_error_is_one_json_object(name: str, run: Run, tmp_path: Any) -> None
     else:
         told = json.loads(err) if err else json.loads(out)
         assert told, "says something"
+
+
+WRONG = '[gateway]\nname = 5\n[[listener]]\nbind = ":1883"\nnosuch = 1\n'
+
+
+_MORE = {"backup": ["5m"], "bridge again": ["--all"], "bridge discard": ["--all"]}
+"""Options that a command needs beside its required arguments."""
+_OTHER_FIRST = {"restore", "device import", "device read", "registry import"}
+"""Commands that read another file, or a board, before the configuration."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, command in TREE.items()
+        if "--config" in _options(command) and name not in _OTHER_FIRST
+    ],
+)
+def test_each_mistake_in_a_configuration_is_told_with_its_line(
+    name: str, run: Run, tmp_path: Path
+) -> None:
+    """Whichever command reads it."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(WRONG)
+    words = list(_MORE.get(name, []))
+    for item in TREE[name].params:
+        if item.required:
+            value = "1" if item.type_descriptor.annotation in (int, float) else "5m"
+            words += [value] if _is_argument(item) else [item.opts[0], value]
+    code, out, err = run(*name.split(), *words, "--config", str(file))
+    first, second = err.splitlines()
+    assert (code, out) == (2, "")
+    assert first == f"error: {file}:2: gateway.name = 5: write a text in quotes"
+    assert second.startswith(f"error: {file}:5: listener[1].nosuch: there is no such key")
+    if name not in WITHOUT_JSON:
+        code, out, err = run(*name.split(), *words, "--config", str(file), "--json")
+        assert (code, out) == (2, "")
+        found = json.loads(err)
+        assert [item["line"] for item in found["mistakes"]] == [2, 5]
+        assert found["where"] == str(file)

@@ -339,7 +339,7 @@ def test_a_gateway_that_never_started(configured: Path) -> None:
     done = doctor(configured)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "is not there" in done.stdout
+    assert "does not exist" in done.stdout
 
 
 async def test_a_gateway_that_runs_and_lands_is_well(configured: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who got what: the checker.
+"""The checker: which subscriber got which messages.
 
 In: arrivals, as publisher's name and number (0, 1, 2, … in the order published). Out: `faults`, in
 words: twice, out of order, missing.

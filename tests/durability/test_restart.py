@@ -1,5 +1,5 @@
-"""What a commit holds is there after a restart, whatever came before it and whatever was lost
-behind it.
+"""The content of a commit is there after a restart, whatever came before it and whatever was lost
+after it.
 
 Clients subscribe, publish, retain, leave wills, go away and stay away, in an order that hypothesis
 draws; the disk commits when it likes, and the power is cut. The model is what the broker held in

@@ -1,5 +1,5 @@
-"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: what
-it and a gateway say to one another.
+"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: its
+exchange with a gateway.
 """
 
 import subprocess
@@ -41,7 +41,7 @@ def build(folder: Path) -> Path:
 
 
 def named(firmware: Path, kind: str, folder: Path) -> Path:
-    """This firmware with the identity of the device `roof-1` where this kind of board has it."""
+    """Write the firmware with the identity `roof-1` at the address of this kind of board."""
     image = IntelHex(str(firmware))
     image.puts(board(kind).identity, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "patched.hex"))

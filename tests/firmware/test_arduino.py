@@ -1,5 +1,5 @@
 """The firmware folder as an Arduino library: its examples compile with Debian's Arduino core, and
-what comes out works.
+the results run.
 """
 
 import itertools
@@ -85,7 +85,7 @@ async def test_the_thermometer_tells_degrees_below_zero(
 @pytest.mark.sim
 @pytest.mark.parametrize("sixteenths", [-80, -880, -1, 0, 2000, 85 * 16, 85 * 16 + 1])
 async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Path) -> None:
-    """Its bus is simulated beside the chip, with the 85 degrees that it tells at first."""
+    """The sensor's bus is simulated beside the chip, with 85 degrees after power-on."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)
     async with SimulatedBoard(
@@ -118,7 +118,7 @@ async def test_two_thermometers_beside_each_other_do_not_disturb(
 async def test_a_dht22_tells_two_values_in_one_reading(
     degrees: float, percent: float, tmp_path: Path
 ) -> None:
-    """Its bits come while the link talks: an interrupt of the UART must not make another bit."""
+    """The sensor sends bits while the link is busy: the UART's interrupt must not change a bit."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "dht22.hex", "uno", tmp_path)
     both = round(degrees * 10), round(percent * 10)
@@ -219,7 +219,7 @@ def told_once(board: SimulatedBoard) -> Callable[[], float]:
 async def test_a_battery_node_sleeps_in_power_down_and_knows_the_time_when_it_wakes(
     tmp_path: Path,
 ) -> None:
-    """Its milliseconds stand still meanwhile: the time is what it told the library."""
+    """The millisecond clock stands still in sleep: the time is the one told to the library."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "battery.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:

@@ -47,8 +47,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_another_chip_or_clock_publishes_and_obeys(
     bare: Path, name: str, chip: str, tmp_path: Path
 ) -> None:
-    """Its name, its readings at QoS 2, an interval that it keeps in its EEPROM, and a reboot that
-    it does not repeat.
+    """Each board has its name, publishes at QoS 2, keeps an interval in its EEPROM, and obeys a
+    reboot once.
     """
     gateway = Gateway(commands=(b"interval 300 force", b"reboot"))
     hz = board(name).clock

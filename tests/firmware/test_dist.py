@@ -25,9 +25,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_zip_is_an_arduino_library(library: Path) -> None:
     assert {path.name for path in library.iterdir()} == {
+        "JOURNAL.md",
         "LICENSE",
         "PORTING.md",
         "README.md",
+        "SENSORS.md",
         "examples",
         "keywords.txt",
         "library.json",

@@ -1,4 +1,4 @@
-"""The library has one header for programs, and it says of each function what it does."""
+"""The library has one header for programs, which documents each function."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 PUBLIC = "Onceway.h"
 SHOWN = ("Onceway.h", "ow_bytes.h", "ow_hal.h", "ow_sensor.h")
-"""Onceway.h, and what it includes for programs; not the client's state."""
+"""Onceway.h and the headers that it includes for programs; not the client's state."""
 APART = {"ow_sketch.h", "ow_crc.h"}
 """`setup` and `loop` where there is no Arduino core; the check of what the sensor keeps itself."""
 

@@ -31,7 +31,7 @@ JOURNAL_SLOTS = 60
 
 
 class Board:
-    """A board whose serial cable is plugged in for ever; its process is its power."""
+    """A board whose serial cable stays plugged in; its process is its power."""
 
     def __init__(self, program: Path, folder: Path) -> None:
         self._program = program
@@ -180,7 +180,7 @@ def spooled(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
 
 async def connected(board: Board, folder: Path) -> None:
     """Wait until what the board makes from now on arrives. An outage before that, after another,
-    may cost a double: firmware/README.md.
+    may cost a duplicate: firmware/JOURNAL.md.
     """
     newest = board.newest
     await until(lambda: (rows := spooled(folder)) and rows[-1][2] > newest)

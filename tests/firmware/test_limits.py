@@ -1,8 +1,8 @@
-"""What the library promises to a chip with 2 KiB of RAM: its code takes no heap, and no function
-calls itself, be it by way of others. And what it promises to its readers: its files call one way.
+"""Promises of the library to a chip with 2 KiB of RAM: no heap, and no recursion, not even through
+other functions. And to its readers: its files call one way.
 
-Calls through pointers are the application's callbacks and are not followed; what comes of those is
-measured as stack (`make size`).
+Calls through pointers are the application's callbacks and are not followed; their cost is measured
+as stack (`make size`).
 """
 
 import re

@@ -1,8 +1,7 @@
-"""What the client takes from a gateway and what it refuses, against the gateway's own decoder: the
-same packets, the same verdict.
+"""The client's packet reader against the gateway's own decoder: the same packets, the same verdict.
 
-The two may differ only where the client knows more, for it asked for nothing that these properties
-answer, or looks less close: it does not check that a reason code is one of its packet's.
+The two may differ in two ways. The client knows more: it asked for nothing that some properties
+answer. And it checks less: a reason code need not be one of its packet's.
 """
 
 import ctypes
@@ -132,7 +131,7 @@ def damaged(body: bytes) -> Iterator[bytes]:
 
 
 def verdict(first: int, body: bytes) -> Packet | MqttError:
-    """Of the gateway's decoder."""
+    """Return the verdict of the gateway's decoder."""
     try:
         return decode(first, body, Version.V5, Side.SERVER)
     except MqttError as error:

@@ -1,4 +1,4 @@
-"""The page about boards of one's own: what it says to type works, and it names each function."""
+"""PORTING.md: its command line works, and it names each function."""
 
 import re
 import subprocess

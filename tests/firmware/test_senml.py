@@ -1,5 +1,5 @@
-"""The firmware's SenML against the gateway's decoder: what is written is read as the same number,
-over the whole range, and what cannot be written exactly is refused.
+"""The firmware's SenML against the gateway's decoder: written values are read as the same number,
+over the whole range, and values that cannot be written exactly are refused.
 """
 
 import ctypes

@@ -134,10 +134,10 @@ async def test_a_clone_of_a_dht22_is_read_below_zero(tenths: int, tmp_path: Path
     assert told(gateway) == [[("temperature", tenths / 10), ("humidity", 40.2)]]
 
 
-def test_the_numbers_of_faults_are_those_of_the_readme() -> None:
+def test_the_numbers_of_faults_are_those_of_the_guide() -> None:
     header = (FIRMWARE / "src" / "ow_sensor.h").read_text()
     names = re.findall(r"    OW_SENSOR_([A-Z]+),", header[: header.index("OW_SENSOR_FAULTS")])
-    readme = (FIRMWARE / "README.md").read_text()
-    assert re.findall(r"^\| (\d) `([A-Z]+)` \|", readme, re.M) == [
+    guide = (FIRMWARE / "SENSORS.md").read_text()
+    assert re.findall(r"^\| (\d) `([A-Z]+)` \|", guide, re.M) == [
         (str(number), name) for number, name in enumerate(names)
     ]

@@ -31,7 +31,7 @@ def program() -> Path:
 
 
 class Boards:
-    """Their memories and lines. Both have their power while the program runs."""
+    """Memories and lines of two boards, which have power while the program runs."""
 
     def __init__(self, program: Path, folder: Path) -> None:
         self._folder = folder

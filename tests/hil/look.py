@@ -40,7 +40,7 @@ LIGHT = "--blink-settings=preferredColorScheme=1"
 
 
 def look(folder: Path, text: str, width: int, scheme: str) -> dict[str, Any]:
-    """What a browser makes of a page in a window of this width."""
+    """Return a browser's measurements of a page in a window of this width."""
     frame = (
         f'<iframe srcdoc="{html.escape(text)}"'
         f' style="width:{width}px;height:800px;border:0"></iframe>'

@@ -1,6 +1,6 @@
-"""A bench on a board that is nobody's: a simulated Uno in a process of its own, of which the rig
-gets a serial port, and a command that switches its power, by the real labgrid. avrdude and Optiboot
-do what they do on a real one.
+"""A bench on a foreign board: a simulated Uno in its own process, of which the rig gets a serial
+port, and a command that switches its power, by the real labgrid. avrdude and Optiboot work as on a
+real one.
 
 In: the simulated board and labgrid (`make hil` puts it into build/labgrid). Out: runs that hold.
 `python -m pytest tests/hil/real.py`.
@@ -58,7 +58,7 @@ kind = "gateway-kill"
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Path]:
-    """Of a board with nothing but its boot loader."""
+    """Write a bench for a board with only its boot loader."""
     (tmp_path / "switch.py").write_text(SWITCH)
     turn = f"{sys.executable} {tmp_path / 'switch.py'} {tmp_path / 'uno'}"
     driver = f'{{ExternalPowerDriver: {{cmd_on: "{turn} on", cmd_off: "{turn} off"}}}}'

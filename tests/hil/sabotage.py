@@ -54,10 +54,10 @@ class Sabotage:
     readings: int | None = None
     """Instead of the bench's."""
     verdict: str = "fails"
-    """`unknown` for what nobody can show to be wrong, such as a device that is never let in."""
+    """`unknown` for sabotages that prove nothing wrong, such as a device that is never let in."""
     gate: bool = False
     blind: str = "plain"
-    """Of CLASSES."""
+    """One of CLASSES."""
     symbol: str = ""
     package: str = ""
     old: str = ""
@@ -76,7 +76,7 @@ class Sabotage:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """verdict: None if there was none. said: the reasons, or the end of what was printed."""
+    """verdict: None if there was none. said: the reasons, or the end of the output."""
 
     verdict: str | None
     said: str
@@ -117,7 +117,7 @@ def _parse(path: Path) -> Sabotage:
 def copy_tree(tree: Path) -> None:
     """A copy of what a run needs, with the firmware as it is built."""
     for package in PACKAGES:
-        # with what Python has compiled, but for what it is about to rename
+        # with Python's compiled files, except those that are being renamed
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.pyc.*"))
     # other tests may be building the sketches, of which a bench needs none
     shutil.copytree(
@@ -169,7 +169,7 @@ def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
 
 
 def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Where a function, class or constant (`Class.method`, `NAME`) begins and ends in a file."""
+    """Yield first and last line of a function, class or constant (`Class.method`, `NAME`)."""
     starts = [0]
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line.decode()))
@@ -192,7 +192,7 @@ def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_c(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Where a function of C begins and ends: at a brace in the first column."""
+    """Yield first and last line of a function of C: its braces are in the first column."""
     for found in re.finditer(rf"^[^\s#/].*\b{re.escape(symbol)}\(", text, re.MULTILINE):
         end = text.find("\n}\n", found.start())
         if ";" not in text[found.end() : text.find("{", found.end())]:

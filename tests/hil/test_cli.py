@@ -96,7 +96,7 @@ def test_a_fault_that_did_not_happen_is_exit_1(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("", "the file is empty"),
-        ("years of work\n", "line 1 is no event"),
+        ("years of work\n", "line 1 is not an event"),
         (GOOD.replace('"sequence":1,', ""), "is not as it should be (KeyError: 'sequence')"),
         (GOOD.replace('"plan"', '"plans"'), "is not as it should be (KeyError: 'plan')"),
         (GOOD[: len(GOOD) // 2], "the history breaks off"),

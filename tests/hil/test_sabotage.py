@@ -44,8 +44,8 @@ DEGENERATE = [name for name, one in CATALOGUE.items() if one.blind == "degenerat
 
 @pytest.fixture(scope="module")
 def values() -> dict[str, str]:
-    """What the judge says of the values that each harmed decoder gives (tests/hil/values.py);
-    `-` is the decoder as it is.
+    """Return the judge's words about the values of each harmed decoder (tests/hil/values.py); `-`
+    is the unharmed decoder.
     """
     argv = [sys.executable, "-m", "tests.hil.values", "-", *DEGENERATE]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -74,9 +74,7 @@ def test_the_copy_itself_holds(tmp_path: Path) -> None:
 def trials(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Judged]]]:
-    """Of the sabotages that this session tries, two at a time: a bench waits more than it
-    computes.
-    """
+    """Yield the sabotages of this session, two at a time: a bench waits more than it computes."""
     chosen = [
         CATALOGUE[item.callspec.params["name"]]
         for item in request.session.items
@@ -113,7 +111,7 @@ stall_s = 12
 @pytest.mark.sim
 @pytest.mark.timeout(300)
 def test_a_run_in_which_one_device_never_gets_through_is_unknown(tmp_path: Path) -> None:
-    """Half of the readings arrived, unharmed; nobody can tell of the others."""
+    """Half of the readings arrived, unharmed; nothing is known of the others."""
     bench = tmp_path / "silent.toml"
     bench.write_text(SILENT)
     judged = try_out(CATALOGUE["one-board-is-refused-for-ever"], str(bench), 1, tmp_path)

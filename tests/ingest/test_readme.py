@@ -1,5 +1,5 @@
-"""What README.md of the ingest shows is what works: the spark-submit line, word for word, as a
-person, a cluster and the systemd unit run it; the three landing places; the three ways to read.
+"""The examples in the ingest's README.md work: the spark-submit line, word for word, as a user, a
+cluster and the systemd unit run it; the three landing places; the three ways to read.
 """
 
 import json

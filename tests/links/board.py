@@ -11,9 +11,9 @@ import tty
 import weakref
 from collections.abc import Callable
 
-from gateway.links.carrier import Carrier
 from gateway.links.reliable import Event, Received, Refused, SessionEnded, SessionStarted
 from gateway.links.roles import DeviceLink
+from gateway.links.transport import Transport
 
 PATIENCE = 20.0
 """Seconds that a test waits for something that takes milliseconds on an idle machine."""
@@ -153,8 +153,8 @@ class Broker:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
 
-    def accept(self, carrier: Carrier) -> "Connection":
-        self.connections.append(Connection(carrier))
+    def accept(self, transport: Transport) -> "Connection":
+        self.connections.append(Connection(transport))
         return self.connections[-1]
 
     @property
@@ -165,8 +165,8 @@ class Broker:
 class Connection:
     """A receiver that keeps what it is told."""
 
-    def __init__(self, carrier: Carrier) -> None:
-        self.carrier = carrier
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
         self.received = bytearray()
         self.reason: str | None = None
         self.writable_calls = 0

@@ -16,7 +16,7 @@ from gateway.links import faults, serial_port
 from gateway.links.lora import port as lora_port
 from gateway.links.serial_port import SerialListener, SerialPort
 from gateway.links.tcp import TcpListener
-from gateway.links.websocket import PATH, WebSocketCarrier, WebSocketListener
+from gateway.links.websocket import PATH, WebSocketListener, WebSocketTransport
 from gateway.runtime import engine
 from gateway.system.log_throttle import LogThrottle
 from tests.links.board import Board, Broker, Connection, Pty, until
@@ -103,7 +103,7 @@ async def test_an_error_costs_one_tcp_connection(
         if call != "accept":
             await until(lambda: len(broker.connections) == 2)
         if call == "writable":
-            broker.last.carrier.write(bytes(8_000_000))
+            broker.last.transport.write(bytes(8_000_000))
             await reader.readexactly(8_000_000)
         writer.write(b"boom")
         await ended(reader)
@@ -113,7 +113,7 @@ async def test_an_error_costs_one_tcp_connection(
     assert "ArithmeticError: boom" in caplog.text
     tell.write(b"fine")
     await until(lambda: broker.connections[0].received == b"fine")
-    broker.connections[0].carrier.write(b"yes")
+    broker.connections[0].transport.write(b"yes")
     assert await other.readexactly(3) == b"yes"
     tell.close()
     await listener.close()
@@ -127,7 +127,7 @@ async def test_an_error_costs_one_websocket(
     call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker()
-    listener = WebSocketListener(lambda carrier: broker.accept(carrier), "127.0.0.1", 0)
+    listener = WebSocketListener(lambda transport: broker.accept(transport), "127.0.0.1", 0)
     await listener.start()
     url = f"http://127.0.0.1:{listener.addresses[0][1]}{PATH}"
     async with aiohttp.ClientSession() as session:
@@ -137,7 +137,7 @@ async def test_an_error_costs_one_websocket(
             if call == "accept":
                 patch.setattr(broker, "accept", boom)
             else:
-                patch.setattr(WebSocketCarrier, "send", boom)
+                patch.setattr(WebSocketTransport, "send", boom)
             client = await session.ws_connect(url, protocols=["mqtt"])
             found = await client.receive(20)
             assert found.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
@@ -146,7 +146,7 @@ async def test_an_error_costs_one_websocket(
         assert "ArithmeticError: boom" in caplog.text
         await other.send_bytes(b"fine")
         await until(lambda: broker.connections[0].received == b"fine")
-        broker.connections[0].carrier.write(b"yes")
+        broker.connections[0].transport.write(b"yes")
         assert (await other.receive(20)).data == b"yes"
     await listener.close()
 

@@ -1,6 +1,4 @@
-"""Who may talk to whom: the rules of the handshake, one by one (gateway/links/README.md,
-Handshake).
-"""
+"""The rules of the handshake, one by one (gateway/links/README.md, Handshake)."""
 
 import itertools
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Who has a port open: programs that have this very port, and no other one of the same number."""
+"""Programs that have a port open: this very port, not another one of the same number."""
 
 import os
 import pty

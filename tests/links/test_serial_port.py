@@ -71,13 +71,13 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
     async with listening(broker, line.path) as listener:
         board = Board(line)
         await until(lambda: board.started and broker.connections)
-        peer = broker.last.carrier.peer
+        peer = broker.last.transport.peer
         assert (peer.listener, peer.address) == ("serial", line.path)
         assert peer.device == DeviceIdentity("sensor-1", 77, 1)
         assert board.started[0].welcome.incarnation == 77
         data = bytes(range(256)) * 20
         board.write(data)
-        broker.last.carrier.write(data)
+        broker.last.transport.write(data)
         await until(lambda: broker.last.received == data and board.received == data)
         statistics = statistics_of(listener)
         assert statistics.payload_bytes_received == len(data)
@@ -105,7 +105,7 @@ async def test_no_timer_wakes_the_gateway_in_vain(
         await until(lambda: board.started and broker.connections)
         statistics = statistics_of(listener)
         for number in range(1, 21):
-            broker.last.carrier.write(b"x")
+            broker.last.transport.write(b"x")
             await until(lambda number=number: statistics.payload_bytes_acknowledged == number)  # type: ignore[misc]
         await asyncio.sleep(0.3)  # longer than any timer for an acknowledgement
         assert not vain
@@ -151,9 +151,9 @@ async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(
         await until(lambda: board.started)
         connection = broker.last
         farewell = b"x" * 900
-        connection.carrier.write(farewell)
-        connection.carrier.close()
-        connection.carrier.write(b"too late")
+        connection.transport.write(farewell)
+        connection.transport.close()
+        connection.transport.write(b"too late")
         await until(lambda: len(board.started) == 2)
         assert board.streams == [farewell, b""]
         assert connection.reason is None
@@ -166,12 +166,12 @@ async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(
     async with listening(broker, line.path):
         board = Board(line)
         await until(lambda: board.started)
-        carrier = broker.last.carrier
-        carrier.write(b"y" * (carrier.high_water + 1000))
-        assert carrier.unsent == carrier.high_water + 1000
+        transport = broker.last.transport
+        transport.write(b"y" * (transport.high_water + 1000))
+        assert transport.unsent == transport.high_water + 1000
         await until(lambda: broker.last.writable_calls)
-        assert carrier.unsent <= carrier.high_water
-        await until(lambda: carrier.unsent == 0)
+        assert transport.unsent <= transport.high_water
+        await until(lambda: transport.unsent == 0)
         assert broker.last.writable_calls == 1
         board.power_off()
 
@@ -182,14 +182,14 @@ async def test_a_paused_reader_holds_a_bounded_amount_and_loses_nothing(
     async with listening(broker, line.path) as listener:
         board = Board(line, mtu=240, window=4)
         await until(lambda: board.started)
-        broker.last.carrier.pause_reading()
+        broker.last.transport.pause_reading()
         data = os.urandom(6000)
         board.write(data)
         statistics = statistics_of(listener)
         await until(lambda: board.link.statistics.retransmissions > 4)
         assert broker.last.received == b""
         assert 0 < statistics.payload_bytes_received <= 4 * 4 * 240
-        broker.last.carrier.resume_reading()
+        broker.last.transport.resume_reading()
         await until(lambda: broker.last.received == data)
         board.power_off()
 
@@ -261,9 +261,9 @@ async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(
         (tmp_path / "usb-b").symlink_to(lines[1].path)
         await until(lambda: len(broker.connections) == 2)
         assert [
-            connection.carrier.peer.device.name
+            connection.transport.peer.device.name
             for connection in broker.connections
-            if connection.carrier.peer.device
+            if connection.transport.peer.device
         ] == ["a", "b"]
         assert sum(port.is_open for port in listener.ports) == 2
         for board in boards:

@@ -37,15 +37,15 @@ async def test_bytes_go_both_ways_and_the_peer_is_named(broker: Broker) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"CONNECT")
         await until(lambda: broker.connections and broker.last.received == b"CONNECT")
-        carrier = broker.last.carrier
+        transport = broker.last.transport
         host, client_port = writer.get_extra_info("sockname")
-        assert (carrier.peer.listener, carrier.peer.address, carrier.peer.device) == (
+        assert (transport.peer.listener, transport.peer.address, transport.peer.device) == (
             "tcp",
             f"{host}:{client_port}",
             None,
         )
-        carrier.write(b"CONN")
-        carrier.write(b"ACK")
+        transport.write(b"CONN")
+        transport.write(b"ACK")
         assert await reader.readexactly(7) == b"CONNACK"
         writer.close()
         await until(lambda: broker.last.reason)
@@ -57,8 +57,8 @@ async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> No
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)
         data = bytes(5_000_000)
-        broker.last.carrier.write(data)
-        broker.last.carrier.close()
+        broker.last.transport.write(data)
+        broker.last.transport.close()
         assert await reader.read(-1) == data
         writer.close()
         assert broker.last.reason is None
@@ -68,10 +68,10 @@ async def test_abort_drops_the_connection(broker: Broker) -> None:
     async with listening(broker) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)
-        broker.last.carrier.abort()
+        broker.last.transport.abort()
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
-        broker.last.carrier.write(b"too late")
+        broker.last.transport.write(b"too late")
         writer.close()
         assert broker.last.reason is None
 
@@ -82,16 +82,16 @@ async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_wh
     async with listening(broker) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)
-        carrier = broker.last.carrier
+        transport = broker.last.transport
         total = 0
-        while carrier.unsent <= carrier.high_water:
-            carrier.write(bytes(65536))
+        while transport.unsent <= transport.high_water:
+            transport.write(bytes(65536))
             total += 65536
             await asyncio.sleep(0)
         assert broker.last.writable_calls == 0
         await reader.readexactly(total)
         await until(lambda: broker.last.writable_calls)
-        assert carrier.unsent == 0
+        assert transport.unsent == 0
         writer.close()
 
 
@@ -103,18 +103,18 @@ async def test_a_reader_that_reads_very_slowly_shows_in_undelivered(broker: Brok
         sock.connect(("127.0.0.1", port))
         sock.setblocking(False)
         await until(lambda: broker.connections)
-        carrier = broker.last.carrier
-        while carrier.unsent <= carrier.high_water:
-            carrier.write(bytes(65536))
+        transport = broker.last.transport
+        while transport.unsent <= transport.high_water:
+            transport.write(bytes(65536))
             await asyncio.sleep(0)
-        unsent, undelivered = carrier.unsent, carrier.undelivered
+        unsent, undelivered = transport.unsent, transport.undelivered
         assert undelivered > unsent
         for _ in range(5):
             await asyncio.get_running_loop().sock_recv(sock, 2048)
-        await until(lambda: carrier.undelivered < undelivered)
-        assert carrier.unsent == unsent
-        carrier.abort()
-        await until(lambda: carrier.undelivered == 0)
+        await until(lambda: transport.undelivered < undelivered)
+        assert transport.unsent == unsent
+        transport.abort()
+        await until(lambda: transport.undelivered == 0)
         sock.close()
 
 
@@ -122,14 +122,14 @@ async def test_paused_reading_holds_the_bytes_back(broker: Broker) -> None:
     async with listening(broker) as (_, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)
-        broker.last.carrier.pause_reading()
+        broker.last.transport.pause_reading()
         writer.write(b"later")
         await writer.drain()
         _other_reader, other = await asyncio.open_connection("127.0.0.1", port)
         other.write(b"now")
         await until(lambda: broker.last.received == b"now")
         assert broker.connections[0].received == b""
-        broker.connections[0].carrier.resume_reading()
+        broker.connections[0].transport.resume_reading()
         await until(lambda: broker.connections[0].received == b"later")
         writer.close()
         other.close()
@@ -150,7 +150,7 @@ async def test_ipv6(broker: Broker) -> None:
     async with listening(broker, "::1") as (_, port):
         _, writer = await asyncio.open_connection("::1", port)
         await until(lambda: broker.connections)
-        assert broker.last.carrier.peer.address.startswith("[::1]:")
+        assert broker.last.transport.peer.address.startswith("[::1]:")
         writer.close()
 
 
@@ -176,8 +176,8 @@ async def test_a_peer_that_never_reads_does_not_keep_a_closed_connection(
     async with listening(broker) as (listener, port):
         with socket.create_connection(("127.0.0.1", port)):
             await until(lambda: broker.connections)
-            broker.last.carrier.write(bytes(20_000_000))
-            broker.last.carrier.close()
+            broker.last.transport.write(bytes(20_000_000))
+            broker.last.transport.close()
             await until(lambda: not listener._connections)
 
 

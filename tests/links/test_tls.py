@@ -47,9 +47,9 @@ async def test_bytes_go_both_ways_under_tls(broker: Broker, authority: Authority
         )
         writer.write(b"CONNECT")
         await until(lambda: broker.connections and broker.last.received == b"CONNECT")
-        assert broker.last.carrier.peer.certificate_name is None
-        broker.last.carrier.write(bytes(1_000_000))
-        broker.last.carrier.close()
+        assert broker.last.transport.peer.certificate_name is None
+        broker.last.transport.write(bytes(1_000_000))
+        broker.last.transport.close()
         assert await reader.read() == bytes(1_000_000)
         writer.close()
 
@@ -63,7 +63,7 @@ async def test_a_client_certificate_names_its_owner(
     async with listening(broker, tls) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         await until(lambda: broker.connections)
-        assert broker.last.carrier.peer.certificate_name == "sensor-17"
+        assert broker.last.transport.peer.certificate_name == "sensor-17"
         writer.close()
 
 
@@ -116,7 +116,7 @@ async def test_an_optional_certificate_may_be_missing(broker: Broker, authority:
     ) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
         await until(lambda: broker.connections)
-        assert broker.last.carrier.peer.certificate_name is None
+        assert broker.last.transport.peer.certificate_name is None
         writer.close()
 
 
@@ -165,7 +165,7 @@ async def test_renewed_files_serve_new_connections_on_the_same_port(
             )
             assert await serial_number(second) != await serial_number(first)
             second.close()
-        held.carrier.write(b"still here")
+        held.transport.write(b"still here")
         assert await reader.read(100) == b"still here"
         first.close()
     finally:

@@ -55,11 +55,11 @@ async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broke
         for piece in (b"CON", b"NECTPUB", b"LISH"):
             await client.send_bytes(piece)
         await until(lambda: broker.connections and broker.last.received == b"CONNECTPUBLISH")
-        peer = broker.last.carrier.peer
+        peer = broker.last.transport.peer
         assert peer.listener == "websocket"
         assert peer.address.startswith("127.0.0.1:")
-        broker.last.carrier.write(b"CONN")
-        broker.last.carrier.write(b"ACK")
+        broker.last.transport.write(b"CONN")
+        broker.last.transport.write(b"ACK")
         message = await client.receive(10)
         assert (message.type, message.data) == (aiohttp.WSMsgType.BINARY, b"CONNACK")
         await client.close()
@@ -110,8 +110,8 @@ async def test_a_client_that_does_not_offer_mqtt_is_refused(
 async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener, max_msg_size=0) as client:
         await until(lambda: broker.connections)
-        broker.last.carrier.write(bytes(3_000_000))
-        broker.last.carrier.close()
+        broker.last.transport.write(bytes(3_000_000))
+        broker.last.transport.close()
         received = 0
         async for message in client:
             received += len(message.data)
@@ -123,8 +123,8 @@ async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> No
 async def test_abort_drops_the_connection(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
         await until(lambda: broker.connections)
-        broker.last.carrier.write(b"lost")
-        broker.last.carrier.abort()
+        broker.last.transport.write(b"lost")
+        broker.last.transport.abort()
         assert (await client.receive(10)).type in (
             aiohttp.WSMsgType.CLOSED,
             aiohttp.WSMsgType.ERROR,
@@ -137,10 +137,10 @@ async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_w
 ) -> None:
     async with listening(broker) as listener, connected(listener, max_msg_size=0) as client:
         await until(lambda: broker.connections)
-        carrier = broker.last.carrier
+        transport = broker.last.transport
         total = 0
-        while carrier.unsent <= 4 * carrier.high_water:
-            carrier.write(bytes(65536))
+        while transport.unsent <= 4 * transport.high_water:
+            transport.write(bytes(65536))
             total += 65536
             await asyncio.sleep(0)
         assert broker.last.writable_calls == 0
@@ -148,7 +148,7 @@ async def test_unsent_grows_for_a_client_that_does_not_read_and_writable_comes_w
             total -= len((await client.receive(10)).data)
         await until(lambda: broker.last.writable_calls)
         assert broker.last.writable_calls == 1
-        await until(lambda: carrier.undelivered == 0)
+        await until(lambda: transport.undelivered == 0)
 
 
 async def test_paused_reading_holds_messages_back(broker: Broker) -> None:
@@ -158,12 +158,12 @@ async def test_paused_reading_holds_messages_back(broker: Broker) -> None:
         connected(listener) as other,
     ):
         await until(lambda: len(broker.connections) == 2)
-        broker.connections[0].carrier.pause_reading()
+        broker.connections[0].transport.pause_reading()
         await client.send_bytes(b"later")
         await other.send_bytes(b"now")
         await until(lambda: broker.connections[1].received == b"now")
         assert broker.connections[0].received == b""
-        broker.connections[0].carrier.resume_reading()
+        broker.connections[0].transport.resume_reading()
         await until(lambda: broker.connections[0].received == b"later")
 
 
@@ -300,7 +300,7 @@ async def test_over_tls_with_a_client_certificate(broker: Broker, tmp_path: Path
         ):
             await client.send_bytes(b"CONNECT")
             await until(lambda: broker.connections and broker.last.received == b"CONNECT")
-            assert broker.last.carrier.peer.certificate_name == "dashboard"
+            assert broker.last.transport.peer.certificate_name == "dashboard"
 
 
 async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:

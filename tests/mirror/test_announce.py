@@ -1,4 +1,4 @@
-"""What the gateway says itself: heard and retained like any message, on no disk and in no spool."""
+"""The gateway's own messages: retained like any message, but on no disk and in no spool."""
 
 import pytest
 

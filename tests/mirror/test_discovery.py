@@ -1,6 +1,6 @@
-"""What Home Assistant is told of boards has the shape that its documentation of MQTT gives: the
-device discovery payload, and the options of the sensor, binary sensor, button, number and update
-platforms. What is not named there makes it refuse the whole message, or is passed over in silence.
+"""Messages about boards to Home Assistant, in the shape of its MQTT documentation: the device
+discovery payload, and the options of the sensor, binary sensor, button, number and update
+platforms. An unknown option makes it refuse the whole message, or is ignored silently.
 """
 
 import json

@@ -77,7 +77,7 @@ Init ==
 Here(m) == session.at = m /\ session.to = 0
 
 (* It is at m, has moved so often, and something of that is still open. *)
-\* gateway/site/moving/journeys.py: at
+\* gateway/site/moving/session_moves.py: at
 Travels(m, moves) ==
     Here(m) /\ session.moves = moves /\ session.closed \cup session.tails # {}
 
@@ -98,7 +98,7 @@ Gets(messages) ==
     /\ got' = got \cup messages
     /\ twice' = (twice \/ messages \cap got # {})
 
-\* gateway/site/moving/journey.py: takes
+\* gateway/site/moving/session_move.py: takes
 Takes(k, n) == n \notin follower[k].closed /\ n \notin follower[k].done
 
 ToAll(streams, m, among, item) ==
@@ -112,7 +112,7 @@ Sent(ks, n, i) ==
          IN  IF follower[k].to = n THEN Append(rest, Addressed(follower[k].moves + 1, i)) ELSE rest
 
 (* Followers `ks` at m take a message: it waits, or is sent on at once. *)
-\* gateway/site/moving/journeys.py: routes, onward;
+\* gateway/site/moving/session_moves.py: routes, onward;
 \* gateway/site/moving/late_messages.py: _forward, _deliver_here
 Follow(m, ks, i, streams) ==
     /\ follower' = [k \in Numbers |-> IF k \in ks /\ follower[k].to = 0
@@ -133,14 +133,14 @@ Publish(m) ==
     /\ UNCHANGED <<session, knows, gives, restarts>>
 
 (* m takes what n has passed on for all. *)
-\* gateway/site/moving/late_messages.py: pass_on, pass_to
+\* gateway/site/moving/late_messages.py: forward, deliver_forwarded
 TakeMessage(m, n, i, rest) ==
     /\ Gets(IF Here(m) /\ (n \notin session.closed \/ Broken = "no gate") THEN {i} ELSE {})
     /\ Follow(m, {k \in At(m) : Takes(k, n)}, i, rest)
     /\ UNCHANGED session
 
 (* It is for the session that has moved so often, or what follows it from here. *)
-\* gateway/site/moving/late_messages.py: come, _deliver_here
+\* gateway/site/moving/late_messages.py: receive, _deliver_here
 TakeAddressed(m, moves, i, rest) ==
     LET here == Travels(m, moves)
     IN  /\ Gets(IF here THEN {i} ELSE {})
@@ -197,7 +197,7 @@ TakeEnd(m, n, moves, rest) ==
         /\ stream' = rest
         /\ UNCHANGED <<got, twice>>
 
-\* gateway/site/moving/passage.py: receive, _take, _act
+\* gateway/site/moving/peer_gateway.py: receive, _take, _act
 Receive(m, n) ==
     /\ stream[n][m] # <<>>
     /\ LET next == Head(stream[n][m])
@@ -218,7 +218,7 @@ Asked(m, moves) == ToAll(stream, m, Others(m), Notice("ask", moves))
 ----------------------------------------------------------------------------
 (* The session moves. *)
 
-\* gateway/site/moving/following.py: follow; gateway/site/moving/moving.py: leave
+\* gateway/site/moving/forwarders.py: leave_forwarder; gateway/site/moving/moving.py: leave
 Give(n) ==
     /\ session.to = 0 /\ gives < Gives /\ n # session.at
     /\ gives = 0 => n = 2   \* until then, 2 and 3 are alike
@@ -238,7 +238,7 @@ GiveElse(n) ==
     /\ session' = [session EXCEPT !.to = n]
     /\ UNCHANGED <<follower, stream, knows, got, twice, published, restarts>>
 
-\* gateway/store/move_in.py: _begin_journey; gateway/site/moving/following.py: arrived
+\* gateway/store/move_in.py: _begin_journey; gateway/site/moving/forwarders.py: arrived
 Arrive ==
     /\ session.to # 0
     /\ LET m == session.to
@@ -251,7 +251,7 @@ Arrive ==
     /\ UNCHANGED <<got, twice, counts>>
 
 (* Nobody has taken it: it goes on where it was, with what its follower knows and has. *)
-\* gateway/site/moving/following.py: _come_back
+\* gateway/site/moving/forwarders.py: _come_back
 ComeBack ==
     /\ session.to # 0
     /\ LET m == session.at
@@ -317,7 +317,7 @@ Finish(k) ==
 
 ----------------------------------------------------------------------------
 (* A power cut, and a start with what is on disk. *)
-\* gateway/site/moving/following.py: begin
+\* gateway/site/moving/forwarders.py: begin
 Restart(m) ==
     /\ restarts < Restarts
     /\ Here(m) /\ (session.closed # {} \/ session.tails \ {m} # {})

@@ -1,4 +1,4 @@
-"""What is never written, and what is left out so that a packet fits."""
+"""Packets that are never written, and parts that are left out so that a packet fits."""
 
 import pytest
 

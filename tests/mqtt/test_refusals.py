@@ -1,5 +1,5 @@
-"""What must not be accepted: the bytes, the kind of error, its reason code, and words of its text
-that say what and where.
+"""Bytes that must not be accepted: the kind of error, its reason code, and words of its text that
+say what is wrong and where.
 """
 
 import pytest

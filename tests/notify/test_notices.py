@@ -43,7 +43,7 @@ def test_a_problem_that_lasts_is_told_each_day(tmp_path: Path) -> None:
     assert told(one, ["a"], 31 + DAY) == []
 
 
-def test_nobody_is_told_at_night_and_everybody_in_the_morning(tmp_path: Path) -> None:
+def test_messages_of_the_quiet_time_are_sent_afterwards(tmp_path: Path) -> None:
     one = notices(tmp_path)
     told(one, ["a"], 0)
     told(one, ["a"], 30)

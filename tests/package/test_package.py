@@ -1,5 +1,5 @@
-"""What the Debian package is made from. That it installs, runs and goes away again is shown by
-`make try-install`.
+"""The parts of the Debian package. `make try-install` shows that it installs, runs and can be
+removed.
 """
 
 import os

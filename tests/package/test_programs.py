@@ -86,7 +86,7 @@ def names(relation: str) -> set[str]:
 
 
 def installed_with(packages: set[str]) -> set[str]:
-    """These packages and all that they depend on."""
+    """Return these packages and all that they depend on."""
     found: set[str] = set()
     waiting = set(packages)
     while waiting:

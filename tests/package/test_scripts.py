@@ -260,7 +260,7 @@ def test_who_removed_0_2_0_hears_that_the_backups_are_disabled(machine: Machine)
 def test_an_update_says_what_is_wrong_with_the_configuration(
     machine: Machine, old: Path, right: bool
 ) -> None:
-    """What an older version took may be refused now, such as a gateway called _lab."""
+    """A configuration of an older version may be refused now, such as a gateway called _lab."""
     words = "gateway.toml: ok" if right else "gateway.toml: gateway.name: '_lab' begins with _"
     program = machine.root / "bin/onceway"
     program.write_text(

@@ -1,4 +1,4 @@
-"""What comes of avrdude's words: with a stand-in for it that says them."""
+"""Errors and progress from avrdude's output, printed by a stand-in for avrdude."""
 
 from pathlib import Path
 

@@ -193,7 +193,7 @@ def test_an_older_backup_brings_no_replaced_key_back(
     before = registry.get("roof-1"), registry.get("roof-4")
     done = _run(tmp_path, "import", "backup", "--registry", str(registry.path), passphrase="x")
     assert (registry.get("roof-1"), registry.get("roof-4")) == before
-    assert done.stderr == "changed here since the backup, and so they stay as they are: roof-1\n"
+    assert done.stderr == "changed here since the backup, so left as they are: roof-1\n"
     assert "1 device" in done.stdout
 
 

@@ -1,5 +1,5 @@
-"""The boards that are no Uno, each with the boot loader that it is sold with: from a bare board to
-its first greeting.
+"""The boards other than the Uno, each with its usual boot loader: from a bare board to its first
+greeting.
 
 A Nano is the simulated Uno with another boot loader; the others are chips in a simulator with
 nothing but their serial port (tests/firmware/bare.c). The boot loaders are those of Debian's

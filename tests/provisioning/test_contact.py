@@ -1,4 +1,4 @@
-"""First contact: the board greets, as the gateway will hear it, or it is said what is wrong."""
+"""First contact: the board greets as it will greet the gateway, or the error says why not."""
 
 import asyncio
 import os

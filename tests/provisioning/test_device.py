@@ -29,7 +29,7 @@ ONCEWAY = Path(sys.executable).with_name("onceway")
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A program that does nothing, for tests in which it does not matter what is flashed."""
+    """Write a program that does nothing, for tests in which the firmware does not matter."""
     path = tmp_path / "small.hex"
     idle = b"\xff\xcf"  # rjmp to itself
     image = IntelHex()

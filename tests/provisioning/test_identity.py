@@ -1,4 +1,4 @@
-"""The identity page: what is written is what is read, and damage is never taken for an identity."""
+"""The identity page: it is read as it was written, and damage is never taken for an identity."""
 
 import pytest
 from hypothesis import given

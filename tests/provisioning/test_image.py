@@ -79,7 +79,7 @@ def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(
 def test_a_firmware_for_another_identity_page_is_refused_before_it_is_written(
     tmp_path: Path,
 ) -> None:
-    """It would greet without a name."""
+    """The board would greet without a name."""
     for kind in catalogue().values():
         firmware = BUILD.parents[1] / kind.hex_file
         assert Image(firmware, kind).signed

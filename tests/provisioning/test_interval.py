@@ -1,4 +1,4 @@
-"""How often a board samples: what is an interval, and what it leaves the EEPROM."""
+"""The sampling interval: valid ones, and the life that they leave the EEPROM."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What is plugged in; and ports that cannot be used: the error names the port, the reason and the
-way out.
+"""Connected boards, and ports that cannot be used: the error names the port, the reason and the
+remedy.
 """
 
 import grp
@@ -39,7 +39,7 @@ def test_a_missing_port_is_said(path: str) -> None:
 
 
 def test_looking_at_a_port_does_not_open_it(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That would reset the board."""
+    """Opening the port would reset the board."""
     opened: list[object] = []
     monkeypatch.setattr(os, "open", lambda *arguments: opened.append(arguments))
     ports.look(port)

@@ -1,4 +1,4 @@
-"""What the identity page says of a radio: the bytes, and what the law does not allow."""
+"""Radio settings in the identity page: the bytes, and plans that the law does not allow."""
 
 import pytest
 

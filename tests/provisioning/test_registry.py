@@ -1,4 +1,4 @@
-"""The registry says what is on a board, survives being reopened, and keeps keys to its owner."""
+"""The registry lists each board's firmware, survives being reopened, and protects the keys."""
 
 import os
 import sqlite3

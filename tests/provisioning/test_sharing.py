@@ -21,7 +21,7 @@ def written(
     was: str | None = None,
     radio: RadioPlan | None = None,
 ) -> None:
-    """What `device add`, `rekey` and `rename` do."""
+    """Change the registry as `device add`, `rekey` and `rename` do."""
     registry.finish(registry.begin(Identity(name, key), "uno", "/dev/here", was, radio), "f" * 64)
 
 
@@ -96,7 +96,7 @@ def test_a_revocation_beats_what_was_done_without_knowing_of_it(two) -> None:
     meet(a, b)
     assert {r.get("roof-1").status for r in two} == {"revoked"}
     assert {r.get("roof-1").key for r in two} == {OTHER}
-    # who knows of it may end it, and so it ends at all
+    # any member that knows of the job may end it, so it ends everywhere
     b.admit("roof-1")
     meet(a, b)
     assert {r.get("roof-1").status for r in two} == {"ready"}

@@ -79,7 +79,7 @@ print(json.dumps(found))
 
 
 def run(folder: Path, commands: list[list[str]], user: int, config: Path) -> list[tuple[int, str]]:
-    """Exit code and what was said, of each command."""
+    """Return exit code and output of each command."""
     account = under(user, user)
     account["env"] |= {"HOME": str(folder), CONFIG: str(config)}
     done = subprocess.run(

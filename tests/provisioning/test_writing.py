@@ -24,8 +24,8 @@ ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
 class Flash:
-    """What avrdude sees of a board. dies: at which stage the next writing ends; wiped: how often
-    its EEPROM was emptied.
+    """A board as avrdude sees it. dies: stage at which the next writing ends. wiped: how often its
+    EEPROM was emptied.
     """
 
     def __init__(self) -> None:
@@ -333,9 +333,7 @@ def test_a_name_is_written_by_one_command_at_a_time(
 def test_a_name_that_was_taken_since_the_plan_was_made_is_not_taken_again(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
-    """Two boards would have it: whoever gives it builds the firmware first, or answers a
-    question.
-    """
+    """The firmware would fit two boards: the user must build it first, or answer a question."""
     late = plans.provision(registry, "roof-1")
     _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/a")
     entered = registry.get("roof-1")

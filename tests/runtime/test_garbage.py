@@ -1,4 +1,4 @@
-"""What a gateway leaves to Python's collector of cycles: as good as nothing."""
+"""Garbage that a gateway leaves to Python's cycle collector: almost none."""
 
 import asyncio
 import gc

@@ -139,7 +139,7 @@ async def test_a_look_for_ports_that_fails_is_seen_and_the_next_one_comes(
 ) -> None:
     monkeypatch.setattr(serial_port, "SCAN_INTERVAL", 0.01)
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    listener = SerialListener(lambda carrier: None, "/dev/none*", Greeter(1))  # type: ignore[arg-type, return-value]
+    listener = SerialListener(lambda transport: None, "/dev/none*", Greeter(1))  # type: ignore[arg-type, return-value]
     await listener.start()
     try:
         with monkeypatch.context() as broken:

@@ -16,7 +16,7 @@ from gateway.broker.connection import Connection
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.router import Router
 from gateway.broker.spool import Spool
-from gateway.links.tcp import TcpCarrier
+from gateway.links.tcp import TcpTransport
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime.client_link import ClientLink
 from gateway.store import writer
@@ -29,8 +29,8 @@ def _is_poison(item: Any) -> bool:
     return bool(item.topic.name == POISON)
 
 
-def _is_victim(carrier: Any) -> bool:
-    link = carrier._receiver
+def _is_victim(transport: Any) -> bool:
+    link = transport._receiver
     return isinstance(link, ClientLink) and link.connection.client == VICTIM
 
 
@@ -39,9 +39,9 @@ OWN: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "encode": (PublishRun, "packets", lambda self, *_: _is_poison(self)),
     "decode": (PacketStream, "_decode", lambda self, *_: POISON.encode() in self.fresh),
     "judge": (ByAcl, "refuses_publish", lambda self, caller, topic: topic.name == POISON),
-    "write": (TcpCarrier, "write", lambda self, data: POISON.encode() in data),
-    "close": (TcpCarrier, "close", _is_victim),
-    "look": (TcpCarrier, "unsent", _is_victim),
+    "write": (TcpTransport, "write", lambda self, data: POISON.encode() in data),
+    "close": (TcpTransport, "close", _is_victim),
+    "look": (TcpTransport, "unsent", _is_victim),
 }
 SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "route": (Router, "routed", lambda self, topic: topic.name == POISON),

@@ -169,7 +169,7 @@ async def test_a_bad_file_is_refused_with_key_value_and_reason(
     refused = await start("--config", str(path))
     _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
     assert refused.process.returncode == 2
-    assert f"error: {path}: " in error.decode()
+    assert f"error: {path}:" in error.decode()
     assert said in error.decode()
 
 

@@ -234,7 +234,7 @@ async def test_a_bad_file_leaves_the_old_one_in_force_and_says_key_value_and_rea
             running,
             site.plain,
             name="other",
-            expected="gateway.name has changed: that counts from the next start",
+            expected="gateway.name has changed: it takes effect at the next start",
         )
         assert await running.end() == 0
 
@@ -304,7 +304,7 @@ async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
         Users(site.data / "users").add("alice", "right")
         await site.reload(running, site.plain)
         assert (await nobody.take(Disconnect)).reason == R.NOT_AUTHORIZED
-        await running.logged("connections closed: 1, the listener takes no such clients any more")
+        await running.logged("connections closed: 1, the listener no longer accepts such clients")
         async with wire(running.port, Connect("c", username="alice", password=b"right")) as alice:
             Users(site.data / "users").remove("alice")
             await site.reload(running, site.plain)

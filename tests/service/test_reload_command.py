@@ -50,17 +50,20 @@ async def test_reload_says_what_needs_a_restart_and_what_is_wrong(tmp_path: Path
         code, said = await asyncio.to_thread(run, *reload)
         assert (code, said.splitlines()[1:]) == (
             7,
-            ["mirror has changed: that counts after a restart of the gateway"],
+            ["mirror has changed: it takes effect after a restart of the gateway"],
         )
         _, said = await asyncio.to_thread(run, "status", "--config", str(file))
-        assert "waits for a start: mirror\n    sudo systemctl restart onceway-gateway" in said
+        assert (
+            "takes effect after a restart: mirror\n    sudo systemctl restart onceway-gateway"
+            in said
+        )
         configuration(tmp_path, "[spool]\nmax_bytes = 0\n")
         code, said = await asyncio.to_thread(
             run, "gateway", "reload", "--data", str(tmp_path / "data")
         )
         assert code == 2
         assert "the old configuration stays in force" in said
-        assert "spool.max_bytes" in said
+        assert f"error: {file}:7: spool.max_bytes = 0: " in said
 
 
 async def test_an_error_of_the_gateway_says_what_where_and_what_to_do(tmp_path: Path) -> None:
@@ -83,8 +86,8 @@ async def test_systemd_shows_what_waits_for_a_start(tmp_path: Path) -> None:
             configuration(tmp_path, "[mirror]\n")
             running.process.send_signal(signal.SIGHUP)
             told = await asyncio.to_thread(channel.recv, 200)
-            assert told == b"STATUS=Reloaded; from the next start only: mirror"
-            await running.logged("mirror has changed: that counts from the next start")
+            assert told == b"STATUS=Reloaded; at the next start only: mirror"
+            await running.logged("mirror has changed: it takes effect at the next start")
             configuration(tmp_path)
             running.process.send_signal(signal.SIGHUP)
             assert await asyncio.to_thread(channel.recv, 200) == b"STATUS="

@@ -1,4 +1,4 @@
-"""What time a reading tells, when the board's clock is wrong by half a percent."""
+"""Times of readings when the board's clock is off by half a percent."""
 
 import asyncio
 import time
@@ -23,8 +23,8 @@ MOST_DRIFT = 0.005
 
 
 class Drifting(Gateway):
-    """Its clock goes faster than the board's by `drift` of a second each second. It is away, cable
-    and all, from `gone` on until `back`, in seconds of board time.
+    """A gateway whose clock gains `drift` seconds a second on the board's. Its cable is unplugged
+    from `gone` until `back`, in seconds of board time.
     """
 
     drift, gone, back, now = 0.0, 0.0, 0.0, 0.0

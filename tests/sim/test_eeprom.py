@@ -1,6 +1,4 @@
-"""The EEPROM: 3.4 ms a cell, files that hold what was written, and cells that tear as real ones
-do.
-"""
+"""The EEPROM: 3.4 ms a cell, files with the written content, and cells that tear as real ones."""
 
 import pytest
 

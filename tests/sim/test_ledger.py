@@ -242,7 +242,7 @@ def test_a_log_is_read_with_what_the_image_knows_beyond_it(tmp_path: Path) -> No
 )
 def test_a_damaged_log_is_refused_by_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "log").write_text(f"11 040 00 1\n{line}\n")
-    with pytest.raises(OncewayError, match="line 2 is no EEPROM write and no start"):
+    with pytest.raises(OncewayError, match="line 2 is neither an EEPROM write nor a start"):
         list(read_log(tmp_path / "log"))
 
 

@@ -48,7 +48,7 @@ class Far:
     heard: int = 0
 
     async def silence(self, seconds: float) -> bool:
-        """Whether the radio sends nothing for so long."""
+        """Whether the radio sends nothing for this time."""
         await self.board.run(round(seconds * HZ))
         return (await self.board.stats()).frames == self.heard
 
@@ -180,7 +180,7 @@ async def test_a_radio_that_does_not_answer_stops_neither_the_board_nor_its_jour
 
 
 async def test_the_law_keeps_a_board_silent_after_a_start(far: Far) -> None:
-    """Nobody knows what was sent before it: as long as its longest frame asks for."""
+    """The last frame before the start is unknown, so the pause is that of the longest frame."""
     longest = Modulation(PLAN.factor).airtime(LONGEST_FRAME)
     first = await far.frame()
     assert first.cycle / HZ > longest * PLAN.silence

@@ -31,7 +31,7 @@ def board_in(folder: Path, kind: Kind | None, seed: int = 1, interval: int = 250
 
 
 def check(gateway: Gateway, waiting: int = 3) -> None:
-    """Each sequence was delivered once, but for the last ones, which are on their way."""
+    """Check that each sequence was delivered once, except the last ones, which are on their way."""
     delivered = sorted(delivery.sequence for delivery in gateway.deliveries)
     assert len(delivered) == len(set(delivered)), "doubled"
     assert delivered[-1] - len(delivered) <= waiting, "lost"

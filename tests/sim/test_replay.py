@@ -42,7 +42,7 @@ def replay(recorded: SimulatedBoard, images: Path, folder: Path) -> None:
 
 
 async def hear(board: SimulatedBoard, port: serial.Serial, length: int) -> None:
-    """Wait until so many bytes have come."""
+    """Wait until `length` bytes have come."""
     heard = b""
 
     def enough(_: Stats) -> bool:

@@ -199,8 +199,8 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """For old boot loaders, which a watchdog would reset for ever; so a reboot is a jump to the
-    beginning.
+    """For old boot loaders, under which a watchdog would reset the board in a loop: so a reboot is
+    a jump to the beginning.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(
@@ -216,7 +216,7 @@ async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
 
 
 def statuses(gateway: Gateway) -> list[dict[str, float]]:
-    """What each status says, by the ending of its names."""
+    """Return the values of each status, by the ending of their names."""
     packs = [decode(delivery.payload) or () for delivery in gateway.deliveries]
     return [
         {record.name.rpartition(":")[2]: record.value for record in records}
@@ -242,7 +242,7 @@ async def test_an_interval_that_leaves_less_than_a_year_must_be_forced(tmp_path:
 async def test_an_interval_may_be_minutes_or_days_long(
     tmp_path: Path, command: bytes, seconds: int, life: float
 ) -> None:
-    """It outlives a power cut; milliseconds end at 65.5 s. After a start a sample comes at once."""
+    """The interval survives a power cut; milliseconds end at 65.5 s. A start samples at once."""
     gateway = Gateway(commands=(command,))
     async with board_in(tmp_path / "board", ERASED) as board:
         await converse(board, gateway, completed=3)

@@ -1,4 +1,4 @@
-"""What a board costs: at least 6 busy or 40 sleeping ones must hold real time on 2 cores.
+"""Cost of simulated boards: 6 busy or 40 sleeping ones must hold real time on 2 cores.
 
 Counted in processor time, which does not depend on what else the machine does.
 """

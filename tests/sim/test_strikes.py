@@ -14,8 +14,8 @@ pytestmark = pytest.mark.sim
 
 
 async def struck(board: SimulatedBoard, completed: int, *orders: tuple[int, str]) -> list[Event]:
-    """What the board says of these orders, until so many publications are completed or it is
-    off.
+    """Give the board these orders and return its events, until a number of publications are
+    completed or it is off.
     """
     events = await board.subscribe()
     for number, (sample, command) in enumerate(orders, 1):
@@ -79,7 +79,7 @@ async def test_one_at_a_time_and_the_later_one_says_what_it_waited_for(tmp_path:
 
 
 async def test_what_is_due_before_an_armed_cut_came_waits_for_it(tmp_path: Path) -> None:
-    """The board goes on for two readings before it has written so much."""
+    """The board continues for two readings before it reaches that write."""
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await board.subscribe()
         await board.at(3, "uno-1/x-1", "cut eeprom 40")

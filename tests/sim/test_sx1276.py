@@ -104,7 +104,7 @@ async def test_it_becomes_a_lora_modem_only_while_it_sleeps(bus: Bus) -> None:
 
 
 async def test_a_reset_takes_5_ms_and_all_settings(bus: Bus) -> None:
-    """7.2.2. Before it is over nobody drives the bus."""
+    """7.2.2. The bus is not driven before the reset is over."""
     await bus.to_lora()
     await bus.put(FREQUENCY, 0xD9)
     await bus.reset()

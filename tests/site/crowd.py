@@ -68,11 +68,11 @@ class CrowdHolder:
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        self.records[client] = Held(epoch, True, None, older, doubtful)
+        self.records[client] = Held(epoch, True, None, older, suspect)
         self._commit(partial(done, None))
 
     def end(self, client: str, below: int, done: Callable[[], None]) -> None:
@@ -89,10 +89,10 @@ class CrowdHolder:
     ) -> None:
         raise AssertionError("no record changes in another way here")
 
-    def mistrust(self, client: str, done: Callable[[], None]) -> None:
+    def mark_suspect(self, client: str, done: Callable[[], None]) -> None:
         raise AssertionError("nothing is in doubt here")
 
-    def mistrust_all(self, done: Callable[[], None]) -> None:
+    def mark_all_suspect(self, done: Callable[[], None]) -> None:
         raise AssertionError("nothing is in doubt here")
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:

@@ -10,27 +10,27 @@ from typing import Any
 from unittest.mock import patch
 
 from gateway.site.rules.contact import Contact
-from gateway.site.rules.decision import Claim, Verdict, decide, supersedes
+from gateway.site.rules.decision import Claim, Decision, decide, supersedes
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held
-from gateway.site.rules.lookup import Asking, Search
+from gateway.site.rules.lookup import Lookup, Search
 from gateway.site.rules.messages import End, Ended, Over, Part, State, Wanted
-from gateway.site.rules.outbound_moves import Leaving, Parts
+from gateway.site.rules.outbound_moves import OutboundMoves, Parts
 from gateway.site.rules.trust import Trust
 from tests.site.world import MemoryHolder
 
 
 def _who_was_silent_is_forgotten(
     me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool
-) -> Verdict:
-    verdict = decide(me, claims, silent, clean)
-    return verdict._replace(older=verdict.older - silent)
+) -> Decision:
+    decision = decide(me, claims, silent, clean)
+    return decision._replace(older=decision.older - silent)
 
 
 def _nothing_is_in_doubt(
     me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool
-) -> Verdict:
-    return decide(me, claims, silent, clean)._replace(doubtful=False)
+) -> Decision:
+    return decide(me, claims, silent, clean)._replace(suspect=False)
 
 
 def _a_lease_for_ever(self: Contact, beat: Any, now: float) -> None:
@@ -41,16 +41,16 @@ def _a_lease_for_ever(self: Contact, beat: Any, now: float) -> None:
 
 
 def _confirmed_before_the_commit(
-    self: Asking, client: str, parts: list[bytes], doubtful: bool
+    self: Lookup, client: str, parts: list[bytes], suspect: bool
 ) -> None:
-    verdict = self._searches[client].verdict
-    assert verdict is not None
-    if verdict.source is not None and self._contacts[verdict.source].up:
-        self._contacts.say(verdict.source, End((Over(client, verdict.epoch),)))
-    _ARRIVED(self, client, parts, doubtful)
+    decision = self._searches[client].decision
+    assert decision is not None
+    if decision.source is not None and self._contacts[decision.source].up:
+        self._contacts.say(decision.source, End((Over(client, decision.epoch),)))
+    _ARRIVED(self, client, parts, suspect)
 
 
-_ARRIVED = Asking.arrived
+_ARRIVED = Lookup.arrived
 
 
 def _what_is_higher_is_confirmed(self: Ending, member: str, item: Ended) -> None:
@@ -60,19 +60,19 @@ def _what_is_higher_is_confirmed(self: Ending, member: str, item: Ended) -> None
 _ON_ENDED = Ending._on_ended
 
 
-def _silence_is_a_no(self: Asking, search: Search) -> None:
+def _silence_is_a_no(self: Lookup, search: Search) -> None:
     search.silent = ()
     _DECIDE(self, search)
 
 
-_DECIDE = Asking._decide
+_DECIDE = Lookup._decide
 
 
-def _a_part_without_doubt(self: Leaving, wanted: Wanted, parts: Parts) -> Part:
-    return _PART(self, wanted, parts)._replace(doubtful=False)
+def _a_part_without_doubt(self: OutboundMoves, wanted: Wanted, parts: Parts) -> Part:
+    return _PART(self, wanted, parts)._replace(suspect=False)
 
 
-_PART = Leaving._part
+_PART = OutboundMoves._part
 
 
 def _a_copy_counts(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
@@ -80,10 +80,10 @@ def _a_copy_counts(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
     return supersedes((one, first._replace(copied=False)), (other, second._replace(copied=False)))
 
 
-def _decided_without_a_new_epoch(own: Held | None, verdict: Verdict) -> bool:
+def _decided_without_a_new_epoch(own: Held | None, decision: Decision) -> bool:
     if own is None or own.given_to is not None:
-        return own is None and not verdict.older
-    return verdict.older <= own.older
+        return own is None and not decision.older
+    return decision.older <= own.older
 
 
 SABOTAGES: dict[str, tuple[Any, str, Any]] = {
@@ -98,14 +98,14 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
         _who_was_silent_is_forgotten,
     ),
     "nothing is in doubt": ("gateway.site.rules.lookup", "decide", _nothing_is_in_doubt),
-    "silence is a no": (Asking, "_decide", _silence_is_a_no),
+    "silence is a no": (Lookup, "_decide", _silence_is_a_no),
     "answers do not wait for the disk": (MemoryHolder, "on_disk", lambda self, done: done()),
     "a lease lasts for ever": (Contact, "on_beat", _a_lease_for_ever),
     "who is asked trusts its session on": (Trust, "asked", lambda self, client, member: None),
-    "over before the commit": (Asking, "arrived", _confirmed_before_the_commit),
+    "over before the commit": (Lookup, "arrived", _confirmed_before_the_commit),
     "a higher epoch is taken for an end": (Ending, "_on_ended", _what_is_higher_is_confirmed),
-    "a restore is kept quiet": (Ending, "_mistrust_all", lambda self, member, done: done()),
-    "no doubt comes with a session": (Leaving, "_part", _a_part_without_doubt),
+    "a restore is kept quiet": (Ending, "_mark_all_suspect", lambda self, member, done: done()),
+    "no doubt comes with a session": (OutboundMoves, "_part", _a_part_without_doubt),
     "a copy is as good as what it was": (
         "gateway.site.rules.decision",
         "supersedes",
@@ -113,7 +113,7 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
     ),
     "the one that stays is not in doubt": (
         MemoryHolder,
-        "mistrust",
+        "mark_suspect",
         lambda self, client, done: done(),
     ),
     "an earlier word ends a record": (
@@ -121,7 +121,7 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
         "_stands",
         _decided_without_a_new_epoch,
     ),
-    "two search at once": (Asking, "yields", lambda self, client, member: True),
+    "two search at once": (Lookup, "yields", lambda self, client, member: True),
 }
 
 

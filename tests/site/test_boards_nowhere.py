@@ -10,12 +10,17 @@ from gateway.commands import control_client as control
 from provisioning.registry import Registry
 from tests.site.gateways import SOON_S, Gateways, gateways
 
-IMPATIENT = (
-    "-c",
-    "from gateway.boards import expected, nowhere; expected.UNKNOWN_S = 0.1;"
-    " expected.LEAST_S = 0.1; nowhere.ASK_S = 0.1; nowhere.SELDOM_S = 0.2;"
-    " from gateway.commands.main import main; main()",
-)
+
+def impatient(more: str = "") -> tuple[str, str]:
+    return (
+        "-c",
+        "from gateway.boards import expected, nowhere; expected.UNKNOWN_S = 0.1;"
+        f" expected.LEAST_S = 0.1; nowhere.ASK_S = 0.1; {more}"
+        " from gateway.commands.main import main; main()",
+    )
+
+
+IMPATIENT = impatient("nowhere.SELDOM_S = 0.2;")
 
 
 async def missing(site: Gateways, name: str) -> list[str]:
@@ -41,3 +46,35 @@ async def test_a_board_that_came_nowhere_is_told_once(tmp_path: Path) -> None:
         assert await missing(site, "a") == ["roof-1"]
         await site.kill("b")
         await becomes(site, "a", [])
+
+
+async def test_restarts_of_gateways_begin_and_end_no_problem(tmp_path: Path) -> None:
+    async with gateways(tmp_path, "a", "b", program=impatient()) as site:
+        await site.connect("b", "roof-2")
+        with closing(Registry(site.data("a") / "registry.db")) as registry:
+            registry.admit("roof-1")
+            registry.admit("roof-2")
+        await becomes(site, "a", ["roof-1"])
+        log = site.running["a"].log
+        await site.kill("b")
+        async with asyncio.timeout(SOON_S):
+            while (await site.rows("a"))[1]["connected"]:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.1)
+        await asyncio.to_thread(
+            control.ask, site.data("a"), do="expect", client="roof-1", interval="0.1s"
+        )
+        assert await missing(site, "a") == ["roof-1"]
+        await site.start("b")
+        await site.joined()
+        assert await missing(site, "a") == ["roof-1"]
+        told = [line for line in log if "roof-1" in line]
+        assert len([line for line in told if "no reading ever came" in line]) == 1
+        assert not [line for line in told if "no problem any more" in line]
+        assert await site.running["a"].end() == 0
+        await site.start("a")
+        await becomes(site, "a", ["roof-1"])
+        await site.joined()
+        assert await missing(site, "a") == ["roof-1"]
+        assert not [line for line in site.running["a"].log if "roof-1" in line]
+        (row,) = await asyncio.to_thread(control.ask, site.data("a"), do="boards")
+        assert (row["name"], row["interval_s"], row["set"]) == ("roof-1", 0.1, True)

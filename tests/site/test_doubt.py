@@ -15,8 +15,8 @@ class Disk:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def mistrust(self, client: str, done: Any) -> None:
-        self.calls.append(("mistrust", client))
+    def mark_suspect(self, client: str, done: Any) -> None:
+        self.calls.append(("mark_suspect", client))
         done()
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Any) -> None:
@@ -36,7 +36,7 @@ class Disk:
 def test_the_record_stays_what_it_is(held: Held, epoch: int) -> None:
     disk, epochs = Disk(), list[int]()
     doubt(disk, "client", held, frozenset("c"), epochs.append)  # type: ignore[arg-type]
-    assert disk.calls == [("mistrust", "client")]
+    assert disk.calls == [("mark_suspect", "client")]
     assert epochs == [epoch]
 
 
@@ -44,5 +44,5 @@ def test_one_that_names_more_is_another_record() -> None:
     disk, epochs = Disk(), list[int]()
     held = Held(3, older=frozenset("b"))
     doubt(disk, "client", held, frozenset("c"), epochs.append)  # type: ignore[arg-type]
-    assert disk.calls == [("mistrust", "client"), ("stand", "client", 4, frozenset("bc"))]
+    assert disk.calls == [("mark_suspect", "client"), ("stand", "client", 4, frozenset("bc"))]
     assert epochs == [4]

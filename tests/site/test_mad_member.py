@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gateway.site.errors import SiteError
-from gateway.site.rules import ending, trust
+from gateway.site.rules import ending, lookup, trust
 from gateway.site.rules import inbound_moves as arriving
-from gateway.site.rules import lookup as asking
 from gateway.site.rules import outbound_moves as leaving
 from gateway.site.rules import replies as answering
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held, Outcome
@@ -47,7 +46,7 @@ class Disk:
         self.records: dict[str, Held] = {}
         self.waiting: list[Done] = []
         self.taken: list[str] = []
-        self.mistrusted = 0
+        self.marked_suspect = 0
 
     def write(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -69,11 +68,11 @@ class Disk:
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        self.records[client] = Held(epoch, True, None, older, doubtful)
+        self.records[client] = Held(epoch, True, None, older, suspect)
         self.taken.append(client)
         self.waiting.append(lambda: done(None))
 
@@ -85,11 +84,11 @@ class Disk:
         self.records.pop(client, None)
         self.waiting.append(done)
 
-    def mistrust(self, client: str, done: Done) -> None:
+    def mark_suspect(self, client: str, done: Done) -> None:
         self.waiting.append(done)
 
-    def mistrust_all(self, done: Done) -> None:
-        self.mistrusted += 1
+    def mark_all_suspect(self, done: Done) -> None:
+        self.marked_suspect += 1
         self.waiting.append(done)
 
     def confirmed(self, client: str, member: str) -> None:
@@ -204,7 +203,7 @@ def test_sessions_of_several_parts_come_as_far_as_there_is_room_and_all_in_the_e
         for client, epoch, part in waiting:
             for _ in range(3):  # it says each part several times
                 site.hear(Give((Part(client, epoch, part, 3, bytes(PART_BYTES)),)))
-            claims = site.member._arriving._claims.values()
+            claims = site.member._inbound._claims.values()
             most = max(most, sum(len(claim.parts) for claim in claims))
         site.disk.write()
         site.wait()
@@ -223,7 +222,7 @@ def test_a_session_that_says_it_is_huge_is_refused_at_its_first_part(site: Site)
 
 def test_who_says_again_and_again_that_it_was_restored_makes_work_once(site: Site) -> None:
     site.flood(*(End((Over(ALL_CLIENTS, 0),) * 10),) * 11)
-    assert site.disk.mistrusted == 1
+    assert site.disk.marked_suspect == 1
     for _ in range(2):
         site.disk.write()
     ended = [item for endings in site.of(Endings) for item in endings.ended]  # type: ignore[attr-defined]
@@ -231,7 +230,7 @@ def test_who_says_again_and_again_that_it_was_restored_makes_work_once(site: Sit
     site.member.left("mad", site.now)
     site.join()
     site.hear(End((Over(ALL_CLIENTS, 0),)))
-    assert site.disk.mistrusted == 2, "it may have been restored once more"
+    assert site.disk.marked_suspect == 2, "it may have been restored once more"
 
 
 def test_a_reply_counts_once(site: Site) -> None:
@@ -313,7 +312,7 @@ def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: S
     site.disk.records["c"] = Held(1)
     site.hear(Ask(1, (Question("c"),)))
     site.hear(Take((Wanted("c", 1, 0),)))
-    site.member._leaving._leavers["mad"].ready.append((Wanted("d", 1, 0), Gone([b"x"])))
+    site.member._outbound._leavers["mad"].ready.append((Wanted("d", 1, 0), Gone([b"x"])))
     site.wait()
     (give,) = site.of(Give)
     assert give == Give((Part("d", 1, 0, 0, b""),))
@@ -363,4 +362,4 @@ def test_one_search_gives_way_a_bounded_number_of_times() -> None:
     site.hear(Ask(1, (Question("c"),) * 5000))
     site.wait()
     assert len([ask for ask in site.of(Ask) if isinstance(ask, Ask) and ask.questions]) == 1
-    assert site.member.statistics.asked <= asking.MOST_TURNS + 1
+    assert site.member.statistics.asked <= lookup.MOST_TURNS + 1

@@ -468,7 +468,7 @@ def test_a_doubtful_session_that_the_taker_never_got_is_called_back(site: Site) 
     site.start("b")
     site.run(8.0)
     name, record = site.place()
-    assert (name, record.given_to, record.doubtful) == ("a", None, True)
+    assert (name, record.given_to, record.suspect) == ("a", None, True)
 
 
 def there_and_back_in_silence(site: Site) -> None:
@@ -510,7 +510,7 @@ def test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt(
     site.hear()
     site.run(3.0)
     _, record = site.place()
-    assert record.doubtful
+    assert record.suspect
     site.come(gateway)
     assert site.reached["doubt"] > 0
     site.client.publish()
@@ -554,7 +554,7 @@ def test_who_stays_takes_over_what_the_other_one_knew_to_be_older(site: Site) ->
     record = dict(site.places(site.client.name))["b"]
     assert (record.epoch, record.older) == (3, frozenset("a")), "another record than before"
     site.hear()
-    assert site.place()[1].doubtful
+    assert site.place()[1].suspect
     assert_nothing_is_swallowed(site)
 
 
@@ -612,7 +612,7 @@ def test_a_doubt_stays_when_the_client_goes_before_it_is_told(site: Site) -> Non
         site.run(0.001)
     site.client.leave()
     site.run(1.0)
-    assert site.place()[1].doubtful
+    assert site.place()[1].suspect
 
 
 def test_who_answers_that_it_stays_to_the_word_of_a_restore_does_not_end_it(site: Site) -> None:
@@ -646,7 +646,7 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
     site.hear()
     while (record := dict(site.places(site.client.name))["c"]).given_to:
         site.run(0.001)
-    assert record.doubtful, "at once: a client may come"
+    assert record.suspect, "at once: a client may come"
     site.run(3.0)
     assert site.place()[0] == "c"
     assert_nothing_is_swallowed(site)
@@ -656,8 +656,8 @@ def test_two_that_call_back_at_the_same_moment_come_to_an_end(site: Site) -> Non
     """They have begun together, as after a power failure. The one that is asked gives way."""
     begin_with(
         site,
-        a=Record(0, Session(1), doubtful=True, copied=True),
-        c=Record(3, Session(2), doubtful=True),
+        a=Record(0, Session(1), suspect=True, copied=True),
+        c=Record(3, Session(2), suspect=True),
     )
     site.delay = lambda: 0.001  # type: ignore[method-assign]
     for gateway in site.gateways.values():
@@ -689,7 +689,7 @@ def test_nothing_ends_for_a_session_that_has_left(site: Site) -> None:
     [Record(0, Session(2)), Record(7, Session(2)), Record(1, Session(2), older=frozenset("c"))],
 )
 def test_a_record_from_a_copy_ends_for_one_that_may_be_newer(site: Site, record: Record) -> None:
-    copy = Record(5, Session(1), older=frozenset("b"), doubtful=True, copied=True)
+    copy = Record(5, Session(1), older=frozenset("b"), suspect=True, copied=True)
     begin_with(site, b=record, c=copy)
     site.hear()
     assert site.place()[0] == "b"
@@ -699,8 +699,8 @@ def test_a_record_from_a_copy_ends_for_one_that_may_be_newer(site: Site, record:
 def test_of_two_copies_one_stays(site: Site) -> None:
     begin_with(
         site,
-        b=Record(5, Session(1), older=frozenset("c"), doubtful=True, copied=True),
-        c=Record(7, Session(2), older=frozenset("b"), doubtful=True, copied=True),
+        b=Record(5, Session(1), older=frozenset("c"), suspect=True, copied=True),
+        c=Record(7, Session(2), older=frozenset("b"), suspect=True, copied=True),
     )
     site.hear()
     assert site.place()[1].session == Session(2)

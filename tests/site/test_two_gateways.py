@@ -107,7 +107,10 @@ async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path:
         site.running["b"].process.send_signal(signal.SIGSTOP)
         code, found, _ = await listed(site)
         assert (code, found["silent"]) == (1, ["b"])
-        assert "b does not answer: its sessions are missing here" in (await listed(site, ()))[2]
+        assert (
+            "b does not answer: some or all of its sessions are missing"
+            in (await listed(site, ()))[2]
+        )
         assert "c1" in [row["client"] for row in found["sessions"]]
 
 
@@ -186,7 +189,7 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 async def until_settled(site: Gateways) -> None:
     """Until the session is in one place, and no disk says that another one may hold an older one.
-    Who is killed before that makes both members' records doubtful.
+    Who is killed before that makes both members' records suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):

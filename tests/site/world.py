@@ -45,7 +45,7 @@ class Record(NamedTuple):
     session: Session | None = None
     given_to: str | None = None
     older: frozenset[str] = NOBODY
-    doubtful: bool = False
+    suspect: bool = False
     copied: bool = False
 
     @property
@@ -125,11 +125,11 @@ class MemoryHolder:
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        record = Record(epoch, Session.from_parts(parts), None, older, doubtful)
+        record = Record(epoch, Session.from_parts(parts), None, older, suspect)
         self._bring(client, record, partial(done, None))
 
     def _bring(self, client: str, record: Record, done: Event) -> None:
@@ -162,7 +162,7 @@ class MemoryHolder:
         else:
             self.on_disk(done)
 
-    def mistrust(self, client: str, done: Event) -> None:
+    def mark_suspect(self, client: str, done: Event) -> None:
         record = self.records.get(client)
         if record is None:
             done()
@@ -171,14 +171,14 @@ class MemoryHolder:
         if client in gateway.connections and not gateway.connections[client].waits:
             gateway.disconnect(client)
         self.world.mark(client)
-        self.change(client, record._replace(doubtful=True), done)
+        self.change(client, record._replace(suspect=True), done)
 
-    def mistrust_all(self, done: Event) -> None:
+    def mark_all_suspect(self, done: Event) -> None:
         for client, record in list(self.records.items()):
             if record.session is not None:
-                self.change(client, record._replace(doubtful=True))
+                self.change(client, record._replace(suspect=True))
         for client, record in self._coming.items():
-            self._coming[client] = record._replace(doubtful=True)
+            self._coming[client] = record._replace(suspect=True)
         self.on_disk(done)
 
     def confirmed(self, client: str, member: str) -> None:
@@ -202,7 +202,7 @@ class MemoryHolder:
         return [
             client
             for client, record in self.records.items()
-            if record.given_to is not None or record.doubtful
+            if record.given_to is not None or record.suspect
         ]
 
 
@@ -270,7 +270,7 @@ class Gateway:
         self.disk.clear()
         for client, record in copy.items():
             session = record.session and record.session._replace(received=())
-            self.disk[client] = record._replace(session=session, doubtful=True, copied=True)
+            self.disk[client] = record._replace(session=session, suspect=True, copied=True)
         others = frozenset(self.world.names) - {self.name}
         self.disk[ALL_CLIENTS] = Record(older=others)
         self.world.gone |= self.written - written
@@ -355,7 +355,7 @@ class Gateway:
             session = None
         present = session is not None
         session = session or Session(self.world.next_number())
-        record = record._replace(session=session, doubtful=False, copied=False, given_to=None)
+        record = record._replace(session=session, suspect=False, copied=False, given_to=None)
         done = partial(self._accept, connection, present, session.number)
         self.holder.change(client, record, done)
 

@@ -17,9 +17,7 @@ runner = CliRunner()
 
 
 @pytest.mark.parametrize("name", ["site", "site?mode=rwc#1%41"])
-def test_a_sound_store_is_said_to_be_sound_whatever_its_folder_is_called(
-    tmp_path: Path, name: str
-) -> None:
+def test_sound_store_is_reported_as_sound_for_any_folder_name(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
     filled(folder)

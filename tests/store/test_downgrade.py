@@ -101,7 +101,7 @@ def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path
     assert rows == [(session + end,), (session + end,)]
 
 
-def test_what_it_knew_of_others_is_in_doubt_when_the_site_comes_back(tmp_path: Path) -> None:
+def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path: Path) -> None:
     """Places are left out: who may hold an older session is known no more."""
     fill(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:

@@ -79,7 +79,9 @@ def test_a_cut_between_the_database_and_the_file_beside_it_means_nothing(
     assert received(folder) == IDS
 
 
-def test_a_copy_from_before_the_last_change_is_another_life(folder: Path, tmp_path: Path) -> None:
+def test_copy_from_before_the_last_change_is_another_generation(
+    folder: Path, tmp_path: Path
+) -> None:
     shutil.copy(folder / FILE, tmp_path / "copy")
     assert life(folder) is None
     shutil.copy(tmp_path / "copy", folder / FILE)
@@ -88,7 +90,9 @@ def test_a_copy_from_before_the_last_change_is_another_life(folder: Path, tmp_pa
     assert life(folder) is None, "said once"
 
 
-def test_a_copy_without_what_stands_beside_it_is_another_life(folder: Path, tmp_path: Path) -> None:
+def test_copy_without_its_generation_file_is_another_generation(
+    folder: Path, tmp_path: Path
+) -> None:
     clone = tmp_path / "clone"
     clone.mkdir()
     shutil.copy(folder / FILE, clone / FILE)
@@ -96,14 +100,14 @@ def test_a_copy_without_what_stands_beside_it_is_another_life(folder: Path, tmp_
     assert received(clone) == b""
 
 
-def test_a_new_store_in_the_place_of_one_that_is_gone_is_another_life(folder: Path) -> None:
+def test_new_store_in_the_place_of_a_lost_one_is_another_generation(folder: Path) -> None:
     for path in folder.glob(f"{FILE}*"):
         path.unlink()
     assert "the one that ran here is gone" in (life(folder) or "")
     assert life(folder) is None, "said once"
 
 
-def test_a_card_in_another_machine_is_another_life(
+def test_card_in_another_machine_is_another_generation(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serial = tmp_path / "serial-number"

@@ -188,7 +188,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
 
 
 @pytest.mark.parametrize("members", ['["b"]', "damaged"])
-def test_what_a_salvaged_store_knew_of_others_is_in_doubt(tmp_path: Path, members: str) -> None:
+def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members: str) -> None:
     """The place that said who may hold an older session may be among the rows that are lost."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:

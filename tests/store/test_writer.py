@@ -130,7 +130,7 @@ def test_an_order_that_meets_an_error_of_ours_is_dropped_and_the_next_is_carried
     writer.stop(0.0, None)
 
 
-def test_what_follows_a_commit_that_was_given_up_is_not_written(
+def test_commits_after_a_dropped_one_are_not_written(
     writer: Writer,
     disk: Disk,
     acknowledged: "queue.Queue[int]",

@@ -44,7 +44,7 @@ def test_a_timer_says_when_and_has_its_service(timer: Path) -> None:
 
 @pytest.mark.parametrize("job", sorted(JOBS))
 def test_a_unit_starts_a_command_that_there_is_with_its_settings(job: str) -> None:
-    """That of the stream is a line of README.md (`tests/ingest/test_readme.py`)."""
+    """The command of the stream is a line of README.md (`tests/ingest/test_readme.py`)."""
     unit = CENTRE / f"onceway-ingest-{job}.service"
     command = shlex.split(service(unit)["ExecStart"])
     assert command[:3] == ["/usr/bin/env", "onceway", "ingest"]

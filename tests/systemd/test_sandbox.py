@@ -1,5 +1,5 @@
-"""What the units allow is what the programs call: else a service dies at its first start on a real
-machine, and nowhere before.
+"""The units allow what the programs call. Otherwise a service fails at its first start on a real
+machine, and nowhere earlier.
 """
 
 import re

@@ -1,6 +1,8 @@
 """The unit files: systemd takes them without a word, and what they start exists."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from ipaddress import collapse_addresses, ip_network
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands.exit_codes import NO_UPLINK
 from gateway.system.accounts import UPLINK
 from gateway.uplink.credentials import FILE
 from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
@@ -38,6 +41,29 @@ def test_a_service_that_fails_is_started_again_without_wearing_the_machine(unit:
     assert int(settings["RestartSteps"]) > 1
     assert settings["MemoryMax"].endswith("%")
     assert settings["LimitCORE"] == "0", "a core holds keys"
+
+
+def test_an_uplink_that_is_not_configured_ends_for_good(tmp_path: Path) -> None:
+    file, address = tmp_path / "gateway.toml", str(tmp_path / "notify")
+    file.write_text(f'[gateway]\ndata = "{tmp_path}"\n')
+    settings = service(UNITS[1])
+    _, program, *words, _ = settings["ExecStart"].split()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(address)
+        done = subprocess.run(
+            [Path(sys.executable).with_name(program), *words, file],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=os.environ | {"NOTIFY_SOCKET": address},
+        )
+        channel.settimeout(1)
+        assert channel.recv(200) == b"READY=1", "else systemd calls the service failed"
+    assert done.stderr.startswith(f"error: {file}: there is no section [uplink]. ")
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == NO_UPLINK
+    assert settings["RestartPreventExitStatus"] == settings["SuccessExitStatus"] == str(NO_UPLINK)
 
 
 def test_the_broker_is_watched_and_goes_last_when_memory_is_short() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNITS = [SYSTEMD / f"onceway-{name}.service" for name in ("gateway", "uplink")]
-"""What runs all the time."""
+"""Units that run all the time."""
 BACKUP = SYSTEMD / "onceway-backup.service"
 
 

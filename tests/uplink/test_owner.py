@@ -1,5 +1,5 @@
-"""Who may write under a gateway's name: two installations, copies of one store, a moved landing
-place.
+"""The right to write under a gateway's name: two installations, copies of one store, a moved
+landing place.
 """
 
 import json

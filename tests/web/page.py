@@ -92,8 +92,8 @@ async def page(
 
 async def address(running: GatewayProcess) -> str:
     """Of its page, without a slash behind it."""
-    await running.logged("a page to look at: ")
-    line = next(line for line in running.log if "a page to look at: " in line)
+    await running.logged("web page: ")
+    line = next(line for line in running.log if "web page: " in line)
     return line.rpartition(": ")[2].strip().rstrip("/")
 
 

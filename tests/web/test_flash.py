@@ -43,7 +43,7 @@ async def test_a_board_is_added_updated_and_replaced(
         await shown.get_by_role("link", name="Add a board").click()
         await expect(heading).to_have_text("Add a board")
         await expect(shown.get_by_label("Port")).to_have_value(str(uno.port))
-        await shown.get_by_label("Its name").fill("roof-1")
+        await shown.get_by_label("Name", exact=True).fill("roof-1")
         await shown.get_by_label("Kind of board").select_option("uno")
         for width in WIDTHS:
             await shown.set_viewport_size({"width": width, "height": 900})

@@ -1,4 +1,4 @@
-"""What the page's first view says: what is wrong and what to do, and how long the room lasts."""
+"""The page's first view: problems and their remedies, and how long the room lasts."""
 
 import time
 from dataclasses import replace

@@ -252,7 +252,10 @@ async def test_the_registry_is_changed_by_an_operator_alone_and_by_names_that_ar
             assert (await change("roof-7", "forget"))[0] == 400
             assert (await change("roof-9", "admit"))[0] == 404
             assert (await change("--help", "admit"))[0] == 404
-            assert await change("roof-1", "admit") == (409, "roof-1 does not ask to be let in now.")
+            assert await change("roof-1", "admit") == (
+                409,
+                "roof-1 is not connected and waiting to be let in. Plug it in, then try again.",
+            )
             assert await change("roof-1", "revoke") == (
                 409,
                 "roof-1 is not in the device registry.",
@@ -298,7 +301,7 @@ async def test_messages_come_as_a_user_may_read_them_and_no_faster_than_people_r
             assert (await client.post("/api/end", body))[0] == 200
             while "error" not in (event := await anext(news)):
                 pass
-            assert event["error"] == "The gateway refuses it: administrative action."
+            assert event["error"] == "The gateway refuses the request: administrative action."
         for wrong, why in (("a/%23/b", "no topic filter"), ("%24share/g/a", "take messages away")):
             async with events(client, f"/api/messages?filter={wrong}") as news:
                 event = await anext(news)

@@ -119,7 +119,8 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_role("heading", name="Log in")).to_be_visible()
         await look(shown, "login", every)
         await log_in(shown)
-        await expect(shown.get_by_role("heading", level=1)).to_contain_text("1 thing needs you")
+        heading = shown.get_by_role("heading", level=1)
+        await expect(heading).to_contain_text("1 problem needs attention")
         await expect(shown.get_by_text("sudo systemctl start onceway-uplink")).to_be_visible()
         await expect(shown.get_by_text("2 of 2")).to_be_visible()
         assert await there.uplink() == 0
@@ -138,7 +139,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_text("3, the last one by brown-out")).to_be_visible()
         start = shown.get_by_role("row", name=re.compile("^3 .* brown-out"))
         await expect(start).to_be_visible()
-        await shown.get_by_label("Its number").fill("1")
+        await shown.get_by_label("Sequence number").fill("1")
         await shown.get_by_role("button", name="Find it").click()
         await expect(shown.get_by_text("has landed", exact=True)).to_be_visible()
         await shown.get_by_text("As a table").first.click()
@@ -149,7 +150,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await shown.get_by_role("link", name="Messages").click()
         await expect(shown.get_by_role("heading", level=1)).to_have_text("Messages")
         await shown.get_by_role("button", name="Watch").click()
-        await expect(shown.get_by_text("0 came")).to_be_visible()
+        await expect(shown.get_by_text("0 messages received")).to_be_visible()
         await roof.measure(2.0)
         await expect(shown.get_by_role("row", name=re.compile("adc0"))).to_be_visible()
         await look(shown, "messages", every)
@@ -157,7 +158,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_role("row", name=re.compile("has logged in"))).to_be_visible()
         await look(shown, "log", every)
         await shown.get_by_label("Show").select_option("errors")
-        await expect(shown.get_by_text("No line fits.")).to_be_visible()
+        await expect(shown.get_by_text("No line matches.")).to_be_visible()
 
 
 async def test_a_gateway_that_works_says_so(tmp_path: Path, chromium: Browser) -> None:
@@ -211,16 +212,16 @@ async def test_a_reading_s_way_is_followed(tmp_path: Path, chromium: Browser) ->
         await there.sensors[0].measure(1.0)
         await log_in(shown, USER)
         find = shown.get_by_role("button", name="Find it")
-        await shown.get_by_label("Its number").fill("1")
+        await shown.get_by_label("Sequence number").fill("1")
         await find.click()
         here = shown.locator("[aria-current=step]")
-        await expect(here).to_contain_text("waits here, in no batch yet")
+        await expect(here).to_contain_text("waits, not in a batch yet")
         await there.uplink()
         await find.click()
         await expect(here).to_contain_text("Landed")
-        await shown.get_by_label("Its number").fill("77")
+        await shown.get_by_label("Sequence number").fill("77")
         await find.click()
-        await expect(shown.get_by_text("it never came here")).to_be_visible()
+        await expect(shown.get_by_text("it never arrived here")).to_be_visible()
 
 
 async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: Browser) -> None:
@@ -241,11 +242,11 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
             await shown.get_by_label("Measure every").fill("15")
             await shown.get_by_label("Unit of the interval").select_option("minutes")
             await shown.get_by_role("button", name="Set").click()
-            await expect(shown.get_by_text("measure every 15 min")).to_be_visible()
+            await expect(shown.get_by_text("measures every 15 min")).to_be_visible()
             await until(lambda: b"interval 15 min" in sensor.board.received)
             shown.on("dialog", lambda dialog: dialog.accept())
             await shown.get_by_role("button", name="Restart it").click()
-            await expect(shown.get_by_text("It restarts")).to_be_visible()
+            await expect(shown.get_by_text("The board restarts")).to_be_visible()
             await until(lambda: b"reboot" in sensor.board.received)
 
 
@@ -255,7 +256,7 @@ async def test_a_board_is_asked_for_its_log(tmp_path: Path, chromium: Browser) -
         await sensor.measure(1.0)
         async with window(chromium, there.url + "/#/board/roof-1", allowed="409") as shown:
             await log_in(shown, USER)
-            read = shown.get_by_role("button", name="Read its log")
+            read = shown.get_by_role("button", name="Read the log")
             await expect(read).to_be_disabled()
             await shown.get_by_role("button", name="Log out").click()
             await log_in(shown, OPERATOR)
@@ -267,7 +268,7 @@ async def test_a_board_is_asked_for_its_log(tmp_path: Path, chromium: Browser) -
             await until(lambda: b"log" in sensor.board.received[asked:])
             for line in ("1767225600 start, cause 0", "+90 <b>odd</b>", "12"):
                 await sensor.publish("logs/roof-1", line.encode())
-            await expect(shown.get_by_text("12 earlier lines had to make room.")).to_be_visible()
+            await expect(shown.get_by_text("12 earlier lines were overwritten.")).to_be_visible()
             row = shown.get_by_role("row", name=re.compile("1 Jan 2026.* start, cause 0"))
             await expect(row).to_be_visible()
             row = shown.get_by_role("row", name="90 s after a start <b>odd</b>")
@@ -299,17 +300,19 @@ async def test_a_pending_board_is_let_in_and_revoked_by_an_operator(
 
         await shown.get_by_role("link", name="roof-8").click()
         await shown.get_by_role("button", name="Let it in").click()
-        await expect(shown.get_by_text("It was let in and may greet.")).to_be_visible()
+        await expect(shown.get_by_text("The board was let in and may connect.")).to_be_visible()
         await expect(shown.get_by_role("button", name="Revoke it")).to_be_visible()
 
         await shown.get_by_role("link", name="All boards").click()
         await shown.get_by_role("link", name="roof-7").click()
         shown.on("dialog", lambda dialog: dialog.accept())
         await shown.get_by_role("button", name="Revoke it").click()
-        await expect(shown.get_by_text("It was revoked: the gateway does not")).to_be_visible()
+        await expect(
+            shown.get_by_text("The board was revoked: the gateway does not")
+        ).to_be_visible()
         await until(lambda: seven.board.ended)
         await shown.get_by_role("button", name="Let it in again").click()
-        await expect(shown.get_by_text("It may greet again.")).to_be_visible()
+        await expect(shown.get_by_text("The board may connect again.")).to_be_visible()
 
 
 @pytest.mark.sim
@@ -335,7 +338,9 @@ async def test_radios_and_their_boards_are_shown_and_a_modem_that_is_pulled_out(
             await look(shown, "air", every)
             await row.get_by_role("link").click()
             await expect(shown.get_by_text("-75 dBm, SNR")).to_be_visible()
-            await expect(shown.get_by_text("A command waits here until then.")).to_be_visible()
+            await expect(
+                shown.get_by_text("A command waits at the gateway until then.")
+            ).to_be_visible()
             await site.stop("modem")
             await shown.get_by_role("link", name="Overview").click()
             await expect(shown.get_by_text("onceway radio status")).to_be_visible()
@@ -365,7 +370,9 @@ async def test_the_members_of_a_site_are_shown_and_one_that_falls_silent(
             await expect(shown.get_by_text("mill has been silent for")).to_be_visible()
             await expect(mill).to_contain_text("not known")
             await site.connect("barn")
-            await expect(shown.get_by_text("Answered in doubt", exact=True)).to_be_visible()
+            await expect(
+                shown.get_by_text("Answered with a suspect session", exact=True)
+            ).to_be_visible()
             await expect(shown.get_by_text("1 time", exact=True).first).to_be_visible()
             await look(shown, "site-silent", every)
             await shown.get_by_role("link", name="Overview").click()
@@ -384,7 +391,7 @@ async def test_messages_are_watched_and_published(tmp_path: Path, chromium: Brow
         await log_in(shown, OPERATOR)
         await shown.get_by_label("Topic filter").fill("sensors/#")
         await shown.get_by_role("button", name="Watch").click()
-        await expect(shown.get_by_text("0 came")).to_be_visible()
+        await expect(shown.get_by_text("0 messages received")).to_be_visible()
         await sensor.measure(3.25)
         row = shown.get_by_role("row", name=re.compile("sensors.roof-1.adc0"))
         await expect(row).to_contain_text("roof-1:adc0 = 3.25 V")
@@ -397,7 +404,7 @@ async def test_messages_are_watched_and_published(tmp_path: Path, chromium: Brow
         await expect(row).to_contain_text("hello")
         await fits(shown, 360)
         await shown.get_by_role("button", name="Stop").click()
-        await expect(shown.get_by_text("2 came; stopped")).to_be_visible()
+        await expect(shown.get_by_text("2 messages received; stopped")).to_be_visible()
         await shown.get_by_label("Topic filter").fill("sensors/#/a")
         await shown.get_by_role("button", name="Watch").click()
         await expect(shown.get_by_role("alert")).to_contain_text("no topic filter")
@@ -424,7 +431,7 @@ async def test_a_notification_is_tried(tmp_path: Path, chromium: Browser) -> Non
         await expect(said).to_contain_text("ended with exit code 1")
         works.touch()
         await button.click()
-        await expect(said).to_have_text("The test was taken by command.")
+        await expect(said).to_have_text("The test was accepted by command.")
         await fits(shown, 360)
         assert json.loads(out.read_text())["event"] == "test"
 
@@ -433,7 +440,7 @@ async def test_who_may_look_sends_no_test(tmp_path: Path, chromium: Browser) -> 
     text = '[notify]\ncommand = ["/bin/true"]\n'
     async with page(tmp_path, [], text) as there, window(chromium, there.url) as shown:
         await log_in(shown, USER)
-        await expect(shown.get_by_text("people are told by command")).to_be_visible()
+        await expect(shown.get_by_text("a notification is sent by command")).to_be_visible()
         await expect(shown.get_by_role("button", name="Send a test")).to_have_count(0)
 
 
@@ -470,7 +477,7 @@ async def test_all_of_it_works_by_keyboard(tmp_path: Path, chromium: Browser) ->
         await expect(heading).to_be_focused()
         await shown.keyboard.press("Tab")
         await shown.keyboard.type("nothing")
-        await expect(shown.get_by_text("No board fits.")).to_be_visible()
+        await expect(shown.get_by_text("No board matches.")).to_be_visible()
         for _ in "nothing":
             await shown.keyboard.press("Backspace")
         await shown.keyboard.press("Tab")
@@ -503,7 +510,7 @@ async def test_a_board_that_is_gone_and_a_wrong_password_are_said(
         await there.sensors[0].measure(1.0)
         there.sensors[0].unplug()
         await expect(row).to_contain_text("offline")
-        await shown.get_by_label("only those that need a look").check()
+        await shown.get_by_label("only boards with a problem").check()
         await expect(row).to_be_visible()
 
 

@@ -47,9 +47,9 @@ async def test_what_takes_too_long_is_not_called_undone(
     monkeypatch.setattr(page_registry, "PATIENCE_S", 0.05)
     slow = Slow(tmp_path)
     said = await slow.change("otto", "roof-7", "admit")
-    assert "The list of boards shows whether it was done" in str(said)
+    assert "If the list of boards does not show it" in str(said)
     async with slow._busy:
         said = await slow.change("otto", "roof-8", "admit")
-    assert said == "Somebody else changes the device registry. Try again in a moment."
+    assert said == "The device registry is being changed by another user. Try again in a moment."
     slow.go.set()
     assert await slow.change("otto", "roof-8", "admit") is None

@@ -1,5 +1,5 @@
-"""What the metrics say of the uplink is read from a disk, and the gateway's event loop waits for
-none.
+"""The metrics of the uplink are read from a disk, and the gateway's event loop does not wait for
+that.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a gateway shows of itself over HTTP: metrics that Prometheus can read, and its health."""
+"""A gateway over HTTP: metrics that Prometheus can read, and its health."""
 
 import asyncio
 import sqlite3

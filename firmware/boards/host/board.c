@@ -8,7 +8,7 @@
  * UART: standard input and output unless given. EEPROM: made with 0xFF when missing; each byte is
  * written at once, so killing the process is cutting its power. ADC: a noise sequence from the
  * seed. A missing or damaged identity file is an unprovisioned board. The process ends at the end
- * of the UART's input; a pseudo-terminal that nobody has open is a cable with nothing at its end.
+ * of the UART's input; a pseudo-terminal that no program has open is a cable with nothing at its end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -179,7 +179,7 @@ void ow_hal_idle(void)
     struct pollfd wait = {.fd = uart_in, .events = POLLIN};
     flush();
     if (rx_at == rx_end && poll(&wait, 1, 1) > 0 && wait.revents & POLLHUP) {
-        /* nobody there: poll does not wait */
+        /* no program has it open: poll does not wait */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 #endif

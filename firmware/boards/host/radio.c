@@ -70,7 +70,7 @@ static void take_line(void)
              at += 2) {
             heard[heard_length++] = (uint8_t)byte;
         }
-        if (radio_is_rylr998) { /* of a radio that is not its like it makes nothing */
+        if (radio_is_rylr998) { /* ignores frames of another kind of radio */
             bool like = heard_length > HEAD && heard[0] == MODEM_NETWORK
                 && heard[HEAD_LENGTH] == heard_length - HEAD;
             heard_length = like ? (uint8_t)(heard_length - HEAD) : 0;
@@ -111,7 +111,7 @@ void ow_radio_send(const uint8_t *frame, uint8_t length)
     char text[128 + 2 * LONGEST];
     int at = sprintf(text, "send %u %d %d %d %d %d ", frequency(), BANDWIDTH, plan.factor, CODING,
         PREAMBLE, plan.power);
-    if (radio_is_rylr998) { /* to everybody, from board number `frame[1]`: see hil/air/rylr998.py */
+    if (radio_is_rylr998) { /* broadcast, from board number `frame[1]`: see hil/air/rylr998.py */
         at += sprintf(text + at, "%02x000000%02x%02x0000", MODEM_NETWORK, frame[1], length);
     }
     for (uint8_t i = 0; i < length; i++) {

@@ -1,12 +1,12 @@
 /*
  * A node on a battery: a voltage at A0 every ten minutes, as SenML-CBOR on `batteries/NAME`,
- * exactly once. Between, it sleeps in power-down, by the watchdog, and tells the library how long. It is
- * awake until its readings are through, or for five seconds if the gateway is away: they wait in
- * the journal then. While sixty wait none is kept, and the next one says how many were `missed`
- * (63: or more). Commands come through while it is awake.
+ * exactly once. In between it sleeps in power-down, timed by the watchdog, and tells the library for
+ * how long. It is awake until its readings are delivered, or for five seconds if the gateway is away:
+ * then they wait in the journal. While sixty wait no more are kept, and the next one has the count of
+ * `missed` ones (63: or more). Commands come through while it is awake.
  *
- * A voltage of 5 V and more, which the converter cannot tell, is no reading: `voltage.fault` on
- * `batteries/NAME/status` tells it. Zero is a reading. A jump of more than 1 V counts when a second
+ * A voltage of 5 V or more is beyond the converter; it is reported as `voltage.fault` on
+ * `batteries/NAME/status`. Zero is a reading. A jump of more than 1 V counts when a second
  * measurement confirms it.
  *
  * An Uno draws most of its current outside of the chip: this is worth it on a bare ATmega328P.
@@ -20,28 +20,28 @@ extern "C" {
 static const uint8_t SENSOR = A0;
 static const uint32_t EVERY_S = 600;
 static const uint16_t PATIENCE_MS = 5000;
-static const uint16_t NO_VALUE = 1023; // in place of `raw`: `missed` is the fault
+static const uint16_t NO_VALUE = 1023; // in place of `raw`; `missed` then has the fault
 static const ow_sensor_limits LIMITS = {0, NO_VALUE - 1, 1024 / 5, 4};
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
     uint16_t raw : 10;
-    uint16_t missed : 6; // readings that were left out before this one
-    uint16_t error;      // seconds by which the time may be wrong
+    uint16_t missed : 6; // readings missed before this one
+    uint16_t error;      // possible error of the time, in seconds
 };
 static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 
 static ow_mqtt client;
 static ow_clock timepiece;
 static ow_application application;
-static char topic[sizeof "batteries//status" + OW_NAME_MAX]; // of a status
-static uint8_t topic_length;                                // of a reading: without its end
+static char topic[sizeof "batteries//status" + OW_NAME_MAX]; // topic of a status
+static uint8_t topic_length;                                // topic of a reading: without the last level
 static ow_sensor sensor;
 static uint32_t next;   // uptime at which a reading is due
 static uint32_t asleep; // milliseconds, since the gateway told the time
 static uint32_t told;   // uptime then
 static uint32_t woke;   // milliseconds
-static uint8_t missed;  // since the last one that the journal took
+static uint8_t missed;  // since the last reading in the journal
 
 static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
 {
@@ -50,14 +50,14 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     bool is_status = one.raw == NO_VALUE;
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = ow_mqtt_name(&client);
-    record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
+    record.base_time = ow_mqtt_utc(one.time, 0); // 0 if unknown; left out then
     record.time_error = record.base_time ? one.error : 0;
     record.name = is_status ? "voltage.fault" : "voltage";
     record.unit = is_status ? NULL : "V";
     record.value.number = is_status ? (int32_t)one.missed : (int32_t)one.raw * 5;
     record.value.shift = is_status ? 0 : 10;
     const uint8_t *end = scratch + OW_SCRATCH;
-    bool told = one.missed && !is_status; // how many were missed
+    bool told = one.missed && !is_status; // count of missed readings
     uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, told ? 2 : 1), end, &record);
     if (told) {
         record = {};
@@ -69,7 +69,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     message->topic_length = is_status ? strlen(topic) : topic_length;
     message->qos = 2;
     message->payload = scratch;
-    message->size = at - scratch; // it fits: no part of it is long
+    message->size = at - scratch; // always fits: every part is short
 }
 
 static void connected(void *, bool)
@@ -93,12 +93,12 @@ static ow_result put(uint16_t raw, uint8_t detail)
     return ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
 }
 
-// A changed fault goes first, and the value, if there is one, in a later turn.
+// A changed fault goes first, and the value, if there is one, in a later call.
 static void sample()
 {
     if (ow_mqtt_busy(&client) ||
         !ow_sensor_judge(&sensor, &LIMITS, OW_SENSOR_WELL, analogRead(SENSOR))) {
-        return; // again in the next turn
+        return; // try again in the next call
     }
     ow_sensor_news due = ow_sensor_due(&sensor);
     ow_result result = OW_ACCEPTED;

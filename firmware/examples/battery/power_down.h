@@ -1,11 +1,10 @@
-/* Sleep in power-down, from which the watchdog's interrupt wakes: nothing else runs meanwhile, the
- * clock of the chip neither. */
+/* Sleep in power-down until the watchdog's interrupt. The chip's clock stops in the meantime. */
 #ifndef POWER_DOWN_H
 #define POWER_DOWN_H
 
 #include <stdint.h>
 
-/* The watchdog's own oscillator times it, which may be wrong by so much: one part of. (ATmega328P
+/* Largest error of the watchdog's own oscillator: one part in this many. (ATmega328P
  * data sheet, watchdog oscillator frequency against temperature and supply.) */
 enum { POWER_DOWN_PARTS = 10 };
 

@@ -1,6 +1,6 @@
 /* A DHT22 (AM2302, its data sheet by Aosong): temperature and humidity over one line with a 10 kΩ
- * resistor to 5 V. The time between two falling edges tells a bit. An interrupt takes that time, so
- * the serial line loses no byte meanwhile. */
+ * resistor to 5 V. The time between two falling edges gives a bit. An interrupt measures it, so the
+ * serial line loses no byte. */
 #ifndef DHT22_H
 #define DHT22_H
 
@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-#define DHT22_CALL_MS 2    /* for so long, at least, the line must be down to call the sensor */
-#define DHT22_ANSWER_MS 10 /* within so long it has answered */
+#define DHT22_CALL_MS 2    /* shortest time for which the line must be down to call the sensor */
+#define DHT22_ANSWER_MS 10 /* longest time until the end of its answer */
 #define DHT22_PAUSE_MS 2000 /* between two calls, and from power-on to the first */
 
 /* Once, before the others. pin: of the Arduino, one with an external interrupt (2 or 3). */

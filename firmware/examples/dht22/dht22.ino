@@ -1,11 +1,11 @@
 /*
  * Temperature and humidity: a DHT22 at pin 3. Each minute one reading with both at QoS 2 on
- * `climate/NAME`, as SenML-CBOR, exactly once. While sixty wait for the gateway none is kept: the
- * times show the gap. (There is no room to say how many; examples/ds18b20 does.)
+ * `climate/NAME`, as SenML-CBOR, exactly once. While sixty wait for the gateway no more are kept:
+ * the times show the gap. (There is no room for a count; examples/ds18b20 has one.)
  *
  * A measurement that failed is tried again after two seconds. After four failures in a row the
- * sensor has no values, which is told on `climate/NAME/status` as `temperature.fault` and
- * `humidity.fault`: nobody answers, a short circuit to ground, damaged answers or all zeros, a
+ * sensor has no values. That is reported on `climate/NAME/status` as `temperature.fault` and
+ * `humidity.fault`: no answer, a short circuit to ground, damaged answers or all zeros, a
  * DHT11 in its place, a value out of range or without a second one near it.
  */
 #include <Onceway.h>
@@ -16,21 +16,21 @@ static const uint8_t PIN = 3;
 static const uint32_t EVERY_MS = 60000;
 static const ow_sensor_limits CELSIUS = {-400, 800, 50, 4}; // tenths, as in the AM2302 data sheet
 static const ow_sensor_limits PERCENT = {0, 1000, 100, 4};
-static const int16_t NO_VALUE = INT16_MIN; // and the fault: in place of a temperature
+static const int16_t NO_VALUE = INT16_MIN; // marks a fault, which is stored in place of the temperature
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
     int16_t temperature;    // tenths of a degree
     uint16_t humidity : 10; // tenths of a percent
-    uint16_t error : 6;     // seconds by which the time may be wrong; 0: 64 or more
+    uint16_t error : 6;     // possible error of the time, in seconds; 0: 64 or more
 };
 static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 
 static ow_mqtt client;
 static ow_clock timepiece;
 static ow_application application;
-static char topic[sizeof "climate//status" + OW_NAME_MAX]; // of a status
-static uint8_t topic_length;                                // of a reading: without its end
+static char topic[sizeof "climate//status" + OW_NAME_MAX]; // topic of a status
+static uint8_t topic_length;                                // topic of a reading: without the last level
 static uint32_t last = DHT22_PAUSE_MS - EVERY_MS; // the first one as soon as the sensor is awake
 static uint32_t since;                            // when the step under way began
 static enum { IDLE, CALLS, LISTENS, PAUSES, JUDGED } step;
@@ -44,7 +44,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     bool is_status = one.temperature < NO_VALUE + OW_SENSOR_FAULTS;
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = ow_mqtt_name(&client);
-    record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
+    record.base_time = ow_mqtt_utc(one.time, 0); // 0 if unknown; left out then
     record.time_error = record.base_time ? one.error : 0;
     record.name = is_status ? "temperature.fault" : "temperature";
     record.unit = is_status ? NULL : "Cel";
@@ -65,7 +65,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     message->topic_length = is_status ? strlen(topic) : topic_length;
     message->qos = 2;
     message->payload = scratch;
-    message->size = at - scratch; // it fits: no part of it is long
+    message->size = at - scratch; // always fits: every part is short
 }
 
 static void connected(void *, bool)
@@ -124,14 +124,14 @@ static ow_result put(bool is_status)
     return ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
 }
 
-// A changed fault goes first, and the values, if there are any, in a later turn.
+// A changed fault goes first, and the values, if there are any, in a later call.
 static void keep()
 {
     ow_sensor_news due = ow_sensor_due(&sensor);
     if (due != OW_SENSOR_NOTHING) {
         ow_result result = put(due == OW_SENSOR_STATUS);
         if (result == OW_BUSY) {
-            return; // again in the next turn
+            return; // try again in the next call
         }
         if (result == OW_ACCEPTED && due == OW_SENSOR_STATUS) {
             ow_sensor_told(&sensor);
@@ -139,7 +139,7 @@ static void keep()
         }
     }
     step = IDLE;
-    while (millis() - last >= EVERY_MS) { // what was not measured is not made up for
+    while (millis() - last >= EVERY_MS) { // skipped measurements are not repeated
         last += EVERY_MS;
     }
 }

@@ -1,4 +1,4 @@
-/* What a DHT22 says: the five bytes of its answer, as values or as a fault. */
+/* Decoder of a DHT22's answer of five bytes: values or a fault. */
 #ifndef FRAME_H
 #define FRAME_H
 

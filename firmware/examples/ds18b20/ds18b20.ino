@@ -1,11 +1,11 @@
 /*
  * A thermometer: a DS18B20 at pin 2, -55 to 125 degrees Celsius in sixteenths. Each minute one
  * reading at QoS 2 on `thermometers/NAME`, as SenML-CBOR, exactly once. While sixty wait for the
- * gateway none is kept, and the next one says how many were `missed` (255: or more).
+ * gateway no more are kept, and the next one has the count of `missed` ones (255: or more).
  *
  * A measurement that failed is tried again after two seconds. After four failures in a row the
- * sensor has no value, which is told on `thermometers/NAME/status` as `temperature.fault`: nobody
- * answers, a short circuit to ground, damaged answers, another sensor (family code), more than one
+ * sensor has no value. That is reported on `thermometers/NAME/status` as `temperature.fault`: no
+ * answer, a short circuit to ground, damaged answers, another sensor (family code), more than one
  * sensor, no supply, a value out of range or without a second one near it. Not noticed: two sensors
  * with the same ROM code, as some clones have.
  */
@@ -17,27 +17,27 @@ static const uint8_t PIN = 2;
 static const uint32_t EVERY_MS = 60000;
 static const uint32_t PAUSE_MS = 2000; // between two measurements
 static const ow_sensor_limits LIMITS = {-55 * 16, 125 * 16, 5 * 16, 4}; // sixteenths of a degree
-static const int16_t NO_VALUE = -2048; // and the fault: in place of a value, the sensor has none
+static const int16_t NO_VALUE = -2048; // marks a fault, which is stored in place of the value
 
 struct Reading { // OW_JOURNAL_SOURCE bytes
     uint32_t time; // see ow_mqtt_time
     int32_t sixteenths : 12;
-    uint32_t error : 12; // seconds by which the time may be wrong
-    uint32_t missed : 8; // readings that were left out before this one
+    uint32_t error : 12; // possible error of the time, in seconds
+    uint32_t missed : 8; // readings missed before this one
 };
 static_assert(sizeof(Reading) == OW_JOURNAL_SOURCE, "a source has 8 bytes");
 
 static ow_mqtt client;
 static ow_clock timepiece;
 static ow_application application;
-static char topic[sizeof "thermometers//status" + OW_NAME_MAX]; // of a status
-static uint8_t topic_length;                                // of a reading: without its end
-static uint32_t last = -EVERY_MS; // the first one at once
+static char topic[sizeof "thermometers//status" + OW_NAME_MAX]; // topic of a status
+static uint8_t topic_length;                                // topic of a reading: without the last level
+static uint32_t last = -EVERY_MS; // the first reading is due at once
 static uint32_t begun = -PAUSE_MS; // when the last measurement began
 static bool measuring;
-static bool judged; // what is due waits for the journal
+static bool judged; // a due reading waits for the journal
 static ow_sensor sensor;
-static uint8_t missed; // since the last one that the journal took
+static uint8_t missed; // since the last reading in the journal
 
 static void recall_packet(void *, const ow_entry *entry, ow_message *message, uint8_t *scratch)
 {
@@ -46,14 +46,14 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     bool is_status = one.sixteenths < NO_VALUE + OW_SENSOR_FAULTS;
     struct ow_senml_record record = {}; // `struct`: the function that writes it has the same name
     record.device = ow_mqtt_name(&client);
-    record.base_time = ow_mqtt_utc(one.time, 0); // 0, and so left out, if it was not known
+    record.base_time = ow_mqtt_utc(one.time, 0); // 0 if unknown; left out then
     record.time_error = record.base_time ? one.error : 0;
     record.name = is_status ? "temperature.fault" : "temperature";
     record.unit = is_status ? NULL : "Cel";
     record.value.number = is_status ? one.sixteenths - NO_VALUE : one.sixteenths;
     record.value.shift = is_status ? 0 : 4;
     const uint8_t *end = scratch + OW_SCRATCH;
-    bool told = one.missed && !is_status; // how many were missed
+    bool told = one.missed && !is_status; // count of missed readings
     uint8_t *at = ow_senml_record(ow_senml_pack(scratch, end, told ? 2 : 1), end, &record);
     if (told) {
         record = {};
@@ -65,7 +65,7 @@ static void recall_packet(void *, const ow_entry *entry, ow_message *message, ui
     message->topic_length = is_status ? strlen(topic) : topic_length;
     message->qos = 2;
     message->payload = scratch;
-    message->size = at - scratch; // it fits: no part of it is long
+    message->size = at - scratch; // always fits: every part is short
 }
 
 static void connected(void *, bool)
@@ -107,14 +107,14 @@ static ow_result put(int16_t value)
     return ow_mqtt_publish_source(&client, (const uint8_t *)&reading);
 }
 
-// A changed fault goes first, and the value, if there is one, in a later turn.
+// A changed fault goes first, and the value, if there is one, in a later call.
 static void keep()
 {
     ow_sensor_news due = ow_sensor_due(&sensor);
     if (due != OW_SENSOR_NOTHING) {
         ow_result result = put(due == OW_SENSOR_VALUE ? sensor.value : NO_VALUE + sensor.fault);
         if (result == OW_BUSY) {
-            return; // again in the next turn
+            return; // try again in the next call
         }
         if (result == OW_ACCEPTED && due == OW_SENSOR_STATUS) {
             ow_sensor_told(&sensor);
@@ -127,7 +127,7 @@ static void keep()
         }
     }
     judged = false;
-    while (millis() - last >= EVERY_MS) { // what was not measured is not made up for
+    while (millis() - last >= EVERY_MS) { // skipped measurements are not repeated
         last += EVERY_MS;
     }
 }

@@ -16,12 +16,12 @@ extern "C" {
 /* Once, before the others. pin: of the Arduino. */
 void onewire_begin(uint8_t pin);
 
-/* Starts a measurement. A result other than OW_SENSOR_WELL says why there is none. */
+/* Starts a measurement. A result other than OW_SENSOR_WELL is the reason why it failed. */
 enum ow_sensor_fault ds18b20_convert(void);
 
 /* Reads the measurement that ds18b20_convert began, in sixteenths of a degree Celsius, set if the
- * result is OW_SENSOR_WELL. The sensor may have measured 85 degrees: a sensor that tells them since
- * its power was away is OW_SENSOR_UNMEASURED. */
+ * result is OW_SENSOR_WELL. 85 degrees may be a measurement: if they are the sensor's
+ * value after a power loss, the result is OW_SENSOR_UNMEASURED. */
 enum ow_sensor_fault ds18b20_read(int16_t *sixteenths);
 
 #ifdef __cplusplus

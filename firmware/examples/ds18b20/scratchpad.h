@@ -1,4 +1,4 @@
-/* What a DS18B20 says: its scratchpad and its ROM code, as a value or as a fault. */
+/* Decoder of a DS18B20's scratchpad and ROM code: a value or a fault. */
 #ifndef SCRATCHPAD_H
 #define SCRATCHPAD_H
 
@@ -18,7 +18,7 @@ enum ow_sensor_fault ds18b20_check_rom(const uint8_t *rom);
 
 /*
  * Reads a scratchpad. mark: what was written into its two alarm registers before the measurement. A
- * sensor whose power was away since has lost it, and tells 85 degrees that it did not measure.
+ * sensor that lost its power since has lost the mark, and reports 85 degrees without a measurement.
  * sixteenths: of a degree Celsius, set if the result is OW_SENSOR_WELL.
  */
 enum ow_sensor_fault ds18b20_decode(const uint8_t *bytes, uint8_t mark, int16_t *sixteenths);

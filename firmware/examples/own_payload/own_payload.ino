@@ -1,11 +1,11 @@
 /*
  * Your own payload: a door contact between pin 2 and ground. Each opening is one publication at
  * QoS 2 on `doors/NAME`, as JSON, exactly once. While sixty wait for the gateway the next one waits
- * for room. Those behind it are counted only: the numbers show the gap. How far the time may be
- * wrong is left out, since the 8 bytes have no room for it; examples/thermometer tells it.
+ * for room. Later ones are only counted: the numbers show the gap. The possible error of the time is
+ * left out, since the 8 bytes have no room for it; examples/thermometer has it.
  *
- * What survives a power cut is not the packet but its source: 8 bytes, from which recall_packet
- * makes the same packet again.
+ * The journal keeps not the packet but its source: 8 bytes, from which recall_packet makes the same
+ * packet again.
  */
 #include <Onceway.h>
 

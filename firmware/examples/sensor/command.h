@@ -5,7 +5,7 @@
  *     interval N s       seconds, 1…65535
  *     interval N min     minutes, 1…65535
  *     interval … force   the same, also if the EEPROM lives less than a year then
- *     interval           what is it? In milliseconds, 0: none
+ *     interval           asks for the interval, in milliseconds; 0: none
  *     identify           blink the LED for ten seconds
  *     reboot
  */
@@ -16,7 +16,7 @@
 
 enum command {
     COMMAND_UNKNOWN,
-    COMMAND_RANGE, /* an interval that is none */
+    COMMAND_RANGE, /* no samples */
     COMMAND_ASK_INTERVAL,
     COMMAND_INTERVAL,
     COMMAND_INTERVAL_FORCED,

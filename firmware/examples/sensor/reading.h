@@ -3,15 +3,15 @@
  *
  *     source = time:u32 value:u16 kind:u8 detail:u8       time: see ow_mqtt_time
  *     kind & 7: an ADC channel, value 0…1023, detail = samples not taken before this one because
- *     the journal was full (255: or more); kind >> 3: how far the time may be wrong, 0: not said,
+ *     the journal was full (255: or more); kind >> 3: possible error of the time, 0: not given,
  *     n: (2 + (n - 1) % 2) * 2^((n - 1) / 2) seconds, so 2, 3, 4, 6, 8, 12 … 49152 (or more)
  *     kind 0xFF: status, value = number of the start modulo 2^14, detail = reset cause
  *
  * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits
  * each; time is that of the first, the others follow SENSOR_INTERVAL_MS apart.
  *
- * Payload: SenML-CBOR. "tu" of a reading that stands alone is by how many seconds its time may be
- * wrong. A reading has a time unless UTC was unknown when it was taken and the board
+ * Payload: SenML-CBOR. "tu" of a single reading is the possible error of its time, in
+ * seconds. A reading has a time unless UTC was unknown when it was taken and the board
  * has started again since.
  */
 #ifndef READING_H
@@ -44,12 +44,12 @@ uint8_t reading_make_kind(uint8_t channel, uint32_t time_error);
 
 uint8_t reading_kind(const uint8_t *source);
 
-/* What a reading is told about that is not in its source. */
+/* Data of a reading's payload that are not in its source. */
 struct reading_context {
     const char *device;
     const struct ow_clock *clock; /* NULL: the reading was taken in an earlier life */
 
-    /* what a status tells, as it is now: */
+    /* present values for a status: */
     uint16_t denied; /* tenths of years that a refused interval would have left */
     uint16_t life;   /* tenths of years that the EEPROM lives at the present interval */
     const struct ow_health *health;
@@ -57,8 +57,8 @@ struct reading_context {
 
 #define READING_NOT_DENIED 0xFFFF
 
-/* Writes at most `size` bytes; returns the length of the payload. A status tells as much as there
- * is room for. */
+/* Writes at most `size` bytes; returns the length of the payload. A status has as many records
+ * as fit. */
 uint8_t reading_encode(uint8_t *out, uint8_t size, const uint8_t *source,
     const struct reading_context *context);
 

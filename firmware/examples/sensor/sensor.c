@@ -1,11 +1,11 @@
 /*
  * Samples ADC channel 0 on a timer and publishes each reading at QoS 2 on `sensors/NAME/adc0`;
  * after each start, each day, and after each `interval` a status on `sensors/NAME/status`. Takes
- * commands at QoS 2 on `commands/NAME` (command.h) and obeys each once; one that it does not know it
- * tells on `logs/NAME`.
+ * commands at QoS 2 on `commands/NAME` (command.h) and obeys each once; unknown ones are reported on
+ * `logs/NAME`.
  *
  * A reading goes into the journal first (reading.h); the journal is also the queue while the
- * gateway is away. When it is full, no sample is taken, and the next reading tells how many. The
+ * gateway is away. When it is full, no sample is taken, and the next reading has their count. The
  * interval is kept in the application's EEPROM area: number:u16 crc:u16 at 0x020. The CRC is over
  * the number, and over the unit as one byte if that is not milliseconds.
  */
@@ -24,7 +24,7 @@ enum { PUBLISH_OVERHEAD = 10 }; /* bytes beside topic and payload */
 #endif
 #define TENTH_OF_A_YEAR_MS 3155760000ul
 #define A_YEAR 10
-/* In tenths of years. Longer than 100 years an EEPROM keeps nothing (ATmega328P data sheet,
+/* In tenths of years: an EEPROM keeps its content for 100 years (ATmega328P data sheet,
  * features). */
 #define LONGEST_LIFE 1000
 #define ERASED 0xFFFFFFFFul
@@ -32,9 +32,9 @@ enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };
 
 static struct ow_mqtt client;
 static struct ow_clock timepiece;
-static struct ow_health health; /* as last looked at */
+static struct ow_health health; /* value at the last look */
 static char topic[sizeof "sensors//status" + OW_NAME_MAX];
-static uint32_t first_sequence; /* of this life */
+static uint32_t first_sequence; /* of this start */
 static uint8_t stored[4]; /* the interval as it stands in the EEPROM */
 static uint32_t interval; /* milliseconds; 0: no samples */
 static bool torn; /* the power was cut while it was written: its command comes again */
@@ -76,7 +76,7 @@ static uint16_t life(uint32_t milliseconds)
     return tenths < LONGEST_LIFE ? (uint16_t)tenths : LONGEST_LIFE;
 }
 
-/* --- what the client asks for --- */
+/* --- callbacks of the client --- */
 
 static void recall_packet(
     void *user, const struct ow_entry *entry, struct ow_message *message, uint8_t *scratch)
@@ -127,8 +127,8 @@ static void connected(void *user, bool session_present)
     }
 }
 
-/* An EEPROM that would be worn out within a year is not what most want: they must say so. To one
- * that was told already, a longer interval is no harm. */
+/* An interval that wears the EEPROM out within a year needs `force`, unless it is longer than the
+ * present one. */
 static bool wears_out(uint32_t milliseconds)
 {
     return !torn && milliseconds && (interval == 0 || milliseconds < interval) &&
@@ -153,7 +153,7 @@ static void set_interval(const struct interval *one)
 {
     interval = to_milliseconds(one);
     if (waited > interval) {
-        waited = interval; /* what was not sampled before is not made up for */
+        waited = interval; /* skipped samples are not repeated */
     }
     torn = false;
     ow_put_u16(stored, one->number);
@@ -161,7 +161,7 @@ static void set_interval(const struct interval *one)
     ow_journal_application(stored, sizeof stored);
 }
 
-/* Whoever sent it looks at the gateway, not here: the gateway's log has it from `logs/NAME`. */
+/* Its sender looks at the gateway: the gateway's log gets the report from `logs/NAME`. */
 static void keep_unknown(const struct ow_message *command)
 {
     enum { HEAD = sizeof "unknown command: " - 1, ROOM = sizeof unknown - HEAD - 1 };
@@ -182,8 +182,8 @@ static void tell_unknown(void)
     unknown_due = result == OW_BUSY || result == OW_OFFLINE;
 }
 
-/* What a command changes is done, or on its way into the EEPROM, before the client writes down that
- * it came: a power cut between the two makes it come again. */
+/* The effect of a command is done, or on its way into the EEPROM, before the client records the
+ * command: after a power cut between the two the command comes again. */
 static void message_received(void *user, const struct ow_message *message)
 {
     (void)user;
@@ -289,7 +289,7 @@ static void sample(void)
         return;
     }
     if (status_due || ow_mqtt_uptime(&client) - status_at >= SENSOR_STATUS_EVERY_S) {
-        if (status_due == DUE_OF_START) { /* now what a power cut has torn is mended */
+        if (status_due == DUE_OF_START) { /* the journal is repaired by now */
             ow_mqtt_health(&client, &health);
             first_sequence = health.next_sequence;
         }

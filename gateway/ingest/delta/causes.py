@@ -6,7 +6,7 @@ the error and its place, and a second sentence with advice.
 Three kinds of stacks are nested in each other. Java lists its causes from the outermost to the
 innermost ("Caused by: CLASS: MESSAGE"). Python prints the error behind a traceback ("CLASS:
 MESSAGE"). Spark puts either of them into a message of its own. So the last message of all is the
-innermost one, unless one of them is an OncewayError's sentence.
+innermost one, unless the stack has an OncewayError's sentence.
 """
 
 import os

@@ -51,7 +51,7 @@ class Directory:
 
     def look(self) -> dict[str, int]:
         """Return feeds, each with the last batch to look for. Until `looked` is called, the same
-        gateways have their turn again.
+        gateways are checked again.
         """
         self._looked_at = self._followed
         gateways, markers = self._landing.gateways(), self._markers()
@@ -133,7 +133,7 @@ class Directory:
         )
 
     def _turn(self, gateways: Iterable[str]) -> set[str]:
-        """Return the gateways that have their turn for a complete check: at first all."""
+        """Return the gateways that are due for a complete check: at first all."""
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         if before is None or now - before >= ROUND_S:

@@ -518,5 +518,5 @@ class Feeds:
 
 
 def _started(offset: Offset) -> Offset:
-    """Return the offset without feeds that have no batch yet: an empty folder is no news."""
+    """Return the offset without feeds that have no batch yet: an empty folder is not a change."""
     return {feed: number for feed, number in offset.items() if number}

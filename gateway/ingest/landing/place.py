@@ -54,7 +54,7 @@ CLEANED_LIMIT = 1024 * 1024
 """Most bytes of a note of deleted batches that are read: 40,000 epochs of one gateway."""
 
 NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
-"""Errors of a name that is no file and never will be: a folder, a link to itself, a FIFO, a socket,
+"""Errors of a name that can't become a regular file: a folder, a link to itself, a FIFO, a socket,
 a device."""
 
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)

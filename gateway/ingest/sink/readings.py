@@ -31,7 +31,7 @@ from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 BOUNDED = "onceway.times"
-"""Property of a table whose times are all in these years."""
+"""Table property: all times in the table are within the years of its value."""
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"

@@ -19,7 +19,7 @@ from pyspark.sql.window import Window
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.payload import decoded
 from gateway.ingest.summary.changes import Changes, moment
-from gateway.ingest.summary.progress import Follower
+from gateway.ingest.summary.progress import DerivedTable
 
 LISTS = "onceway/devices"
 STATUS_END = "/status"
@@ -56,7 +56,7 @@ _SEEN = ["first_seen", "last_seen", "status", "status_time"]
 
 def follow(spark: SparkSession, table: Table, publications: Table, until: int) -> None:
     """Bring the table up to version `until` of `publications`."""
-    Follower(spark, table, publications, "devices", MADE).follow(until, _rows)
+    DerivedTable(spark, table, publications, "devices", MADE).follow(until, _rows)
 
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:

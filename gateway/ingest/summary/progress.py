@@ -22,7 +22,7 @@ from gateway.ingest.summary.changes import Changes, since
 log = logging.getLogger("onceway.ingest")
 
 
-class Follower:
+class DerivedTable:
     """A following table. publications: the followed table, whose lease is held while `table` is
     written.
     """

@@ -14,7 +14,7 @@ from gateway.ingest.dedup.gaps import gaps
 from gateway.ingest.dedup.ranges import RANGES, SeenRanges
 from gateway.ingest.delta.tables import Layout, Table
 from gateway.ingest.summary.changes import Changes, moment
-from gateway.ingest.summary.progress import Follower
+from gateway.ingest.summary.progress import DerivedTable
 
 LATE_S = 3600
 
@@ -49,7 +49,7 @@ def follow(
     def rows(changes: Changes, before: DataFrame) -> DataFrame:
         return _rows(changes, before, lacking, all_rows)
 
-    Follower(spark, table, publications, "quality", MADE).follow(until, rows)
+    DerivedTable(spark, table, publications, "quality", MADE).follow(until, rows)
 
 
 def _rows(

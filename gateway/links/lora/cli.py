@@ -50,8 +50,8 @@ def status(
 def listen(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show each frame that the radios of the running gateway hear, foreign ones too, and what
-    became of it, until you press Ctrl-C. Frames are encrypted; what they hold is not shown.
+    """Show each frame that the radios of the running gateway hear, foreign ones too, and whether
+    it was accepted, until you press Ctrl-C. Frames are encrypted; their contents are not shown.
 
     Example: onceway radio listen
     """

@@ -220,5 +220,5 @@ def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:
 
 
 def is_who(frame: bytes, key: bytes, turn: bytes) -> bool:
-    """Whether the sender of a WHO has this key, and has received this TURN."""
+    """Return whether a WHO frame proves this key and the receipt of this TURN."""
     return compare_digest(frame, who(turn[0], turn[1], key, turn))

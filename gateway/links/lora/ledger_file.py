@@ -25,9 +25,9 @@ LATE = 1.0
 """Most seconds that a modem takes to send a frame; after that it counts as failed."""
 
 _LONG = 1e10
-"""Bound in seconds; no machine runs longer."""
+"""Bound in seconds; every machine restarts within it."""
 _AHEAD = 16.0
-"""Bound in seconds; no frame takes so long."""
+"""Bound in seconds; every frame is shorter."""
 
 _log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Boards by radio: a listener that opens the modem at a serial port, whenever it is there, and runs
 a `Station` on it.
 
-In: a path and the legal limits. Out: a `Carrier` for each session of a board, handed to `accept`. A
-thread writes the record of airtime. Sessions outlive the modem: a board retries until it is
+In: a path and the legal limits. Out: a `Transport` for each session of a board, handed to `accept`.
+A thread writes the record of airtime. Sessions outlive the modem: a board retries until it is
 answered, so replugging the modem in time breaks no connection.
 """
 
@@ -16,10 +16,8 @@ from pathlib import Path
 
 from gateway.config.regions import Region
 from gateway.errors import OncewayError
-from gateway.links.carrier import Accept
 from gateway.links.faults import blame
 from gateway.links.lora.airtime import Modulation
-from gateway.links.lora.carriers import Carriers
 from gateway.links.lora.exchange import Radio as Kind
 from gateway.links.lora.kiss import KissModem
 from gateway.links.lora.ledger_file import Ledgers, read, read_count, write
@@ -28,7 +26,9 @@ from gateway.links.lora.radio import Heard, Radio
 from gateway.links.lora.rylr998 import Rylr998
 from gateway.links.lora.station import Event, RadioFailed, RadioReady, Station
 from gateway.links.lora.status import BoardSignal, Overheard, RadioStatus
+from gateway.links.lora.transports import Transports
 from gateway.links.lora.turns import Others, TurnLink
+from gateway.links.transport import Accept
 from gateway.links.tty import Tty
 from gateway.system.logs import about
 
@@ -131,7 +131,7 @@ class LoraListener:
         self._station = Station(
             self._modem, self._link, self._ledgers, self._band.name, boards, self._on_heard
         )
-        self._carriers = Carriers(
+        self._transports = Transports(
             self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
         )
         self._tty: Tty | None = None
@@ -152,7 +152,7 @@ class LoraListener:
             self._again.cancel()
             self._again = None
         self._close_port()
-        self._carriers.lose("the gateway closes the radio")
+        self._transports.lose("the gateway closes the radio")
 
     @property
     def status(self) -> RadioStatus:
@@ -174,7 +174,7 @@ class LoraListener:
             ledger.used(now),
             ledger.limit,
             dict(self._link.counts + self._station.counts + self._modem.counts),
-            self._carriers.names,
+            self._transports.names,
             boards,
             self._settings.region.name,
             self._settings.frequency,
@@ -298,7 +298,7 @@ class LoraListener:
 
     def _flush(self, events: Iterable[Event]) -> None:
         """Carry out the station's events."""
-        self._carriers.go_on()
+        self._transports.go_on()
         self._handle(events)
         if self._tty is None:
             return
@@ -311,7 +311,7 @@ class LoraListener:
                 self._disk, write, self._file, data, self._ledgers.count
             )
             writing.add_done_callback(partial(self._do, self._on_recorded))
-        self._carriers.go_on()
+        self._transports.go_on()
         self._look_at_limits(now)
         self._write(self._tty)
         self._arm()
@@ -334,7 +334,7 @@ class LoraListener:
                 case RadioFailed(reason):
                     self._fail(f"{reason}. Trying again until it works")
                 case _:
-                    self._carriers.handle(event)
+                    self._transports.handle(event)
 
     def _on_recorded(self, writing: "asyncio.Future[None]") -> None:
         if writing.cancelled():

@@ -58,7 +58,7 @@ class Port(Protocol):
         """End the exchange: packets may not flow any more."""
 
     def take(self, latest: int, data: bytes) -> None:
-        """Take received packets; `Passing.worked_off` is called for them later."""
+        """Take received packets; `MemberForwarding.worked_off` is called for them later."""
 
     def drained(self) -> None:
         """Continue after all waiting packets have left."""
@@ -67,7 +67,7 @@ class Port(Protocol):
         """Take filters of the other side's clients that were added, changed or removed."""
 
 
-class Passing:
+class MemberForwarding:
     """Forwarding to and from one member. known: the other side's filters from an earlier run. send:
     sends a frame to the member, or drops it. later: calls a function after some seconds.
     """

@@ -5,10 +5,11 @@ messages and notices in the broker's queues, always in commits. The broker sees 
 `gateway/broker/neighbours.py`.
 
   neighbours.py      the broker's neighbours: reactions to events here
-  moving.py          outbound and inbound sessions;  passage.py  a peer gateway, as a session
-  following.py       delivery of each message once while a session moves
+  moving.py          outbound and inbound sessions
+  forwarders.py      delivery of each message once while a session moves
   late_messages.py   messages for a session that has moved;  notices.py  notices of gateways
   cuts.py            which messages are for a session that moves, and the end of a move
-  journeys.py        all sessions with an unfinished move;  journey.py  one of them
-  addresses.py       encoding on the line;  doubled.py  spool rows on two disks
+  session_moves.py   all sessions with an unfinished move;  session_move.py  one of them
+  peer_gateway.py    a peer gateway, as a session of this broker
+  addresses.py       encoding on the line;  replicated.py  spool rows on two disks
 """

@@ -36,7 +36,8 @@ class Stage(NamedTuple):
     """A session between two moves."""
 
     lineage: int
-    """Number of a moving session, from its first move until all its moves are finished: 1…LINEAGES.
+    """Number of a moving session, from its first move until all its moves are finished. From 1 to
+    `LINEAGES`, exclusive.
     """
     moves: int
     """Number of its moves."""
@@ -102,7 +103,7 @@ def read_address(identifiers: Sequence[int]) -> Address | None:
     if len(identifiers) < 2:
         return None
     if len(identifiers) not in (3, 4) or max(identifiers[:2]) > 1 << HALF:
-        raise MalformedPacket("PUBLISH: it is for a session that cannot be")
+        raise MalformedPacket("PUBLISH: its address names an impossible session")
     high, low, moves = identifiers[:3]
     lineage = (high - 1 << HALF) + low - 1
     return Address(Stage(lineage, moves), identifiers[3] if len(identifiers) > 3 else 0)
@@ -116,8 +117,8 @@ def encode_notices(kind: Kind, stages: Iterable[Stage]) -> bytes:
 def read_notices(payload: bytes) -> Iterator[Notice]:
     """Yield the notices of a payload. Raises MalformedPacket."""
     if len(payload) % _NOTICE.size or len(payload) > AT_ONCE * _NOTICE.size:
-        raise MalformedPacket("PUBLISH: notices that cannot be")
+        raise MalformedPacket("PUBLISH: its notices have an impossible length")
     for kind, lineage, moves in _NOTICE.iter_unpack(payload):
         if not (1 <= kind <= len(Kind) and 0 < lineage < LINEAGES and 0 < moves <= MOST_MOVES):
-            raise MalformedPacket("PUBLISH: a notice that cannot be")
+            raise MalformedPacket("PUBLISH: a notice has an impossible kind or number")
         yield Notice(Kind(kind), Stage(lineage, moves))

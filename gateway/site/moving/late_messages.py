@@ -17,24 +17,24 @@ from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.site.moving.addresses import Address, Kind, Stage, address
 from gateway.site.moving.cuts import end_if_over, say
-from gateway.site.moving.journey import Journey, journey_of
-from gateway.site.moving.journeys import journeys_of
+from gateway.site.moving.session_move import SessionMove, move_of
+from gateway.site.moving.session_moves import moves_of
 from gateway.store.move_rows import OWN
 
 
 def send_on(core: Core, session: Session) -> None:
     """Send a page of a forwarder's queue, just read, to the session's new place."""
-    journey, flow = journey_of(session), session.send_flow
-    assert journey is not None  # noqa: S101 - `Role.sends_on`
+    move, flow = move_of(session), session.send_flow
+    assert move is not None  # noqa: S101 - `Role.sends_on`
     while flow.pending:
         item = flow.pending[0]
         if item.run.expires is None or item.run.expires > core.now:
             skip, count = item.skip + item.sent, item.count - item.sent
-            _forward(core, journey, item.run, item.flags, item.share, skip, count, core.promise())
+            _forward(core, move, item.run, item.flags, item.share, skip, count, core.promise())
         flow.discard(item.count)
     if flow.tail:
         flow.ask()
-    end_if_over(core, session, journey)
+    end_if_over(core, session, move)
 
 
 def wait_to_send_on(core: Core, session: Session) -> None:
@@ -45,7 +45,7 @@ def wait_to_send_on(core: Core, session: Session) -> None:
 
 def _forward(
     core: Core,
-    journey: Journey,
+    move: SessionMove,
     run: PublishRun,
     flags: int,
     share: str,
@@ -53,16 +53,16 @@ def _forward(
     count: int,
     commit: int,
 ) -> None:
-    assert journey.follower is not None  # noqa: S101 - the caller has looked
-    member = journey.follower.member
+    assert move.forwarder is not None  # noqa: S101 - the caller has looked
+    member = move.forwarder.member
     if not member:
-        _deliver_here(core, OWN, journey.stage, run, flags, share, skip, count, commit)
+        _deliver_here(core, OWN, move.stage, run, flags, share, skip, count, commit)
     else:
-        queue, extra = journeys_of(core).queues[member], address(journey.following, share)
+        queue, extra = moves_of(core).queues[member], address(move.next_stage, share)
         deliver(core, queue, run, flags, extra, skip, count, commit, share)
 
 
-def come(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
+def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
     """Handle messages that another gateway has sent for one session. share: filter of the shared
     subscription that they are for.
     """
@@ -72,22 +72,22 @@ def come(core: Core, member: str, run: PublishRun, to: Address, share: str, comm
         say(core, [member], Kind.GONE, [to.stage])
 
 
-def come_for_group(
+def receive_for_share(
     core: Core, member: str, run: PublishRun, number: int, share: str, commit: int
 ) -> None:
     """Handle messages that another gateway has sent for a shared subscription: they go to a
     subscriber here, or else to one that has left.
     """
     if core.router.share(share) is not None:
-        pass_on(core, run, member, share, commit)
+        forward(core, run, member, share, commit)
         return
-    journey = journeys_of(core).left(number)
-    if journey is not None and journey.follower is not None:
-        group = journey.follower.groups[number]
-        _forward(core, journey, run, _flags(run), group, 0, run.count, commit)
+    move = moves_of(core).left(number)
+    if move is not None and move.forwarder is not None:
+        group = move.forwarder.groups[number]
+        _forward(core, move, run, _flags(run), group, 0, run.count, commit)
 
 
-def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
+def forward(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
     """Route a run that another gateway of the site forwards, only to clients of this gateway.
 
     member: that gateway. share: filter of the only shared subscription that it is for; "" for one
@@ -96,14 +96,14 @@ def pass_on(core: Core, run: PublishRun, member: str, share: str | None, commit:
     qos, topic = run.qos, core.router.routed(run.topic)
     for route in topic.routes if share is None else ():
         if route.session.user != INSIDE:
-            pass_to(core, route, run, qos, 0, run.count, commit)
-    for route in journeys_of(core).routes(topic, member) if topic.moving and share is None else ():
-        pass_to(core, route, run, qos, 0, run.count, commit)
+            deliver_forwarded(core, route, run, qos, 0, run.count, commit)
+    for route in moves_of(core).routes(topic, member) if topic.moving and share is None else ():
+        deliver_forwarded(core, route, run, qos, 0, run.count, commit)
     if share and (found := core.router.share(share)) is not None:
         deal(core, found, LeftBehind(run, qos, share, 0, run.count), commit)
 
 
-def pass_to(
+def deliver_forwarded(
     core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
 ) -> None:
     """Deliver forwarded messages to one session."""
@@ -134,13 +134,13 @@ def _deliver_here(
     commit: int,
 ) -> bool:
     """Deliver messages to a session or its forwarder here. Return False if there is neither."""
-    found = journeys_of(core).at(stage)
+    found = moves_of(core).at(stage)
     if found is None:
         return False
-    session, journey = found
-    if (follower := journey.follower) is not None:
-        if follower.member:
-            _forward(core, journey, run, flags, share, skip, count, commit)
+    session, move = found
+    if (forwarder := move.forwarder) is not None:
+        if forwarder.member:
+            _forward(core, move, run, flags, share, skip, count, commit)
         else:
             deliver(core, session, run, flags, b"", skip, count, commit, share)
         return True
@@ -148,12 +148,12 @@ def _deliver_here(
     if not share:
         for route, _ in core.router.routed(run.topic).moving:
             if route.session is session:
-                pass_to(core, route, run, qos, skip, count, commit)
+                deliver_forwarded(core, route, run, qos, skip, count, commit)
     elif (subscription := session.subscriptions.get(share)) is not None:
         flags = min(qos, subscription.qos) << 1 | flags & subscription.retain_as_published
         deliver(core, session, run, flags, subscription.extra, skip, count, commit, share)
     else:
         part = run.part(skip, count)
         part.qos = qos
-        pass_on(core, part, member, share, commit)
+        forward(core, part, member, share, commit)
     return True

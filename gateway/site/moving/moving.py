@@ -13,8 +13,8 @@ from gateway.broker.core import Core
 from gateway.broker.restart import take_over
 from gateway.broker.session import Session
 from gateway.broker.store_rows import Recovered
-from gateway.site.moving.following import arrived
-from gateway.site.moving.journeys import moves
+from gateway.site.moving.forwarders import arrived
+from gateway.site.moving.session_moves import move_rows
 from gateway.store.move_rows import Giving, moved_of
 
 
@@ -27,7 +27,7 @@ def give(core: Core, session: Session, order: Giving) -> int:
     """Move a disconnected session to another gateway with the open changes. Return their number."""
     core.changes.sessions[session.id] = session
     core.changes.flows[session] = None
-    moves(core).giving.append(order)
+    move_rows(core).giving.append(order)
     return core.promise()
 
 

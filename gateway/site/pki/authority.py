@@ -61,7 +61,7 @@ def removal_from_json(value: object) -> Removal:
                 return Removal(name, until, b64decode(text, validate=True))
             except ValueError:
                 pass
-    raise SiteError("that is no statement about a removed member")
+    raise SiteError("the text is not a valid statement about a removed member")
 
 
 @dataclass(frozen=True, slots=True)

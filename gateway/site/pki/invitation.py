@@ -163,7 +163,7 @@ def read(path: Path) -> Invitation:
         return parse(Invitation, data, MOST_BYTES)
     except SiteError as error:
         raise OncewayError(
-            f"this is no invitation, or it was altered ({error.what})",
+            f"this is not an invitation, or it was altered ({error.what})",
             str(path),
             "Make a new one on the first gateway: onceway site invite NAME",
         ) from error

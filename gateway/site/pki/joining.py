@@ -122,7 +122,9 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
         ) from error
     except SiteError as error:
         raise OncewayError(
-            f"what answers there is no gateway: {error.what}", where, _look(invitation)
+            f"the program that answers there is not a gateway: {error.what}",
+            where,
+            _look(invitation),
         ) from error
     except OSError as error:
         text = f"{invitation.inviter} cannot be reached ({error.strerror or error})"

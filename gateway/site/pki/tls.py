@@ -19,12 +19,12 @@ _NOT_YET, _ENDED = 9, 10
 _STRANGERS = (2, 7, 18, 19, 20, 21)
 """X509_V_ERR_…: the authority is unknown, or did not sign this."""
 _ALERTS = {
-    "TLSV1_ALERT_UNKNOWN_CA": "it takes this gateway's certificate for one of another site",
+    "TLSV1_ALERT_UNKNOWN_CA": "it considers this gateway's certificate to be of another site",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this gateway's certificate out of date: see both"
     " clocks, and `onceway site status`",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses this gateway's certificate, perhaps because of a"
     " clock that is off",
-    "TLSV1_ALERT_DECRYPT_ERROR": "it takes this gateway's certificate for one of another site",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it considers this gateway's certificate to be of another site",
 }
 
 
@@ -57,7 +57,7 @@ def why(error: Exception | None) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         code, now = error.verify_code, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         if code == _NOT_YET:
-            return f"its certificate does not hold yet, by this gateway's clock ({now}): set that"
+            return f"its certificate is not valid yet, by this gateway's clock ({now}): set that"
         if code == _ENDED:
             return f"its certificate has ended, by this gateway's clock ({now})"
         if code in _STRANGERS:

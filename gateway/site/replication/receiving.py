@@ -80,7 +80,9 @@ class Order:
 
 
 class Shelf(Protocol):
-    """A separate database, which may be lost: then the members send again what has not landed."""
+    """A separate database, which may be lost: then the members send the rows again that have not
+    landed.
+    """
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
         """Carry an order out. done: called when it is on disk."""

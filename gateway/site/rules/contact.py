@@ -7,7 +7,7 @@ from the time at which we sent the echoed clock. The promise counts from the tim
 heard, which is later, and is longer. So a member calls us silent only after our lease is over. The
 only assumption is that the two clocks run equally fast within 10 %.
 
-After a start no other member has a link yet. Each of them is *expected* for START_S, or until it
+After a start no other member has a link yet. Every member is *expected* for START_S, or until it
 has given a lease. A member that has announced its stop is expected in the same way, since it may be
 restarting. An expected member that has joined is *busy* for START_S, as long as it sends anything.
 So is a member that has started since its last link, however long it was away and whatever ended

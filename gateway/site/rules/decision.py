@@ -26,20 +26,20 @@ class Claim(NamedTuple):
     session: bool
     given_to: str | None = None
     older: frozenset[str] = NOBODY
-    doubtful: bool = False
+    suspect: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
     """For our own claim: members that may have a newer session. They have given no lease, or asked
     for this client."""
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     source: str | None
     """The member that has the session; None: no member."""
     epoch: int
     """Epoch of the record that is made now."""
     older: frozenset[str]
-    doubtful: bool
+    suspect: bool
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
@@ -52,13 +52,13 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
     return other in first.older and (one not in second.older or second.given_to == one)
 
 
-def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Verdict:
+def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Decision:
     """Return the decision. claims: by member, `me` included if it holds something. clean: no
     session is wanted.
     """
     older = (silent | claims.keys()) - {me}
     if not claims:
-        return Verdict(None, int(bool(silent)), older, bool(silent))
+        return Decision(None, int(bool(silent)), older, bool(silent))
     epoch = max(claim.epoch for claim in claims.values()) + 1
     standing = dict(claims)
     if len(claims) > 1:
@@ -76,5 +76,5 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
     if best.given_to is not None:
         better |= {best.given_to}
     if clean or not best.session:
-        return Verdict(None, epoch, older, bool(silent) or (ambiguous and not clean))
-    return Verdict(source, epoch, older, ambiguous or best.doubtful or bool(silent & better))
+        return Decision(None, epoch, older, bool(silent) or (ambiguous and not clean))
+    return Decision(source, epoch, older, ambiguous or best.suspect or bool(silent & better))

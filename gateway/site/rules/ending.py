@@ -54,7 +54,7 @@ class _Listener:
 
 class Ending:
     """The ending of outdated sessions. is_searched: whether this gateway is about to decide about a
-    client. mistrust_searches: marks decisions that are not on disk yet as suspect.
+    client. mark_searches_suspect: marks decisions that are not on disk yet as suspect.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Ending:
         trust: Trust,
         working: Working,
         is_searched: Callable[[str], bool],
-        mistrust_searches: Callable[[], None],
+        mark_searches_suspect: Callable[[], None],
     ) -> None:
         self._contacts = contacts
         self._holder = holder
         self._trust = trust
         self._working = working
         self._is_searched = is_searched
-        self._mistrust_searches = mistrust_searches
+        self._mark_searches_suspect = mark_searches_suspect
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
@@ -148,11 +148,13 @@ class Ending:
 
         for over in end.overs:
             if over.client == ALL_CLIENTS:
-                self._mistrust_all(member, partial(add, Ended(ALL_CLIENTS, over.below, State.DONE)))
+                self._mark_all_suspect(
+                    member, partial(add, Ended(ALL_CLIENTS, over.below, State.DONE))
+                )
             else:
                 self._end(member, over, add)
 
-    def _mistrust_all(self, member: str, done: Done) -> None:
+    def _mark_all_suspect(self, member: str, done: Done) -> None:
         """Mark all sessions here as suspect, because their clients may have been at that member
         since.
         """
@@ -160,8 +162,8 @@ class Ending:
             done()
             return
         self._listeners[member].restored = True
-        self._mistrust_searches()
-        self._holder.mistrust_all(done)
+        self._mark_searches_suspect()
+        self._holder.mark_all_suspect(done)
 
     def _end(self, member: str, over: Over, add: Callable[[Ended], None]) -> None:
         client, below = over.client, over.below

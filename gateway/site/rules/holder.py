@@ -30,10 +30,11 @@ class Held(NamedTuple):
     session is kept here and cannot be used."""
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
-    doubtful: bool = False
+    suspect: bool = False
     """Whether the session is suspect: the client may have been elsewhere since. Set by `take`,
-    `mistrust` and `mistrust_all`, and for each session of a restored store. The broker clears it in
-    the commit that acts on an `Outcome` of kind doubt or none."""
+    `mark_suspect` and `mark_all_suspect`, and for each session of a restored store. The broker
+    clears it in the commit that acts on an `Outcome` of kind doubt or none.
+    """
     copied: bool = False
     """Whether the record comes from a copy of this store, and nothing was decided about the client
     since."""
@@ -84,12 +85,12 @@ class Holder(Protocol):
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
         """Take over the session of these parts in one commit, in place of the previous one; its
-        record gets `epoch`, `older` and `doubtful`. `held` may return the previous record until
+        record gets `epoch`, `older` and `suspect`. `held` may return the previous record until
         then. done: gets None, or the reason of a failure (bad parts, limits), in which case nothing
         has changed.
         """
@@ -106,10 +107,10 @@ class Holder(Protocol):
         `older`. A connected client is disconnected (0x8E).
         """
 
-    def mistrust(self, client: str, done: Done) -> None:
+    def mark_suspect(self, client: str, done: Done) -> None:
         """Mark the session as suspect in one commit. A connected client is disconnected."""
 
-    def mistrust_all(self, done: Done) -> None:
+    def mark_all_suspect(self, done: Done) -> None:
         """Mark each session that is here, has moved away, or is on its way here as suspect, in one
         commit. Connected clients stay.
         """

@@ -27,16 +27,16 @@ PROGRESS_S = 5.0
 
 
 class _Claim:
-    __slots__ = ("doubtful", "epoch", "parts", "source")
+    __slots__ = ("epoch", "parts", "source", "suspect")
 
     def __init__(self, source: str, epoch: int) -> None:
         self.source = source
         self.epoch = epoch
         self.parts: list[bytes] = []
-        self.doubtful = False
+        self.suspect = False
 
 
-class Arriving:
+class InboundMoves:
     def __init__(
         self,
         contacts: Contacts,
@@ -113,11 +113,11 @@ class Arriving:
                 self._later[client] = None
                 return
             claim.parts.append(part.data)
-            claim.doubtful |= part.doubtful
+            claim.suspect |= part.suspect
             if last:
                 self._unsettled += sum(map(len, claim.parts))
                 self._drop(client)
-                self._arrived(client, claim.parts, claim.doubtful)
+                self._arrived(client, claim.parts, claim.suspect)
                 return
             self._coming[client] = (part.part + 2) * PART_BYTES
             if self._has_room(client):
@@ -153,7 +153,7 @@ class Arriving:
                 self._call(following)
 
     def left(self, member: str) -> None:
-        """Give up all sessions that were to come from a member."""
+        """Give up all inbound moves from a member."""
         self._wanted[member].clear()
         self._owed[member] = 0
         self._lose(member)

@@ -25,10 +25,10 @@ from itertools import count
 
 from gateway.site.rules.contact import ANSWER_S, START_S
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import Claim, Verdict, decide
+from gateway.site.rules.decision import Claim, Decision, decide
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held, Holder, Outcome
-from gateway.site.rules.inbound_moves import Arriving
+from gateway.site.rules.inbound_moves import InboundMoves
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import MAX_EPOCH, Kind, Question, Reply
 from gateway.site.rules.suspect import doubt
@@ -61,6 +61,7 @@ class Search:
         "clean",
         "client",
         "deadline",
+        "decision",
         "dropped",
         "later",
         "looks",
@@ -72,11 +73,10 @@ class Search:
         "stage",
         "suspects",
         "turn",
-        "verdict",
         "waiters",
     )
 
-    def __init__(self, searching: "Asking", client: str, now: float) -> None:
+    def __init__(self, searching: "Lookup", client: str, now: float) -> None:
         self.searching = searching
         self.client = client
         self.since = now
@@ -106,14 +106,14 @@ class Search:
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
         """Callers that came after the decision: they search again."""
-        self.verdict: Verdict | None = None
+        self.decision: Decision | None = None
 
     def on_reply(self, member: str, number: int, reply: Reply) -> None:
         if self.stage is Stage.ASKING and number == self.turn:
             self.searching.on_reply(self, member, reply)
 
 
-class Asking:
+class Lookup:
     def __init__(
         self,
         contacts: Contacts,
@@ -121,7 +121,7 @@ class Asking:
         trust: Trust,
         working: Working,
         windows: Windows,
-        arriving: Arriving,
+        inbound: InboundMoves,
         ending: Ending,
     ) -> None:
         self._contacts = contacts
@@ -129,7 +129,7 @@ class Asking:
         self.trust = trust
         self._working = working
         self._windows = windows
-        self._arriving = arriving
+        self._inbound = inbound
         self._ending = ending
         self._searches: dict[str, Search] = {}
         self._looks: list[tuple[float, int, Search]] = []
@@ -250,7 +250,7 @@ class Asking:
                 reply.session,
                 self._contacts.placed(member, reply.given),
                 self._contacts.unmask(member, reply.older),
-                reply.doubtful,
+                reply.suspect,
                 reply.copied,
             )
         self._look(search)
@@ -281,37 +281,37 @@ class Asking:
         if own is not None:
             unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(*own, unsure)
-        verdict = search.verdict = decide(me, claims, frozenset(search.silent), search.clean)
-        if search.silent and verdict.epoch < MAX_EPOCH:
-            epoch = max(verdict.epoch, self._ending.above(client))
-            verdict = search.verdict = verdict._replace(epoch=epoch)
-        if verdict.epoch >= MAX_EPOCH:
+        decision = search.decision = decide(me, claims, frozenset(search.silent), search.clean)
+        if search.silent and decision.epoch < MAX_EPOCH:
+            epoch = max(decision.epoch, self._ending.above(client))
+            decision = search.decision = decision._replace(epoch=epoch)
+        if decision.epoch >= MAX_EPOCH:
             self._fail(search, "a member claims an epoch that cannot be")
-        elif not search.waiters and (search.silent or verdict.source != me):
+        elif not search.waiters and (search.silent or decision.source != me):
             self._abandon(search)
             if search.silent:
                 search.dropped()
-            elsewhere = verdict.source not in (None, me) and not search.silent
-            if own is not None and elsewhere and verdict.source not in own.older:
+            elsewhere = decision.source not in (None, me) and not search.silent
+            if own is not None and elsewhere and decision.source not in own.older:
                 self._give_up(client, own)
-        elif verdict.source in (None, me):
-            self._decide_here(search, own, verdict)
+        elif decision.source in (None, me):
+            self._decide_here(search, own, decision)
         else:
-            self._fetch(search, own, verdict.source)
+            self._fetch(search, own, decision.source)
 
-    def _decide_here(self, search: Search, own: Held | None, verdict: Verdict) -> None:
+    def _decide_here(self, search: Search, own: Held | None, decision: Decision) -> None:
         """Handle the decision that the session is here, or begins here."""
         client = search.client
-        if _stands(own, verdict):
-            search.verdict = verdict._replace(epoch=own.epoch if own else verdict.epoch)
+        if _stands(own, decision):
+            search.decision = decision._replace(epoch=own.epoch if own else decision.epoch)
             self._settled(search)
             return
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        if verdict.doubtful:  # same commit: the caller may be gone
-            self._holder.mistrust(client, lambda: None)
+        if decision.suspect:  # same commit: the caller may be gone
+            self._holder.mark_suspect(client, lambda: None)
         done = partial(self._on_disk, search, None)
-        self._holder.stand(client, verdict.epoch, verdict.older, done)
+        self._holder.stand(client, decision.epoch, decision.older, done)
 
     def _fetch(self, search: Search, own: Held | None, source: str) -> None:
         """Handle the decision that the session is at another member."""
@@ -323,11 +323,11 @@ class Asking:
         else:
             self._claim(search)
 
-    def mistrust_all(self) -> None:
+    def mark_all_suspect(self) -> None:
         """Mark decisions as suspect that rely on a member which has been restored since."""
         for search in self._searches.values():
-            if search.verdict is not None:
-                search.verdict = search.verdict._replace(doubtful=True)
+            if search.decision is not None:
+                search.decision = search.decision._replace(suspect=True)
 
     def _doubted(self, search: Search, _: int) -> None:
         """Continue after our record was marked as suspect. Our record and that of the source name
@@ -340,11 +340,11 @@ class Asking:
         self._claim(search)
 
     def _claim(self, search: Search) -> None:
-        verdict = search.verdict
-        assert verdict is not None and verdict.source is not None  # noqa: S101, PT018 - it is MOVING
-        if self._contacts[verdict.source].up:
-            claimed = search.claims[verdict.source].epoch
-            self._arriving.claim(search.client, verdict.source, claimed)
+        decision = search.decision
+        assert decision is not None and decision.source is not None  # noqa: S101, PT018 - it is MOVING
+        if self._contacts[decision.source].up:
+            claimed = search.claims[decision.source].epoch
+            self._inbound.claim(search.client, decision.source, claimed)
         else:
             self.lost(search.client)
 
@@ -354,16 +354,16 @@ class Asking:
         self.trust.settled(client)
         self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
-    def arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
-        """Take a complete session. doubtful: one of its parts is marked so."""
+    def arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
+        """Take a complete session. suspect: one of its parts is marked so."""
         search = self._searches[client]
-        assert search.verdict is not None  # noqa: S101 - it is MOVING
-        doubtful |= search.verdict.doubtful
-        verdict = search.verdict = search.verdict._replace(doubtful=doubtful)
+        assert search.decision is not None  # noqa: S101 - it is MOVING
+        suspect |= search.decision.suspect
+        decision = search.decision = search.decision._replace(suspect=suspect)
         search.stage = Stage.SETTLING
         self._working.begin(client)
         done = partial(self._taken, search, sum(map(len, parts)))
-        self._holder.take(client, verdict.epoch, verdict.older, verdict.doubtful, parts, done)
+        self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
         """Query again, because a session is no longer available at its source."""
@@ -379,32 +379,32 @@ class Asking:
 
     def _taken(self, search: Search, size: int, problem: str | None) -> None:
         self._on_disk(search, problem)
-        self._arriving.settled(size)
+        self._inbound.settled(size)
 
     def _on_disk(self, search: Search, problem: str | None) -> None:
         self._working.finish(search.client)
         if problem is not None:
             self._fail(search, problem)
             return
-        verdict = search.verdict
-        if verdict is not None:
-            self._contacts.statistics.moved_in += verdict.source not in (None, self._contacts.me)
-            self._ending.tell(search.client, verdict.older)
+        decision = search.decision
+        if decision is not None:
+            self._contacts.statistics.moved_in += decision.source not in (None, self._contacts.me)
+            self._ending.tell(search.client, decision.older)
         self._settled(search)
 
     def _settled(self, search: Search) -> None:
-        verdict, statistics = search.verdict, self._contacts.statistics
-        if verdict is None:
+        decision, statistics = search.decision, self._contacts.statistics
+        if decision is None:
             return
         self._end(search)
         if search.silent:
             statistics.silent += 1
             for member in search.silent:
                 statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
-        outcome = Outcome("here", verdict.epoch, search.silent)
-        if verdict.source is None:
+        outcome = Outcome("here", decision.epoch, search.silent)
+        if decision.source is None:
             outcome = outcome._replace(kind="none")
-        elif verdict.doubtful:
+        elif decision.suspect:
             outcome = outcome._replace(kind="doubt")
         for done, _ in search.waiters:
             done(outcome)
@@ -464,9 +464,9 @@ class Asking:
 _GONE = "its client has gone"
 
 
-def _stands(own: Held | None, verdict: Verdict) -> bool:
-    """Whether the existing record already says what was decided. A record made without a silent
+def _stands(own: Held | None, decision: Decision) -> bool:
+    """Whether the existing record already agrees with the decision. A record made without a silent
     member gets a new epoch each time, so that an answer to an earlier message does not end it
     (`ending.py`).
     """
-    return not verdict.older and (own is None or own.given_to is None)
+    return not decision.older and (own is None or own.given_to is None)

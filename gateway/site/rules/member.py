@@ -13,8 +13,8 @@ from gateway.site.rules.contact import BEAT_S, START_S
 from gateway.site.rules.contacts import Contacts, Statistics
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Holder
-from gateway.site.rules.inbound_moves import Arriving
-from gateway.site.rules.lookup import Asking, Waiter
+from gateway.site.rules.inbound_moves import InboundMoves
+from gateway.site.rules.lookup import Lookup, Waiter
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import (
     Answer,
@@ -29,10 +29,10 @@ from gateway.site.rules.messages import (
     Take,
     decode,
 )
-from gateway.site.rules.outbound_moves import Leaving
+from gateway.site.rules.outbound_moves import OutboundMoves
 from gateway.site.rules.releasing import Done as ReleaseDone
 from gateway.site.rules.releasing import Releasing
-from gateway.site.rules.replies import Answering
+from gateway.site.rules.replies import Replies
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
@@ -55,15 +55,15 @@ class Member:
         working = Working()
         self._trust = Trust(contacts, holder)
         self._windows = Windows(contacts)
-        self._arriving = Arriving(contacts, self._arrived, self._lost, self._refused)
+        self._inbound = InboundMoves(contacts, self._arrived, self._lost, self._refused)
         self._ending = Ending(
-            contacts, holder, self._trust, working, self._is_searched, self._mistrust_searches
+            contacts, holder, self._trust, working, self._is_searched, self._mark_searches_suspect
         )
-        self._asking = Asking(
-            contacts, holder, self._trust, working, self._windows, self._arriving, self._ending
+        self._lookup = Lookup(
+            contacts, holder, self._trust, working, self._windows, self._inbound, self._ending
         )
-        self._leaving = Leaving(contacts, holder, self._trust, working, self._asking)
-        self._answering = Answering(contacts, holder, self._trust, working, self._asking)
+        self._outbound = OutboundMoves(contacts, holder, self._trust, working, self._lookup)
+        self._replies = Replies(contacts, holder, self._trust, working, self._lookup)
         self._releasing = Releasing(contacts, holder, self._windows)
         self._beat_at: float | None = None
 
@@ -77,7 +77,7 @@ class Member:
         """
         self.contacts.now = now
         held = self._holder.held(client)
-        return client not in self._asking and self._trust.is_newest(client, held)
+        return client not in self._lookup and self._trust.is_newest(client, held)
 
     def want_session(
         self,
@@ -97,7 +97,7 @@ class Member:
         there is such a member or a session is moving.
         """
         self.contacts.now = now
-        self._asking.want(client, done, alive, clean, patience)
+        self._lookup.want(client, done, alive, clean, patience)
         self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
@@ -120,7 +120,7 @@ class Member:
         contact = self.contacts[member]
         contact.joined(now, begun)
         self.contacts.say(member, Names(self.contacts.names))
-        self._asking.joined(member)
+        self._lookup.joined(member)
         self._releasing.joined(member)
         self._ending.joined(member)
         if self._beat_at is None:
@@ -135,9 +135,9 @@ class Member:
         self.contacts[member].left(now, stopped)
         self._windows.left(member)
         self._ending.left(member)
-        self._leaving.left(member)
-        self._arriving.left(member)
-        self._asking.left(member)
+        self._outbound.left(member)
+        self._inbound.left(member)
+        self._lookup.left(member)
         self._releasing.left()
         self._flush()
 
@@ -162,15 +162,15 @@ class Member:
             case Beat():
                 self.contacts[member].on_beat(message, self.contacts.now)
             case Ask():
-                self._answering.on_ask(member, message)
+                self._replies.on_ask(member, message)
             case Answer():
                 self._windows.on_answer(member, message)
             case Take():
-                self._leaving.on_take(member, message)
+                self._outbound.on_take(member, message)
             case Give():
-                self._arriving.on_give(member, message)
+                self._inbound.on_give(member, message)
             case Got():
-                self._leaving.on_got(member)
+                self._outbound.on_got(member)
             case End():
                 self._ending.on_end(member, message)
             case Endings():
@@ -180,10 +180,10 @@ class Member:
         """Act on the passing of time."""
         self.contacts.now = now
         self.contacts.urgent = False
-        self._asking.advance()
-        self._arriving.advance()
+        self._lookup.advance()
+        self._inbound.advance()
         self._releasing.advance()
-        self._leaving.advance()
+        self._outbound.advance()
         self._windows.advance()
         self._ending.advance()
         if self._beat_at is not None and self._beat_at <= now:
@@ -200,29 +200,29 @@ class Member:
         times = (
             self._beat_at,
             self._windows.deadline,
-            self._asking.deadline,
-            self._arriving.deadline,
-            self._leaving.deadline,
+            self._lookup.deadline,
+            self._inbound.deadline,
+            self._outbound.deadline,
             self._ending.deadline,
             self._releasing.deadline,
         )
         return min((time for time in times if time is not None), default=float("inf"))
 
     def _flush(self) -> None:
-        self._arriving.flush()
-        self._leaving.flush()
+        self._inbound.flush()
+        self._outbound.flush()
 
     def _is_searched(self, client: str) -> bool:
-        return client in self._asking
+        return client in self._lookup
 
-    def _mistrust_searches(self) -> None:
-        self._asking.mistrust_all()
+    def _mark_searches_suspect(self) -> None:
+        self._lookup.mark_all_suspect()
 
-    def _arrived(self, client: str, parts: Sequence[bytes], doubtful: bool) -> None:
-        self._asking.arrived(client, parts, doubtful)
+    def _arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
+        self._lookup.arrived(client, parts, suspect)
 
     def _lost(self, client: str) -> None:
-        self._asking.lost(client)
+        self._lookup.lost(client)
 
     def _refused(self, client: str, reason: str) -> None:
-        self._asking.refused(client, reason)
+        self._lookup.refused(client, reason)

@@ -78,7 +78,7 @@ class Reply(NamedTuple):
     kind: Kind
     epoch: int = 0
     session: bool = False
-    doubtful: bool = False
+    suspect: bool = False
     given: int = 0
     older: int = 0
     copied: bool = False
@@ -106,7 +106,7 @@ class Take(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of `parts` of a session; 0 parts: it is unavailable. doubtful: whether the session
+    """One part of `parts` of a session; 0 parts: it is unavailable. suspect: whether the session
     is suspect, which may have changed since its claim.
     """
 
@@ -115,7 +115,7 @@ class Part(NamedTuple):
     part: int
     parts: int
     data: bytes
-    doubtful: bool = False
+    suspect: bool = False
 
 
 class Give(NamedTuple):
@@ -248,7 +248,7 @@ def _reply_bytes(reply: Reply) -> bytes:
     kind = _BYTE.pack(reply.kind)
     if reply.kind != Kind.CLAIM:
         return kind
-    flags = reply.session | reply.doubtful << 1 | reply.copied << 2 | reply.restored << 3
+    flags = reply.session | reply.suspect << 1 | reply.copied << 2 | reply.restored << 3
     return kind + _CLAIM.pack(reply.epoch, flags, reply.given, reply.older)
 
 
@@ -257,8 +257,8 @@ def _wanted_bytes(wanted: Wanted) -> bytes:
 
 
 def _part_bytes(given: Part) -> bytes:
-    client, epoch, part, parts, data, doubtful = given
-    return _text(client) + _PART.pack(epoch, part, parts, doubtful, len(data)) + data
+    client, epoch, part, parts, data, suspect = given
+    return _text(client) + _PART.pack(epoch, part, parts, suspect, len(data)) + data
 
 
 def _over_bytes(over: Over) -> bytes:
@@ -323,8 +323,8 @@ def _reply(reader: _Reader) -> Reply:
     epoch, flags, given, older = reader.take(_CLAIM)
     if epoch >= MAX_EPOCH or flags > 15 or given > MEMBERS:
         raise SiteError("a claim that cannot be read")
-    session, doubtful, copied, restored = (bool(flags & bit) for bit in (1, 2, 4, 8))
-    return Reply(kind, epoch, session, doubtful, given, older, copied, restored)
+    session, suspect, copied, restored = (bool(flags & bit) for bit in (1, 2, 4, 8))
+    return Reply(kind, epoch, session, suspect, given, older, copied, restored)
 
 
 def _wanted(reader: _Reader) -> Wanted:
@@ -333,10 +333,10 @@ def _wanted(reader: _Reader) -> Wanted:
 
 def _part(reader: _Reader) -> Part:
     client = reader.text()
-    epoch, part, parts, doubtful, size = reader.take(_PART)
-    if size > PART_BYTES or (part >= parts and size) or doubtful > 1:
+    epoch, part, parts, suspect, size = reader.take(_PART)
+    if size > PART_BYTES or (part >= parts and size) or suspect > 1:
         raise SiteError("a part of a session that cannot be")
-    return Part(client, epoch, part, parts, reader.bytes(size), bool(doubtful))
+    return Part(client, epoch, part, parts, reader.bytes(size), bool(suspect))
 
 
 def _over(reader: _Reader) -> Over:

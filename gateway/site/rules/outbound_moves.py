@@ -16,7 +16,7 @@ from functools import partial
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Holder
-from gateway.site.rules.lookup import Asking
+from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import CREDIT, Give, Part, Take, Wanted
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
@@ -48,20 +48,20 @@ class _Leaver:
         self.credit = CREDIT
 
 
-class Leaving:
+class OutboundMoves:
     def __init__(
         self,
         contacts: Contacts,
         holder: Holder,
         trust: Trust,
         working: Working,
-        asking: Asking,
+        lookup: Lookup,
     ) -> None:
         self._contacts = contacts
         self._holder = holder
         self._trust = trust
         self._working = working
-        self._asking = asking
+        self._lookup = lookup
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
         self._recall_s = RECALL_S + APART_S * contacts.place(contacts.me)
         self._recalls = deque(
@@ -103,7 +103,7 @@ class Leaving:
             held is not None
             and held.session
             and held.epoch == wanted.epoch
-            and not self._asking.is_deciding(client)
+            and not self._lookup.is_deciding(client)
             and (held.given_to == member or self._trust.has_asked(client, member))
         )
 
@@ -125,8 +125,8 @@ class Leaving:
         try:
             if parts is not None and held is not None:
                 data = parts[wanted.part]
-                doubtful = held.doubtful
-                return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, doubtful)
+                suspect = held.suspect
+                return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, suspect)
         except IndexError:  # no such part, or the session has ended
             pass
         return Part(wanted.client, wanted.epoch, 0, 0, b"")
@@ -158,16 +158,16 @@ class Leaving:
         while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()
             held = self._holder.held(client)
-            if held is None or not (held.given_to is not None or held.doubtful):
+            if held is None or not (held.given_to is not None or held.suspect):
                 continue
             again = partial(self._recall_later, client)
             if not everybody:
                 again()
             elif held.given_to is not None:
-                self._asking.recall(client, lambda: None)
+                self._lookup.recall(client, lambda: None)
                 again()
             else:
-                self._asking.recall(client, again)
+                self._lookup.recall(client, again)
 
     def _recall_later(self, client: str) -> None:
         self._recalls.append((self._contacts.now + self._recall_s, client))

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import ALL_CLIENTS, Holder
-from gateway.site.rules.lookup import Asking
+from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import Answer, Ask, Kind, Question, Reply, portions
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
@@ -23,20 +23,20 @@ RELEASED = Reply(Kind.RELEASED)
 NO_OF_A_RESTORED = Reply(Kind.CLAIM, restored=True)
 
 
-class Answering:
+class Replies:
     def __init__(
         self,
         contacts: Contacts,
         holder: Holder,
         trust: Trust,
         working: Working,
-        asking: Asking,
+        lookup: Lookup,
     ) -> None:
         self._contacts = contacts
         self._holder = holder
         self._trust = trust
         self._working = working
-        self._asking = asking
+        self._lookup = lookup
         self._pending = dict.fromkeys(contacts, 0)
         """Queries of each member whose answers wait for the disk."""
 
@@ -80,7 +80,7 @@ class Answering:
 
     def _reply(self, member: str, client: str) -> Reply:
         held = self._holder.held(client)
-        busy = not self._asking.yields(client, member)
+        busy = not self._lookup.yields(client, member)
         if busy or held is not None:
             self._trust.asked(client, (member,))
         if busy:
@@ -92,7 +92,7 @@ class Answering:
             Kind.CLAIM,
             held.epoch,
             held.session,
-            held.doubtful,
+            held.suspect,
             self._contacts.place(held.given_to),
             self._contacts.mask(held.older),
             held.copied,
@@ -102,7 +102,7 @@ class Answering:
     def _release(self, question: Question, put: Callable[[Reply], None]) -> None:
         client, identifier = question
         held = self._holder.held(client)
-        if self._asking.is_deciding(client):
+        if self._lookup.is_deciding(client):
             put(BUSY)
         elif held is None or not held.session or held.given_to is not None:
             put(NO)

@@ -21,7 +21,7 @@ def doubt(
     older = held.older | names
     # only a faulty member sends so high an epoch
     if older == held.older or held.given_to is not None or held.epoch + 1 == MAX_EPOCH:
-        holder.mistrust(client, partial(done, held.epoch))
+        holder.mark_suspect(client, partial(done, held.epoch))
         return
-    holder.mistrust(client, lambda: None)
+    holder.mark_suspect(client, lambda: None)
     holder.stand(client, held.epoch + 1, older, partial(done, held.epoch + 1))

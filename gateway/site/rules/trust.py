@@ -72,6 +72,6 @@ class Trust:
             held is not None
             and held.session
             and held.given_to is None
-            and not held.doubtful
+            and not held.suspect
             and not self.unsure(client)
         )

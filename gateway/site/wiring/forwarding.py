@@ -3,9 +3,9 @@
 In: the filters of clients here, and messages of other members
 (`gateway/site/forwarding/forwarding.py`). Out: for each other member a session of this broker, with
 the filters of that member's clients. So publications here wait for it in a queue on disk, as for
-any absent client, and leave when there is a link; the member acknowledges what is on its disk. The
-member's forwarded messages arrive over the same connection, and go only to clients of this gateway
-(`gateway/site/moving/passage.py`).
+any absent client, and leave when there is a link; the member acknowledges messages that are on its
+disk. The member's forwarded messages arrive over the same connection, and go only to clients of
+this gateway (`gateway/site/moving/peer_gateway.py`).
 
 The gateway's internal clients (bridges, pages, mirrors) are left out: they see the publications of
 their own gateway.
@@ -35,12 +35,12 @@ from gateway.mqtt.topics import (
     topic_filter_problem,
 )
 from gateway.runtime.internal_client import Client, forget_members
-from gateway.site.forwarding.forwarding import MOST_WISHES, Passing
+from gateway.site.forwarding.forwarding import MOST_WISHES, MemberForwarding
 from gateway.site.forwarding.messages import GONE, MOST_QUEUE, Wish
 from gateway.site.moving.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
-from gateway.site.moving.following import begin
+from gateway.site.moving.forwarders import begin
 from gateway.site.moving.neighbours import site_of
-from gateway.site.moving.passage import Passage
+from gateway.site.moving.peer_gateway import PeerGateway
 
 if TYPE_CHECKING:
     from gateway.broker.session import Session
@@ -83,13 +83,13 @@ class Forwarding:
             self._changed.update(session.subscriptions)
         self._look()
         broker.router.watch = self._watch
-        self._journeys = site_of(broker).journeys
+        self._session_moves = site_of(broker).session_moves
         begin(broker, name, {row[0] for row in site_of(broker).moved.given}, self._tell)
         broker.settle()
 
     def close(self) -> None:
         self._broker.router.watch = None
-        self._journeys.tell = lambda: None
+        self._session_moves.tell = lambda: None
         for port in self._ports.values():
             port.left()
 
@@ -103,7 +103,7 @@ class Forwarding:
 
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
-        self._ports[member].passing.received(frame)
+        self._ports[member].forwarding.received(frame)
 
     # -- filters of clients here
 
@@ -115,7 +115,7 @@ class Forwarding:
     def _tell(self) -> None:
         wishes = self._look()
         for port in self._ports.values() if wishes else ():
-            port.passing.wish(wishes)
+            port.forwarding.wish(wishes)
 
     def _look(self) -> list[Wish]:
         """Return changes of the filters of clients here."""
@@ -159,8 +159,8 @@ class Forwarding:
             "filters": sum(len(session.subscriptions) for session in sessions),
             "forward_waiting": sum(session.send_flow.messages for session in sessions),
             "forward_dropped": sum(session.send_flow.overflowed for session in sessions),
-            "followers": self._journeys.followers,
-            "followers_refused": self._journeys.refused,
+            "followers": self._session_moves.forwarders,
+            "followers_refused": self._session_moves.refused,
         }
 
 
@@ -219,7 +219,7 @@ class _Near(Client):
 
     @property
     def unsent(self) -> int:
-        return self._port.passing.waiting
+        return self._port.forwarding.waiting
 
 
 def _first(data: bytes) -> int:
@@ -254,7 +254,7 @@ class _Port:
         self.session = self._ensure()
         self._wishes = {item.topic_filter: item.qos for item in self.session.subscriptions.values()}
         packet_bytes = longest_packet(self._broker.limits.packet_bytes)
-        self.passing = Passing(self, packet_bytes, self._wishes, send, loop.call_later)
+        self.forwarding = MemberForwarding(self, packet_bytes, self._wishes, send, loop.call_later)
 
     def _ensure(self) -> Session:
         """Return the session of the member, created if need be."""
@@ -272,13 +272,13 @@ class _Port:
             session.left = broker.now
             broker.changes.sessions[session.id] = session
         self._queue = mark.incarnation
-        if isinstance(session.role, Passage):
-            self._passage = session.role
+        if isinstance(session.role, PeerGateway):
+            self._peer = session.role
         else:
-            self._passage = session.role = Passage(self._member, self._shares)
+            self._peer = session.role = PeerGateway(self._member, self._shares)
             session.foreign = True
             broker.router.changed()
-        self.session = site_of(broker).journeys.queues[self._member] = session
+        self.session = site_of(broker).session_moves.queues[self._member] = session
         self.wish([Wish(*item) for item in self._wishes.items()])
         return session
 
@@ -291,22 +291,22 @@ class _Port:
 
     def joined(self, wishes: Iterable[Wish]) -> None:
         self._engine.begin()
-        self.passing.joined(wishes)
+        self.forwarding.joined(wishes)
 
     def left(self) -> None:
-        self.passing.left()
+        self.forwarding.left()
 
     # -- what the member says
 
     def open(self, queue: int, packet_bytes: int) -> None:
         self._engine.begin()
         if self.session.ended:  # the member knows the old queue number
-            self._engine.call_later(0, self.passing.ended)
+            self._engine.call_later(0, self.forwarding.ended)
             return
-        passage = self._passage
-        passage.mark = self._broker.marks.of(f"{self._client}<", queue)
-        passage.latest = 0
-        self.session.receive_flow.go_by(passage.mark)
+        peer = self._peer
+        peer.mark = self._broker.marks.of(f"{self._client}<", queue)
+        peer.latest = 0
+        self.session.receive_flow.go_by(peer.mark)
         self._near = _Near(self._engine, self, self._client, max(packet_bytes, 128))
 
     def shut(self) -> None:
@@ -317,7 +317,7 @@ class _Port:
 
     def take(self, latest: int, data: bytes) -> None:
         if self._near is not None:
-            self._passage.latest = max(latest, self._passage.latest)
+            self._peer.latest = max(latest, self._peer.latest)
             self._near.feed(data)
 
     def drained(self) -> None:
@@ -351,17 +351,17 @@ class _Port:
     # -- what our broker says
 
     def sent(self, data: bytes) -> None:
-        self.passing.sent(self.session.send_flow.latest, data)
+        self.forwarding.sent(self.session.send_flow.latest, data)
 
     def worked_off(self, near: _Near, size: int) -> None:
         if near is self._near:
-            self.passing.worked_off(size)
+            self.forwarding.worked_off(size)
 
     def ended(self, near: _Near) -> None:
         """Handle the end of the connection by our broker."""
         if near is self._near:
             self._near = None
-            self.passing.ended()
+            self.forwarding.ended()
 
 
 def longest_packet(packet_bytes: int) -> int:

@@ -94,11 +94,11 @@ class Site:
         self.marked = 0
         """CONNECTs and PUBRELs that were answered while a member was silent."""
         self._neighbours = site_of(broker)
-        self._neighbours.elsewhere = self
+        self._neighbours.lookup = self
         self._arm()
 
     def close(self) -> None:
-        self._neighbours.elsewhere = None
+        self._neighbours.lookup = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -160,7 +160,7 @@ class Site:
 
     def _advance(self) -> None:
         self._woken = False
-        if self._neighbours.elsewhere is not self:
+        if self._neighbours.lookup is not self:
             return
         self._engine.begin()
         with self._broker.step:
@@ -338,7 +338,7 @@ class Site:
     def state_of(self, session: Session) -> str | None:
         """Return the special state of a session, for `onceway session list`."""
         held = self.holder.held(own_key(session))
-        return IN_DOUBT if held is not None and held.doubtful else None
+        return IN_DOUBT if held is not None and held.suspect else None
 
     def figures(self) -> dict[str, int]:
         """Return counters since the start, and the current `given`, `in_doubt`, `members` and

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.runtime.session_rows import session_rows
-from gateway.site.forwarding.messages import FIRST as passing_frames
+from gateway.site.forwarding.messages import FIRST as forwarding_frames
 from gateway.site.links.net import Net
 from gateway.site.pki.folder import RETURNED
 from gateway.site.replication.messages import FIRST as copy_frames
@@ -83,7 +83,7 @@ class Membership:
             self._counts,
             lambda: session_rows(broker, self),
         )
-        self._forwarding = passing = Forwarding(
+        self._forwarding = forwarding = Forwarding(
             engine,
             config.gateway.name,
             config.site.members,
@@ -110,7 +110,7 @@ class Membership:
                 site.received,
             ),
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
-            Channel(passing_frames, passing.joined, passing.left, passing.received),
+            Channel(forwarding_frames, forwarding.joined, forwarding.left, forwarding.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
             Channel(retained_frames, retained.joined, retained.left, self._retained.received),
             Channel(copy_frames, copies.joined, copies.left, copies.received),

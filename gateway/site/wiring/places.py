@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 
 from gateway.broker.core import Core
-from gateway.site.moving.journeys import moves
+from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
@@ -22,17 +22,17 @@ _COPIED = 2
 
 
 class Place:
-    __slots__ = ("copied", "doubtful", "epoch", "older")
+    __slots__ = ("copied", "epoch", "older", "suspect")
 
     def __init__(
         self,
         epoch: int = 0,
-        doubtful: bool = False,
+        suspect: bool = False,
         older: frozenset[str] = NOBODY,
         copied: bool = False,
     ):
         self.epoch = epoch
-        self.doubtful = doubtful
+        self.suspect = suspect
         self.older = older
         self.copied = copied
 
@@ -42,7 +42,7 @@ class Place:
         return Place(epoch, doubt > 0, frozenset(json.loads(older)), doubt == _COPIED)
 
     def row(self, key: str) -> PlaceRow:
-        doubt = _COPIED if self.copied else int(self.doubtful)
+        doubt = _COPIED if self.copied else int(self.suspect)
         return key, self.epoch, doubt, json.dumps(sorted(self.older))
 
 
@@ -69,7 +69,7 @@ class Places:
     @property
     def in_doubt(self) -> int:
         """Number of suspect places."""
-        return sum(place.doubtful for place in self._all.values())
+        return sum(place.suspect for place in self._all.values())
 
     def get(self, key: str) -> Place | None:
         return self._all.get(key)
@@ -85,16 +85,16 @@ class Places:
     def end(self, key: str) -> None:
         """Delete the place of a session that has ended at all members."""
         if self._all.pop(key, None) is not None:
-            moves(self._core).places[key] = None
+            move_rows(self._core).places[key] = None
             self._core.promise()
 
     def save(self, key: str) -> None:
         """Write a place with the open changes; delete an empty one."""
         place = self._all[key]
-        empty = not (place.epoch or place.doubtful or place.older)
+        empty = not (place.epoch or place.suspect or place.older)
         if empty:
             del self._all[key]
-        moves(self._core).places[key] = None if empty else place.row(key)
+        move_rows(self._core).places[key] = None if empty else place.row(key)
         self._saved += 1
         if self._saved >= _IDLE + len(self._all) // 2:
             self._saved = 0
@@ -105,12 +105,12 @@ class Places:
         for key in [key for key, place in self._all.items() if not place.older]:
             if not self._is_needed(key):
                 del self._all[key]
-                moves(self._core).places[key] = None
+                move_rows(self._core).places[key] = None
 
     def mark_copies(self) -> None:
         """Mark each place as a copy, because our store was restored."""
         for key in [key for key in self._all if key != ALL_CLIENTS]:
             place = self.of(key)  # `save` may forget unneeded ones
-            place.doubtful = place.copied = True
+            place.suspect = place.copied = True
             self.save(key)
-        moves(self._core).trusted = True
+        move_rows(self._core).trusted = True

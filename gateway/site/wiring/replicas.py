@@ -1,8 +1,8 @@
 """Replication of spools at other gateways of the site (`[site] copies = 2`).
 
 In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
-released acknowledgements that waited for a second disk (`gateway/site/moving/doubled.py`); rows for
-the member that keeps ours (`replication/sending.py`); replicas for others
+released acknowledgements that waited for a second disk (`gateway/site/moving/replicated.py`); rows
+for the member that keeps ours (`replication/sending.py`); replicas for others
 (`replication/receiving.py`), on a separate shelf (`gateway/store/copies.py`); and rows that a lost
 member has left here, in the spool of this gateway, under their original keys.
 """
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.site.moving import moving
-from gateway.site.moving.doubled import Doubled
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.replicated import Replicated
 from gateway.site.replication.messages import PIECE_BYTES, Held, Row, Told, decode
 from gateway.site.replication.receiving import PART, Keeping, Line, Order
 from gateway.site.replication.sending import WAIT_S, Copying
@@ -344,8 +344,8 @@ class _Own:
         self._looking = False
         self._clock: int | None = None
         """Start of this boot in UTC, as first known: later corrections are not sent."""
-        self._doubled = Doubled(self._committed, last if broker.spool.size else 0)
-        site_of(broker).doubled = self._doubled
+        self._replicated = Replicated(self._committed, last if broker.spool.size else 0)
+        site_of(broker).replicated = self._replicated
         told = self._told(copied.landed(database, last))
         self.copying = Copying(self, send, told, last, loop.time())
 
@@ -393,7 +393,7 @@ class _Own:
         self._engine.spool_is_safe(row)
 
     def refuse(self, refuses: bool) -> None:
-        self._doubled.refusing = refuses
+        self._replicated.refusing = refuses
         if not self._broker.config.spooled:
             return
         if refuses:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
-from gateway.site.moving import following, moving
-from gateway.site.moving.journeys import moves
+from gateway.site.moving import forwarders, moving
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.site.wiring.places import Place, Places
 from gateway.store.move_records import Unfit, read_head
@@ -101,7 +101,7 @@ class SessionHolder:
             log.warning(_LOST, "this gateway was in the site before, with another store")
         hear = NOBODY if before is None else known - before
         if gone or replaced or self._site.moved.mistrusted:
-            self._mistrust_all()
+            self._mark_all_suspect()
             hear = known
         if self._site.moved.mistrusted:
             self.places.mark_copies()
@@ -109,7 +109,7 @@ class SessionHolder:
             self.places.of(ALL_CLIENTS).older |= hear
             self.places.save(ALL_CLIENTS)
         if before != known or self._site.moved.mistrusted:
-            moves(broker).members = known
+            move_rows(broker).members = known
             broker.promise()
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
@@ -118,7 +118,7 @@ class SessionHolder:
         """
         for key in self.given():
             if self._given[key].member not in known:
-                self.places.of(key).doubtful = True
+                self.places.of(key).suspect = True
                 self.places.save(key)
         for key, place in self.places:
             if not place.older <= known:
@@ -126,17 +126,17 @@ class SessionHolder:
                 self.places.save(key)
         self.places.forget_idle()
 
-    def _mistrust_all(self) -> None:
+    def _mark_all_suspect(self) -> None:
         """Mark all sessions as suspect, except internal clients'."""
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
         for key in (*keys, *self.given()):
             if key not in self._taking:
-                self.places.of(key).doubtful = True
+                self.places.of(key).suspect = True
                 self.places.save(key)
         for key, place in self._taking.items():
-            place.doubtful = True
-            moves(self._broker).places[key] = place.row(key)
+            place.suspect = True
+            move_rows(self._broker).places[key] = place.row(key)
 
     # -- what there is
 
@@ -170,7 +170,7 @@ class SessionHolder:
             here,
             None if given is None else given.member,
             place.older,
-            place.doubtful,
+            place.suspect,
             place.copied,
         )
 
@@ -181,8 +181,8 @@ class SessionHolder:
         return [key for key in list(self._given) if self._given_of(key) is not None]
 
     def unsettled(self) -> Iterable[str]:
-        doubtful = (key for key, place in self.places if place.doubtful)
-        return dict.fromkeys([*self.given(), *doubtful])
+        suspect = (key for key, place in self.places if place.suspect)
+        return dict.fromkeys([*self.given(), *suspect])
 
     def given_to(self) -> dict[str, str]:
         """Return the members that have not confirmed a moved session, by client identifier."""
@@ -218,7 +218,7 @@ class SessionHolder:
                 self._hand_over(client, to, done)
             else:
                 given.member = to
-                moves(broker).readdressed.append((to, client))
+                move_rows(broker).readdressed.append((to, client))
                 moving.when_on_disk(
                     broker, broker.promise(), lambda: self._hand_over(client, to, done)
                 )
@@ -267,17 +267,17 @@ class SessionHolder:
             given = self._given_of(key)
             done(self._parts(key) if given is not None and given.member == to else None)
 
-        if self._site.doubled is None:
+        if self._site.replicated is None:
             done(self._parts(key))
         else:
-            self._site.doubled.call(self._broker.committed, hand_over)
+            self._site.replicated.call(self._broker.committed, hand_over)
 
     def take(
         self,
         client: str,
         epoch: int,
         older: frozenset[str],
-        doubtful: bool,
+        suspect: bool,
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
@@ -297,7 +297,7 @@ class SessionHolder:
             done("the disk has no room for it")
         else:
             broker.changes.bytes += size
-            self._bring(client, parts, head.messages, Place(epoch, doubtful, older), done)
+            self._bring(client, parts, head.messages, Place(epoch, suspect, older), done)
 
     def _bring(
         self,
@@ -319,16 +319,16 @@ class SessionHolder:
             messages,
             2 * broker.limits.queue_messages + 0xFFFF,  # with messages in flight, and a margin
             broker.limits.subscriptions,
-            self._site.journeys.me,
-            sorted(self._site.journeys.queues),
+            self._site.session_moves.me,
+            sorted(self._site.session_moves.queues),
         )
-        changes = moves(broker)
+        changes = move_rows(broker)
         changes.taking.append(order)
         changes.places[key] = place.row(key)
         if key in self._given:
             changes.forgotten.append(key)
             if parts is not None:
-                following.over(broker, key)
+                forwarders.over(broker, key)
         self._taking[key] = place
         commit = broker.promise()
         moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
@@ -348,7 +348,7 @@ class SessionHolder:
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         self._begin()
-        place = Place(epoch, self.places.of(client).doubtful, older)
+        place = Place(epoch, self.places.of(client).suspect, older)
         given = self._given_of(client)
         if given is None:
             self.places.put(client, place)
@@ -369,7 +369,7 @@ class SessionHolder:
         if (self.places.get(client) or Place()).epoch < below:
             self._end(client)
             if client in self._given:
-                following.over(self._broker, client)
+                forwarders.over(self._broker, client)
                 self._forget_given(client)
             self.places.end(client)
         self.on_disk(done)
@@ -392,19 +392,19 @@ class SessionHolder:
         if not session.ended:
             broker.end_session(session)
 
-    def mistrust(self, client: str, done: Done) -> None:
+    def mark_suspect(self, client: str, done: Done) -> None:
         self._begin()
         session = self.session(client)
         if session is not None and session.connection is not None:
             self._broker.hang_up(session.connection, *_MOVED)
             self._broker.settle()
-        self.places.of(client).doubtful = True
+        self.places.of(client).suspect = True
         self.places.save(client)
         self.on_disk(done)
 
-    def mistrust_all(self, done: Done) -> None:
+    def mark_all_suspect(self, done: Done) -> None:
         self._begin()
-        self._mistrust_all()
+        self._mark_all_suspect()
         if self.places.in_doubt:
             log.warning(
                 "a member cannot say whether sessions here are over: they are in doubt until their"
@@ -416,8 +416,8 @@ class SessionHolder:
     def trust(self, client: str) -> None:
         """Clear the suspect mark of a session, with the open changes."""
         place = self.places.get(client)
-        if place is not None and place.doubtful:
-            place.doubtful = place.copied = False
+        if place is not None and place.suspect:
+            place.suspect = place.copied = False
             self.places.save(client)
 
     def confirmed(self, client: str, member: str) -> None:
@@ -445,7 +445,7 @@ class SessionHolder:
 
     def _forget_given(self, key: str) -> None:
         del self._given[key]
-        moves(self._broker).forgotten.append(key)
+        move_rows(self._broker).forgotten.append(key)
         self._broker.promise()
 
     def _moved(self, key: str) -> None:

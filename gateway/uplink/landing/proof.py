@@ -275,8 +275,8 @@ class _Proof:
         return None
 
     def clean(self, held: _Try | None) -> bool:
-        """Remove the files of the tries. If the place refuses to remove something, keep the
-        successful try and return True.
+        """Remove the files of all trials but `held`. If the place refuses to remove a file, keep
+        the successful trial and return True.
         """
         others = [tried for tried in self._tries if tried is not held]
         try:

@@ -1,11 +1,11 @@
-// The air: each radio with what it may still send, and how each board was heard.
+// The radios: each with its remaining airtime, and how well each board is received.
 
 import { fill, h } from "./dom.js";
 import { ask } from "./gateway.js";
 import { count, span } from "./words.js";
 
 const EVERY_MS = 3000;
-const COLUMNS = ["Board", "State", "Heard", "How", "Airtime of an hour"];
+const COLUMNS = ["Board", "State", "Heard", "Signal", "Airtime in the last hour"];
 let found = null, asked = 0, problem = "", asking = false;
 
 export const title = () => "Air";
@@ -58,7 +58,7 @@ function radio(one, index) {
     h("p", { class: share > 0.9 ? "small warn" : "small quiet" }, budget),
     h("progress", { max: one.limit, value: Math.min(one.used, one.limit), "aria-label": budget }),
     one.boards.length === 0
-      ? h("p", { class: "quiet" }, "No board is registered for it: ", h("code", {}, "sudo onceway device add NAME --board uno-lora"), ".")
+      ? h("p", { class: "quiet" }, "No board is registered for this radio: ", h("code", {}, "sudo onceway device add NAME --board uno-lora"), ".")
       : h("table", { class: "boards" },
         h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", {}, one.boards.map((board) => line(board, one.limit)))));

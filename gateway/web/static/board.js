@@ -26,7 +26,7 @@ export function draw(main, board) {
   part("known").hidden = !row;
   fill(part("trouble"), row?.problem ?? []);
   fill(part("pending"), row && row.state === "pending" && !state.me.operator
-    ? ["It asks to be let in. An operator may do that here, or on the gateway: ", h("code", {}, `sudo onceway device admit ${name}`)] : []);
+    ? ["The board asks to be let in. An operator may let it in here, or on the gateway: ", h("code", {}, `sudo onceway device admit ${name}`)] : []);
   if (!row) return;
   fill(part("membership"), membership(main, row));
   fill(part("facts"), facts(row));
@@ -64,14 +64,14 @@ function frame() {
     h("div", { class: "known" },
       h("section", { "aria-labelledby": "h-values" }, h("h2", { id: "h-values" }, "Last readings"), h("div", { class: "plots" }, h("p", { class: "quiet" }, "…"))),
       h("section", { "aria-labelledby": "h-board" }, h("h2", { id: "h-board" }, "The board"), h("dl", { class: "facts" })),
-      h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Its starts"), h("div", { class: "starts" }, h("p", { class: "quiet" }, "…"))),
+      h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Starts"), h("div", { class: "starts" }, h("p", { class: "quiet" }, "…"))),
       commands(), log(), search()));
 }
 
 const CHANGES = {
-  pending: { change: "admit", label: "Let it in", text: "It asks to be let in.", done: "It was let in and may greet." },
-  revoked: { change: "admit", label: "Let it in again", text: "It was revoked: the gateway does not answer it.", done: "It may greet again." },
-  other: { change: "revoke", label: "Revoke it", text: "", done: "It was revoked.", sure: (board) => `Revoke ${board}? Its connection ends, and what it has not sent stays in it.` },
+  pending: { change: "admit", label: "Let it in", text: "The board asks to be let in.", done: "The board was let in and may connect." },
+  revoked: { change: "admit", label: "Let it in again", text: "The board was revoked: the gateway does not answer it.", done: "The board may connect again." },
+  other: { change: "revoke", label: "Revoke it", text: "", done: "The board was revoked.", sure: (board) => `Revoke ${board}? Its connection ends, and readings that are not sent yet stay in the board.` },
 };
 
 /** Whether it belongs to this gateway, and the button that changes that. */
@@ -101,7 +101,7 @@ function membership(main, row) {
 
 function plots(series) {
   const measured = series.filter((one) => !one.status);
-  if (measured.length === 0) return [h("p", { class: "quiet" }, "No reading has come yet.")];
+  if (measured.length === 0) return [h("p", { class: "quiet" }, "No reading has arrived yet.")];
   return measured.map((one) => {
     const points = one.points;
     const head = h("figcaption", {}, h("strong", {}, one.name), h("span", {}, `${valued(one)}, ${ago(one.time, now())}`));
@@ -138,7 +138,7 @@ function facts(row) {
     fact("Readings in the last hour", count(row.per_hour)),
     fact("Newest reading", found && found.sequence ? `number ${found.sequence}` : null),
     fact("Gaps in the plot", count(gaps)),
-    fact("Frames sent again", row.again === null ? null : count(row.again)),
+    fact("Retransmitted frames", row.again === null ? null : count(row.again)),
     fact("Damaged frames", row.bad === null ? null : count(row.bad)),
     fact("By radio", found && found.radio && heard(found.radio)),
     fact("Airtime of an hour", found && found.radio && airtime(found.radio, found.radio.limit)),
@@ -156,10 +156,10 @@ function starts(series) {
   const causes = new Map(points("cause"));
   const first = new Map();
   for (const [time, number] of points("boot")) if (!first.has(number)) first.set(number, time);
-  if (first.size === 0) return [h("p", { class: "quiet" }, "It has told of none.")];
+  if (first.size === 0) return [h("p", { class: "quiet" }, "The board has not reported a start yet.")];
   const lines = [...first].slice(-20).reverse();
   return [h("div", { class: "scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, ["Start", "Told of", "Why"].map((one) => h("th", { scope: "col" }, one)))),
+    h("thead", {}, h("tr", {}, ["Start", "Reported", "Cause"].map((one) => h("th", { scope: "col" }, one)))),
     h("tbody", {}, lines.map(([number, time]) => h("tr", {},
       h("td", { class: "number" }, count(number)), h("td", {}, moment(time)), h("td", {}, CAUSES[causes.get(time)] ?? "unknown"))))))];
 }
@@ -175,17 +175,17 @@ function log() {
       fill(answer, h("p", { class: "told bad" }, error.message));
     }
   };
-  return h("section", { "aria-labelledby": "h-log" }, h("h2", { id: "h-log" }, "Its log"),
-    h("p", { class: "by-radio", hidden: true }, "A board on a radio is slow to answer. This waits for it: ", h("code", {}, `sudo onceway device log ${name}`)),
-    h("button", { type: "button", disabled: !state.me.operator, onclick: read }, "Read its log"), answer);
+  return h("section", { "aria-labelledby": "h-log" }, h("h2", { id: "h-log" }, "Log of the board"),
+    h("p", { class: "by-radio", hidden: true }, "A board on a radio is slow to answer. This command waits for the answer: ", h("code", {}, `sudo onceway device log ${name}`)),
+    h("button", { type: "button", disabled: !state.me.operator, onclick: read }, "Read the log"), answer);
 }
 
 function said(rows) {
   const lost = rows.find((row) => row.lost)?.lost;
   const lines = rows.filter((row) => row.text !== undefined);
-  return [lost && h("p", { class: "small quiet" }, `${plural(lost, "earlier line")} had to make room.`),
-    lines.length === 0 ? h("p", { class: "quiet" }, "It has logged nothing.") : h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["Time", "What"].map((one) => h("th", { scope: "col" }, one)))),
+  return [lost && h("p", { class: "small quiet" }, `${plural(lost, "earlier line")} were overwritten.`),
+    lines.length === 0 ? h("p", { class: "quiet" }, "The log is empty.") : h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["Time", "Message"].map((one) => h("th", { scope: "col" }, one)))),
       h("tbody", {}, lines.map((row) => h("tr", {},
         h("td", { class: "small" }, row.utc === null ? `${span(row.uptime)} after a start` : moment(row.utc * 1e6)), h("td", {}, row.text))))))];
 }
@@ -197,7 +197,7 @@ function commands() {
     told.textContent = "…";
     try {
       await ask("api/command", { device: name, command });
-      told.textContent = state.boards.get(name)?.radio ? "The gateway has the command. The board obeys when it speaks next." : done;
+      told.textContent = state.boards.get(name)?.radio ? "The gateway has stored the command. The board carries it out the next time it sends." : done;
     } catch (error) {
       told.className = "told bad";
       told.textContent = error.message;
@@ -210,13 +210,13 @@ function commands() {
   }, label);
   const number = h("input", { id: "interval", type: "number", min: 1, max: 65535, required: true, disabled: !may, inputmode: "numeric" });
   const unit = h("select", { id: "unit", "aria-label": "Unit of the interval", disabled: !may }, h("option", { value: "s" }, "seconds"), h("option", { value: "min" }, "minutes"));
-  return h("section", { "aria-labelledby": "h-commands" }, h("h2", { id: "h-commands" }, "Tell it"),
-    may ? null : h("p", { class: "quiet" }, "You may look. To command boards, your name must stand in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
-    h("p", { class: "by-radio", hidden: true }, "This board is on a radio and listens only after it has spoken. A command waits here until then."),
+  return h("section", { "aria-labelledby": "h-commands" }, h("h2", { id: "h-commands" }, "Commands"),
+    may ? null : h("p", { class: "quiet" }, "You may look. To send commands, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+    h("p", { class: "by-radio", hidden: true }, "This board is on a radio and listens only after it has sent. A command waits at the gateway until then."),
     h("div", { class: "actions" },
       button("identify", "Blink its LED", "Its LED blinks for ten seconds."),
-      button("reboot", "Restart it", "It restarts when all is settled.", `Restart ${name}?`),
-      h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); send(`interval ${number.value} ${unit.value}`, `It was told to measure every ${number.value} ${unit.value}.`); } },
+      button("reboot", "Restart it", "The board restarts as soon as nothing waits for an acknowledgement.", `Restart ${name}?`),
+      h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); send(`interval ${number.value} ${unit.value}`, `The board now measures every ${number.value} ${unit.value}.`); } },
         h("div", {}, h("label", { for: "interval" }, "Measure every"), number), unit, h("button", { disabled: !may }, "Set"))),
     told);
 }
@@ -235,33 +235,30 @@ function search() {
     }
   };
   return h("section", { "aria-labelledby": "h-where" }, h("h2", { id: "h-where" }, "Where is reading …?"),
-    h("form", { class: "row", onsubmit: find }, h("div", {}, h("label", { for: "sequence" }, "Its number"), field), h("button", { class: "first" }, "Find it")), answer);
+    h("form", { class: "row", onsubmit: find }, h("div", {}, h("label", { for: "sequence" }, "Sequence number"), field), h("button", { class: "first" }, "Find it")), answer);
 }
 
 const STATIONS = ["board", "spool", "batch", "landed"];
 
 /** The way of one reading, with the place where it is. */
-function path(sequence, { places, known_from, doubts, error }) {
+function path(sequence, { places, unknown, doubts, error }) {
   if (error) return [h("p", { class: "told bad" }, error)];
-  if (places.length === 0) {
-    return [h("p", { class: "told" }, `Reading ${sequence} is not in this gateway's spool or batches: it never came here, or is still in the board`
-      + (known_from ? `, or landed before batch ${known_from}.` : "."))];
-  }
+  if (places.length === 0) return [h("p", { class: "told" }, `${unknown}.`)];
   return [...places.map((place) => {
     const at = STATIONS.indexOf(place.place);
     const words = {
       board: "sent",
-      spool: at === 1 ? "waits here, in no batch yet" : "passed",
-      batch: place.batch ? `number ${place.batch}${at === 2 ? ", not landed yet" : ""}` : "to come",
-      landed: at === 3 ? `${moment(place.since)}` : "to come",
+      spool: at === 1 ? "waits, not in a batch yet" : "done",
+      batch: place.batch ? `number ${place.batch}${at === 2 ? ", not landed yet" : ""}` : "not yet",
+      landed: at === 3 ? `${moment(place.since)}` : "not yet",
     };
     return [
       h("p", {}, `Reading ${sequence} of ${name} `, h("strong", {}, ["is in the board", "waits in the spool", "is in a batch", "has landed"][at]), "."),
       h("ol", { class: "way" }, STATIONS.map((station, index) => h("li", { class: index < at ? "passed" : index === at ? "here" : "ahead", "aria-current": index === at ? "step" : null },
         h("h2", {}, station[0].toUpperCase() + station.slice(1)), h("p", { class: "small" }, words[station])))),
       place.file ? h("p", { class: "small quiet" }, "File: ", h("code", {}, `${place.landing ?? ""}/${place.file}`)) : null,
-      h("p", { class: "small quiet" }, "Whether it is in the table, the centre knows: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
+      h("p", { class: "small quiet" }, "Only the centre knows whether the reading is in the table: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
     ];
-  }), ...doubts.map(({ at, silent }) => h("p", { class: "small warn" }, `${name} was answered in doubt ${at === null ? "at an unknown time" : `on ${moment(at)}`}: `
-    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session"}. What it had published before may have come again here; the table keeps one.`))];
+  }), ...doubts.map(({ at, silent }) => h("p", { class: "small warn" }, `${name} got a suspect session ${at === null ? "at an unknown time" : `on ${moment(at)}`}: `
+    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session"}. Publications that it had sent before may have arrived here again; the table keeps one of each.`))];
 }

@@ -5,7 +5,7 @@ import { ask, now, since, state } from "./gateway.js";
 import { ago, count, moment, plural, span, valued } from "./words.js";
 
 const PART = 100;
-const COLUMNS = ["Board", "State", "Last reading", "Heard", "Readings/h", "Sent again", "EEPROM", "Firmware"];
+const COLUMNS = ["Board", "State", "Last reading", "Heard", "Readings/h", "Retransmitted", "EEPROM", "Firmware"];
 const natural = new Intl.Collator("en", { numeric: true });
 let wanted = "", troubled = false, shown = PART;
 
@@ -22,7 +22,7 @@ export function draw(main) {
   main.querySelector(".more").hidden = found.length <= shown;
   fill(main.querySelector(".none"), state.boards.size === 0
     ? ["No board is known yet. Plug one in, and add it here as an operator, or on the gateway: ", h("code", {}, "sudo onceway device add NAME")]
-    : found.length === 0 ? ["No board fits."] : []);
+    : found.length === 0 ? ["No board matches."] : []);
 }
 
 export function leave() {
@@ -45,7 +45,7 @@ function frame(redraw) {
       h("div", {}, h("label", { for: "wanted" }, "Find a name, port or state"),
         h("input", { id: "wanted", type: "search", autocomplete: "off", value: wanted, oninput: typed })),
       state.me.operator ? h("a", { class: "button", href: "#/flash/add" }, "Add a board") : null,
-      h("label", { class: "check" }, h("input", { type: "checkbox", checked: troubled, onchange: ticked }), "only those that need a look")),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: troubled, onchange: ticked }), "only boards with a problem")),
     h("p", { class: "found small quiet", role: "status" }), h("p", { class: "told bad problem", role: "alert" }),
     h("div", { class: "card list" },
       h("table", { class: "boards" },

@@ -1,4 +1,4 @@
-// Who is connected to the gateway, what waits for whom, what is retained, and what was refused.
+// Sessions with their queues, retained messages, and refused requests.
 
 import { fill, h } from "./dom.js";
 import { ask, state } from "./gateway.js";
@@ -26,7 +26,7 @@ export function draw(main) {
   fill(part("kept"), `${plural(retained.count, "message")}, ${bytes(retained.bytes)}; ${count(retained.shown.length)} shown`);
   fill(part("retained"), retained.shown.map((one) => kept(main, one)));
   fill(part("refusals"), refusals.length === 0
-    ? h("p", { class: "quiet" }, "Nothing was refused since the start.")
+    ? h("p", { class: "quiet" }, "No request was refused since the start.")
     : h("ul", {}, refusals.map((one) => h("li", {}, `${one.request}: ${one.reason.replaceAll("_", " ")}, ${plural(one.count, "time")}`))));
 }
 
@@ -56,7 +56,7 @@ function frame(again) {
     h("p", { class: "told bad problem", role: "alert" }),
     h("section", { "aria-labelledby": "h-sessions" }, h("h2", { id: "h-sessions" }, "Sessions"), h("p", { class: "found small quiet" }),
       h("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": "h-sessions" },
-        h("table", {}, head("Client", "From", "User", "Waits", "In flight", "Subscriptions", "Away", h("span", { class: "unseen" }, "Do")), h("tbody", { class: "sessions" })))),
+        h("table", {}, head("Client", "From", "User", "Queued", "In flight", "Subscriptions", "Offline for", h("span", { class: "unseen" }, "Do")), h("tbody", { class: "sessions" })))),
     h("section", { "aria-labelledby": "h-retained" }, h("h2", { id: "h-retained" }, "Retained messages"), h("p", { class: "kept small quiet" }),
       h("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": "h-retained" },
         h("table", {}, head("Topic", "Message", "QoS", "Size", h("span", { class: "unseen" }, "Do")), h("tbody", { class: "retained" })))),
@@ -84,10 +84,10 @@ function kept(main, one) {
 }
 
 function line(main, one) {
-  const end = () => change(main, `End the session of ${one.client}? What waits for it is lost.`, "api/end", { client: one.client });
+  const end = () => change(main, `End the session of ${one.client}? Its queued messages are lost.`, "api/end", { client: one.client });
   return h("tr", {},
     h("th", { scope: "row" }, one.client),
-    h("td", {}, one.address === null ? h("span", { class: "quiet" }, "away") : `${one.address}${one.version ? ` (MQTT ${one.version})` : ""}`),
+    h("td", {}, one.address === null ? h("span", { class: "quiet" }, "offline") : `${one.address}${one.version ? ` (MQTT ${one.version})` : ""}`),
     h("td", {}, one.user ?? (one.device ? "a board" : "anonymous")),
     h("td", { class: "number" }, one.queued ? `${plural(one.queued, "message")}, ${bytes(one.queued_bytes)}` : "–"),
     h("td", { class: "number" }, count(one.inflight)), h("td", { class: "number" }, count(one.subscriptions)),

@@ -1,4 +1,4 @@
-// Elements. In: a tag, attributes, children. Out: DOM; text is never read as HTML.
+// DOM elements. In: a tag, attributes, children. Out: an element; text is never parsed as HTML.
 
 const SVG = new Set(["svg", "path", "rect", "circle", "line", "text", "g", "title"]);
 

@@ -1,4 +1,4 @@
-// Plots as SVG. In: numbers. Out: elements; what they show also stands beside them in words.
+// Plots as SVG. In: numbers. Out: elements. The caller shows the same figures as text.
 
 import { h } from "./dom.js";
 import { clock, valued } from "./words.js";

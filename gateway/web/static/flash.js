@@ -1,4 +1,4 @@
-// Boards that are written: add one that is plugged in, update one, give a name to a new one.
+// Writing to boards: add a board that is plugged in, update a board, replace a board.
 
 import { fill, h } from "./dom.js";
 import { ask, state } from "./gateway.js";
@@ -6,20 +6,20 @@ import { ask, state } from "./gateway.js";
 const DEEDS = {
   add: {
     title: () => "Add a board", button: "Write it and add it",
-    text: "The gateway writes firmware and a key of its own to the board, and waits for its greeting.",
+    text: "The gateway writes firmware and a new key to the board, and waits until the board connects.",
   },
   update: {
     title: (name) => `Update ${name}`, button: "Update it",
-    text: "The board gets the firmware that this gateway brought along. What it has not sent stays. If it does not greet, it gets its old one back.",
+    text: "The board gets the firmware that is part of this gateway. Readings that are not sent yet are kept. If the board does not connect afterwards, its old firmware is restored.",
   },
   replace: {
     title: (name) => `Replace ${name}`, button: "Write the new board",
-    text: "A new board takes over the name, with a key of its own. Its memory is emptied first: readings in it that were not sent are gone.",
+    text: "A new board takes over the name, with a new key. Its memory is erased first: readings in it that were not sent are lost.",
   },
 };
 const STAGES = {
-  connect: "Waiting for the boot loader", save: "Saving the firmware that it has", wipe: "Emptying its memory",
-  write: "Writing", verify: "Reading back", greet: "Waiting for its greeting",
+  connect: "Waiting for the boot loader", save: "Saving the present firmware", wipe: "Erasing its memory",
+  write: "Writing", verify: "Reading back", greet: "Waiting until it connects",
 };
 let shown = "", source = null, job, wanted = false, passed = [], problem = "", choices = null;
 
@@ -53,7 +53,7 @@ function frame(main, deed, name) {
     h("h1", { tabindex: "-1" }, about.title(name)),
     state.me.operator
       ? h("section", { "aria-label": "What to write" }, h("p", {}, about.text), form(main, deed, name))
-      : h("p", { class: "quiet" }, "You may look. To write boards, your name must stand in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+      : h("p", { class: "quiet" }, "You may look. To write to boards, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
     h("p", { class: "told bad problem", role: "alert" }),
     h("section", { class: "job", "aria-label": "Progress", hidden: true },
       h("p", { class: "now", role: "status" }), h("progress", { max: 1, "aria-label": "This step" }),
@@ -78,10 +78,10 @@ function form(main, deed, name) {
   };
   const field = (id, label, element) => h("div", {}, h("label", { for: id }, label), element);
   return h("form", { class: "row", onsubmit: send },
-    deed === "add" ? field("device", "Its name", device) : null,
+    deed === "add" ? field("device", "Name", device) : null,
     deed === "update" ? null : [field("port", "Port", port), field("kind", "Kind of board", kind),
       h("button", { class: "plain", type: "button", onclick: () => look(main) }, "Look again")],
-    deed === "add" ? h("label", { class: "check" }, empty, "it was another board: delete readings in it that were not sent") : null,
+    deed === "add" ? h("label", { class: "check" }, empty, "the board had another name before: delete its unsent readings") : null,
     h("button", { class: "first go" }, DEEDS[deed].button));
 }
 
@@ -95,7 +95,7 @@ async function look(main) {
     const port = main.querySelector("#port"), kind = main.querySelector("#kind");
     fill(port, found.ports.map((one) => h("option", { value: one.port }, one.port, one.device ? ` (${one.device} is on it)` : one.text ? ` (${one.text})` : "")));
     fill(kind, found.kinds.map((one) => h("option", { value: one.name }, one.title)));
-    if (found.ports.length === 0) problem = "No serial port is here. Plug the board in, and look again.";
+    if (found.ports.length === 0) problem = "No serial port was found. Plug the board in, then look again.";
     guess(port, kind);
   }
   show(main);
@@ -114,7 +114,7 @@ function watch(main) {
     const news = JSON.parse(event.data).job;
     if (!job || !news || job.device !== news.device || !job.running) passed = [];
     if (news && news.stage && !passed.includes(news.stage)) passed.push(news.stage);
-    // what ended before this view was opened is nobody's business here
+    // a job that ended before this view was opened is not shown
     if (news && news.running) wanted = true;
     job = news;
     show(main);

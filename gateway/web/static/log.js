@@ -20,7 +20,7 @@ export function draw(main) {
   fill(main.querySelector(".problem"), problem);
   fill(main.querySelector("tbody"), lines.slice().reverse().map((line) => h("tr", { class: line.level },
     h("td", { class: "small" }, moment(line.time)), h("td", { class: "small" }, line.level), h("td", {}, line.text))));
-  fill(main.querySelector(".none"), lines.length === 0 && last > 0 ? "No line fits." : "");
+  fill(main.querySelector(".none"), lines.length === 0 && last > 0 ? "No line matches." : "");
 }
 
 function again() {
@@ -51,7 +51,7 @@ async function look(main) {
 function frame(changed) {
   const heading = h("h1", { tabindex: "-1" }, "Log");
   if (!state.me.operator) {
-    return h("div", { class: "log" }, heading, h("p", {}, "Operators see it: their names stand in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."));
+    return h("div", { class: "log" }, heading, h("p", {}, "Only operators see the log. Their names are listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."));
   }
   const levels = [["info", "all"], ["warning", "warnings and errors"], ["error", "errors"]];
   return h("div", { class: "log" }, heading,
@@ -61,9 +61,9 @@ function frame(changed) {
       h("div", {}, h("label", { for: "level" }, "Show"),
         h("select", { id: "level", onchange: (event) => { level = event.target.value; changed(); } },
           levels.map(([value, words]) => h("option", { value, selected: value === level }, words))))),
-    h("p", { class: "small quiet" }, "The last lines since the start, the newest first. All of them: ", h("code", {}, "journalctl -u onceway-gateway")),
+    h("p", { class: "small quiet" }, "The last lines since the start, newest first. The whole log: ", h("code", {}, "journalctl -u onceway-gateway")),
     h("p", { class: "told bad problem", role: "alert" }),
     h("div", { class: "card scroll", tabindex: "0", role: "group", "aria-label": "Log lines" },
-      h("table", {}, h("thead", {}, h("tr", {}, ["Time", "Level", "What"].map((name) => h("th", { scope: "col" }, name)))), h("tbody"))),
+      h("table", {}, h("thead", {}, h("tr", {}, ["Time", "Level", "Message"].map((name) => h("th", { scope: "col" }, name)))), h("tbody"))),
     h("p", { class: "none" }));
 }

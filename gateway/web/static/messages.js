@@ -1,8 +1,8 @@
-// Messages as they come, with a filter; and publishing.
+// Live MQTT messages that match a filter, and a form to publish.
 
 import { fill, h } from "./dom.js";
 import { ask, state } from "./gateway.js";
-import { bytes, count, moment } from "./words.js";
+import { bytes, moment, plural } from "./words.js";
 
 const MOST = 200;
 let wanted = "#", source = null, watching = false, lines = [], came = 0, more = false, problem = "";
@@ -14,7 +14,7 @@ export function draw(main) {
   const part = (kind) => main.querySelector(`.${kind}`);
   fill(part("problem"), problem);
   fill(part("watch"), source ? "Stop" : "Watch");
-  fill(part("found"), watching ? `${count(came)} came${source ? "" : "; stopped"}${more ? ". More come than are shown: at most 100 a second" : ""}` : source ? "…" : "");
+  fill(part("found"), watching ? `${plural(came, "message")} received${source ? "" : "; stopped"}${more ? ". More messages arrive than are shown: at most 100 a second" : ""}` : source ? "…" : "");
   fill(main.querySelector("tbody"), lines.map((one) => h("tr", {},
     h("td", { class: "small" }, one.time === null ? "–" : moment(one.time)),
     h("th", { scope: "row" }, one.topic, one.retain ? h("span", { class: "small quiet" }, " retained") : null),
@@ -30,7 +30,7 @@ export function leave() {
 
 /** A payload for people. */
 export function words({ kind, text }) {
-  if (kind === "empty") return h("span", { class: "quiet" }, "nothing");
+  if (kind === "empty") return h("span", { class: "quiet" }, "empty");
   return kind === "readings" ? text : h("code", {}, text);
 }
 
@@ -57,7 +57,7 @@ function watch(redraw) {
   };
   opened.onerror = () => {
     if (opened !== source) return;
-    problem = "The gateway has ended the view. Watch again.";
+    problem = "The gateway has ended the live view. Click Watch to start it again.";
     stop();
     redraw();
   };
@@ -74,7 +74,7 @@ function frame(redraw) {
   };
   return h("div", { class: "messages" },
     h("h1", { tabindex: "-1" }, "Messages"),
-    h("section", { "aria-labelledby": "h-watch" }, h("h2", { id: "h-watch" }, "As they come"),
+    h("section", { "aria-labelledby": "h-watch" }, h("h2", { id: "h-watch" }, "Live messages"),
       h("form", { class: "row", onsubmit: toggle },
         h("div", {}, h("label", { for: "filter" }, "Topic filter, such as sensors/+/adc0 or #"), field),
         h("button", { class: "first watch" }, "Watch")),
@@ -104,7 +104,7 @@ function publishing() {
     }
   };
   return h("section", { "aria-labelledby": "h-publish" }, h("h2", { id: "h-publish" }, "Publish"),
-    may ? null : h("p", { class: "quiet" }, "You may look. To publish, your name must stand in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+    may ? null : h("p", { class: "quiet" }, "You may look. To publish, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
     h("form", { class: "publish", onsubmit: send },
       h("label", { for: "topic" }, "Topic"), topic, h("label", { for: "payload" }, "Message"), payload,
       h("div", { class: "row" }, h("div", {}, h("label", { for: "qos" }, "QoS"), qos),

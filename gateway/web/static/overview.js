@@ -11,17 +11,17 @@ export function draw(main) {
   fill(main, verdict(), way(), facts());
 }
 
-/** In a few words, whatever view is shown. */
+/** The state of the gateway in a few words, for every view. */
 export function sentence() {
-  if (state.lost) return "Not known now";
+  if (state.lost) return "State unknown";
   const { problems } = state.overview;
-  return problems.length === 0 ? "Everything is all right" : `${plural(problems.length, "thing needs", "things need")} you`;
+  return problems.length === 0 ? "Everything is all right" : `${plural(problems.length, "problem needs", "problems need")} attention`;
 }
 
 function verdict() {
   if (state.lost) {
     return h("section", { class: "verdict bad" }, h("h1", { tabindex: "-1" }, h("span", { class: "mark", "aria-hidden": "true" }, "?"), sentence()),
-      h("p", { class: "quiet" }, "The gateway does not answer. Below is what it said last."));
+      h("p", { class: "quiet" }, "The gateway does not answer. The figures below are the last that it sent."));
   }
   const found = state.overview.problems;
   const good = found.length === 0;
@@ -29,7 +29,7 @@ function verdict() {
     h("h1", { tabindex: "-1" }, h("span", { class: "mark", "aria-hidden": "true" }, good ? "✓" : "!"),
       sentence()),
     good
-      ? h("p", { class: "quiet" }, "What boards send is taken and brought on.")
+      ? h("p", { class: "quiet" }, "Readings are arriving and being delivered.")
       : h("ul", {}, found.map((one) => h("li", {}, h("span", {}, one.what), h("span", { class: "quiet" }, todo(one.todo))))));
 }
 
@@ -45,18 +45,18 @@ function way() {
     h("h2", {}, name), h("p", { class: "big number" }, big),
     lines.filter(Boolean).map((line) => h("p", { class: "small quiet" }, line)), picture);
   const open = uplink ? uplink.cut - uplink.landed : 0;
-  return h("ol", { class: "way", "aria-label": "The way of a reading" },
+  return h("ol", { class: "way", "aria-label": "Path of a reading" },
     station("Boards", `${count(boards.connected)} of ${count(boards.known)}`,
       ["connected", rate(history.came)], spark(history.came)),
     station("Spool", count(spool.waiting),
-      [spool.waiting ? `readings wait, the oldest for ${waited(spool.since)}` : spool.used ? "nothing waits" : "not used without an uplink",
+      [spool.waiting ? `readings wait for the uplink, the oldest for ${waited(spool.since)}` : spool.used ? "nothing waits" : "not used without an uplink",
         (spool.used || spool.waiting > 0) && `${bytes(spool.bytes)} of ${bytes(spool.limit)}`],
       spark(history.waiting)),
     station("Batch", uplink ? count(open) : "–",
-      uplink ? [open === 1 ? "batch is on its way" : "batches are on their way", uplink.cut ? `number ${count(uplink.cut)} is the newest` : "none was cut yet"]
+      uplink ? [open === 1 ? "batch has not landed yet" : "batches have not landed yet", uplink.cut ? `newest batch: number ${count(uplink.cut)}` : "no batch has been cut yet"]
         : ["no uplink is configured"]),
     station("Landed", uplink ? count(uplink.readings) : "–",
-      uplink ? [`readings in ${plural(uplink.batches, "batch", "batches")}`, uplink.at ? `the last one ${ago(uplink.at, now())}` : "none yet"] : [],
+      uplink ? [`readings in ${plural(uplink.batches, "batch", "batches")}`, uplink.at ? `last batch landed ${ago(uplink.at, now())}` : "no batch has landed yet"] : [],
       uplink && spark(history.landed)));
 }
 
@@ -73,13 +73,13 @@ function rate(came) {
 
 let tried = "", wrong = false, busy = false;
 
-/** Who is told of problems, and a test of it. */
+/** The notification channels, and a button that sends a test. */
 function told() {
   const { notify } = state.overview;
   if (!notify || notify.length === 0) {
-    return h("p", { class: "quiet" }, "Nobody is told when a problem begins. Add ", h("code", {}, "[notify]"), " to the configuration.");
+    return h("p", { class: "quiet" }, "No notifications are sent when a problem begins. Add ", h("code", {}, "[notify]"), " to the configuration.");
   }
-  return [h("p", {}, `When a problem begins or ends, people are told by ${notify.join(", ")}. `,
+  return [h("p", {}, `When a problem begins or ends, a notification is sent by ${notify.join(", ")}. `,
     state.me.operator ? h("button", { type: "button", disabled: busy || state.lost, onclick: tryNotify }, "Send a test") : null),
   h("p", { class: wrong ? "told bad" : "told", role: "status" }, tried)];
 }
@@ -91,11 +91,11 @@ async function tryNotify() {
     if (main.querySelector(".verdict")) draw(main);
   };
   busy = true;
-  show("The test is on its way…");
+  show("Sending the test…");
   try {
     const { ways } = await ask("api/notify-test", {});
     busy = false;
-    show(`The test was taken by ${ways.join(", ")}.`);
+    show(`The test was accepted by ${ways.join(", ")}.`);
   } catch (error) {
     busy = false;
     show(error.message, true);
@@ -110,7 +110,7 @@ function facts() {
   const label = `${outages} in the last ${span(history.down.length * sample_s)}`;
   return h("section", {}, h("h2", {}, "The gateway"), told(),
     h("dl", { class: "facts" },
-      state.overview.spool.used && fact("Room if nothing lands", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
+      state.overview.spool.used && fact("Spool full, if no batch lands, in", room_days === null ? "not known yet" : room_days > 3650 ? "more than ten years" : `${count(room_days)} days`),
       fact("Clock", clock ? "synchronised" : h("span", { class: "warn" }, "not synchronised")),
       fact("Running since", started === null ? `${span(since(booted))} ago` : moment(started))),
     uplink && history.down.length > 0 && [h("p", { class: "small quiet" }, label), bars(history.down, label)]);

@@ -1,13 +1,13 @@
-// The site: its members, who holds how many sessions, what moved, and what to do where one is silent.
+// The site: its members with their sessions and moves, and what to do if a member is silent.
 
 import { fill, h } from "./dom.js";
 import { ask } from "./gateway.js";
 import { count, plural, span } from "./words.js";
 
 const EVERY_MS = 3000;
-const APART_S = 60; // clocks that are further apart are spoken of
-const SILENT = "it is silent"; // what the gateway knows of one that just hangs
-const COLUMNS = ["Member", "State", "Heard", "Answers in", "Sessions", "On their way", "In doubt", "Was silent"];
+const APART_S = 60; // seconds between two clocks from which on a warning is shown
+const SILENT = "it is silent"; // the gateway's text for a member that does not answer
+const COLUMNS = ["Member", "State", "Heard", "Answers in", "Sessions", "Moving", "Suspect", "Was silent"];
 let found = null, asked = 0, problem = "", asking = false;
 
 export const title = () => "Site";
@@ -42,11 +42,11 @@ function trouble(one) {
   if (one.here) return one.problem && [one.problem, "Let it join again: sudo onceway site join FILE"];
   if (!one.connected) {
     return [`${one.name} has been silent for ${span(one.since_s)}${one.problem && one.problem !== SILENT ? `: ${one.problem}` : ""}. `
-      + "A client that comes back waits for it, up to a second, and may be answered in doubt.",
+      + "A client that reconnects waits for it, up to a second, and may get a suspect session.",
     "See that it runs, and that this machine reaches its address: sudo onceway doctor"];
   }
   if (Math.abs(one.clock_s) >= APART_S) return [`The clock of ${one.name} differs by ${span(Math.abs(one.clock_s))}.`, "Look at timedatectl on both machines"];
-  if (one.counts === null) return [`${one.name} is connected, and does not say what it holds.`, "Look at its load, and at its log: journalctl -u onceway-gateway"];
+  if (one.counts === null) return [`${one.name} is connected, but does not report its sessions.`, "Look at its load, and at its log: journalctl -u onceway-gateway"];
   return null;
 }
 
@@ -54,12 +54,12 @@ function verdict({ members: all }) {
   const wrong = all.map(trouble).filter(Boolean);
   return h("section", { class: wrong.length ? "verdict bad" : "verdict", "aria-labelledby": "h-verdict" },
     h("h2", { id: "h-verdict" }, h("span", { class: "mark", "aria-hidden": "true" }, wrong.length ? "!" : "✓"), " ",
-      wrong.length ? "A member needs somebody" : `All ${all.length} members are in contact`),
+      wrong.length ? "A member needs attention" : `All ${all.length} members are in contact`),
     wrong.length ? h("ul", {}, wrong.map(([what, todo]) => h("li", {}, h("span", {}, what), h("span", { class: "quiet" }, todo)))) : null);
 }
 
 function members({ members: all }) {
-  return h("section", { "aria-labelledby": "h-members" }, h("h2", { id: "h-members" }, "Who holds what"),
+  return h("section", { "aria-labelledby": "h-members" }, h("h2", { id: "h-members" }, "Members and their sessions"),
     h("table", { class: "boards" },
       h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, all.map(line))));
@@ -84,14 +84,14 @@ function moves(figures) {
   const fact = (label, value) => h("div", {}, h("dt", {}, label), h("dd", {}, value));
   return h("section", { "aria-labelledby": "h-moves" }, h("h2", { id: "h-moves" }, "This gateway since its start"),
     h("dl", { class: "facts" },
-      fact("Sessions that came", count(figures.moved_in)), fact("Sessions that left", count(figures.moved_out)),
-      fact("Packet identifiers released elsewhere", count(figures.released)),
-      fact("Answered in doubt", figures.marked ? h("span", { class: "warn" }, plural(figures.marked, "time")) : "never")),
-    figures.marked ? h("p", { class: "small quiet" }, "In doubt: another member may have known better, so the client may have been told to begin again. What it publishes "
-      + "again may stand in the spool twice; the table keeps one of it if it has an identity. The log names each client.") : null);
+      fact("Sessions moved in", count(figures.moved_in)), fact("Sessions moved out", count(figures.moved_out)),
+      fact("Packet identifiers released by other members", count(figures.released)),
+      fact("Answered with a suspect session", figures.marked ? h("span", { class: "warn" }, plural(figures.marked, "time")) : "never")),
+    figures.marked ? h("p", { class: "small quiet" }, "A session is suspect if a silent member may hold a newer one. The client may have been told to start a new session, and what it publishes "
+      + "again may be in the spool twice. The table keeps one copy of each publication with an identity. The log names each client.") : null);
 }
 
 function removed(names) {
   return names.length === 0 ? null : h("section", { "aria-labelledby": "h-removed" }, h("h2", { id: "h-removed" }, "Removed"),
-    h("p", {}, names.join(", ")), h("p", { class: "small quiet" }, "They can do nothing any more. Take them out of [site.members] on all members."));
+    h("p", {}, names.join(", ")), h("p", { class: "small quiet" }, "Their certificates are no longer accepted. Remove them from [site.members] on all members."));
 }

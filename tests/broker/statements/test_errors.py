@@ -1,5 +1,5 @@
-"""What breaks the protocol closes the connection, with the standard's reason code and without any
-other effect (MQTT 5, section 4.13).
+"""Protocol errors close the connection, with the standard's reason code and without any other
+effect (MQTT 5, section 4.13).
 
 Every case is sent behind a good packet and before another one: the first is answered, the second is
 not, whether the bytes come at once or one by one.

@@ -124,7 +124,7 @@ class RadioSite:
         return [one for one in told if one["event"] == "frame"]
 
     async def rows(self, device: str, least: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Sequence and payload of what the spool has of a board, once there are so many."""
+        """Wait for a number of a board's rows in the spool; return their sequence and payload."""
         async with asyncio.timeout(seconds):
             while True:
                 if len(found := self._rows(device)) >= least:

@@ -27,7 +27,7 @@ ASKED = [
 
 
 async def said(folder: Path, *arguments: str) -> tuple[int | None, str]:
-    """Exit code of `onceway device command … --wait`, and what it printed."""
+    """Run `onceway device command … --wait` and return its exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *(ONCEWAY, "device", "command", *arguments, "--wait", "--within", str(PATIENCE_S)),
         stdout=asyncio.subprocess.PIPE,

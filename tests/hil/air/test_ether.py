@@ -1,4 +1,4 @@
-"""Who hears what in the ether, and that it judges the law by itself."""
+"""Which radios hear a frame in the ether, and its own check of the law."""
 
 from itertools import groupby
 

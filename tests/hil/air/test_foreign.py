@@ -1,4 +1,4 @@
-"""What an attacker's radio sends behind frames that it hears."""
+"""The frames that an attacker's radio sends after frames that it hears."""
 
 from hil.air.foreign import FOR_BOARDS, FORGED, REPLAYED, Foreign
 

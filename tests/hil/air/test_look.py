@@ -1,5 +1,5 @@
-"""What people see of a running gateway's radios: `radio listen`, `device ping`, the warning before
-the hour is used up.
+"""What users see of a running gateway's radios: `radio listen`, `device ping`, and the warning
+before the hour's airtime is used up.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ async def test_listen_shows_what_is_heard_foreign_frames_too(site: RadioSite) ->
                 frame = json.loads(await process.stdout.readline())
                 seen[frame["result"]] = frame
             while "foreign" not in seen:
-                # one that comes while the gateway's own radio sends is heard by nobody
+                # a frame during a transmission of the gateway's own radio is not heard
                 await inject(site, b"\x40\xaa\x01 of a neighbour")
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1):
@@ -129,7 +129,7 @@ async def test_without_a_gateway_and_without_a_radio_both_say_so(tmp_path: Path)
 
 
 async def test_the_log_warns_once_before_the_hour_is_used_up(site: RadioSite) -> None:
-    """It has sent 287.9 s of 360 s, and 288 s are four fifths."""
+    """The gateway has sent 287.9 s of 360 s; the warning comes at 288 s, four fifths."""
     started = uptime()
     assert started is not None
     name = str(site.folder / "modem").strip("/").replace("/", "-")

@@ -72,9 +72,7 @@ async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
 async def test_what_is_no_modem_is_said_and_a_modem_in_its_place_is_taken(
     tmp_path: Path,
 ) -> None:
-    """As a HAT that is wired to the UART, or a board with another firmware: it says something, and
-    never what was asked.
-    """
+    """A HAT on the UART, or a board with another firmware, sends bytes that answer no question."""
     site = RadioSite(tmp_path, "roof-1")
     await site.begin_without_modem()
     master, slave = os.openpty()

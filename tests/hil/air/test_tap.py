@@ -1,5 +1,5 @@
-"""What the rig reads at the ether: both ends as the gateway's codec makes their frames, sound ones
-and harmed ones.
+"""The rig's reading of frames at the ether: both ends made by the gateway's codec, sound frames and
+harmed ones.
 """
 
 from dataclasses import replace
@@ -177,7 +177,7 @@ def test_counters_go_on_beyond_their_low_bits(talk: Talk) -> None:
 
 
 def test_a_frame_under_another_key_fits_no_session(talk: Talk) -> None:
-    """As of two ends that take something else for the seed than what stands in their greetings."""
+    """Two ends whose seed does not follow from their greetings."""
     talk.key = bytes(16)
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9))
@@ -237,7 +237,7 @@ def test_a_turn_that_only_another_gateway_has_heard_is_not_told(talk: Talk) -> N
 def test_a_gateway_that_answers_in_the_session_of_another_one_fits_none_of_its_own(
     talk: Talk,
 ) -> None:
-    """As one to which somebody has copied the key of the session."""
+    """A board to which the key of the session was copied."""
     talk.turn(reading(9))
     talk.gateway = BARN
     talk.answered(answer(Kind.PUBREC, 9))

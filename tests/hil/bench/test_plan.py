@@ -292,7 +292,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[board]]\nsketch = "b.hex"\n[commands]',
-            "what a sketch obeys is its own; leave out [commands] or [[board]]",
+            "which commands a sketch obeys; leave out [commands] or [[board]]",
         ),
         (
             'title = "t"\n[[client]]\nqos = 2\n[[client]]\nqos = 3',
@@ -300,7 +300,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[commands]',
-            "whether a real board has obeyed is in its EEPROM",
+            "the rig cannot see whether a real board has obeyed",
         ),
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
@@ -496,7 +496,7 @@ def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_si
         ' = "line-cut"\n' + clients
     )
     faults = plan(load(str(path))).faults
-    # what is published at QoS 0 may never come there
+    # publications at QoS 0 may never arrive there
     assert 500 < max(fault.at for fault in faults if fault.target == "gateway") <= 600
     assert max(fault.at for fault in faults if fault.target != "gateway") <= 50
 

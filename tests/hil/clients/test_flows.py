@@ -1,5 +1,5 @@
-"""A sender by the letter of the standard: when an identifier is free, what goes out again and when,
-and what an answer means.
+"""A sender strictly by the standard: when an identifier is free, which packets are sent again and
+when, and the meaning of each answer.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What clients publish covers the types, and the judge reads it as the standard says."""
+"""The clients' payloads cover all types, and the judge reads them as the standard says."""
 
 import math
 import random

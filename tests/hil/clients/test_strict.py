@@ -1,4 +1,4 @@
-"""Where a client by the letter of the standard goes when it loses its broker."""
+"""The next broker of a strict client that loses its broker."""
 
 import pytest
 
@@ -9,7 +9,7 @@ ATTIC, BARN = 1, 2
 
 
 class _FoundError(Exception):
-    """It has tried often enough."""
+    """Raised to end a search for a broker after enough tries."""
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ class _FoundError(Exception):
 def test_one_that_hops_is_at_the_next_broker_at_once(
     monkeypatch: pytest.MonkeyPatch, hops: bool, tried: list[int], waits: list[float]
 ) -> None:
-    """It is accepted by the first one, and its connection breaks."""
+    """The first broker accepts the client, and the connection breaks."""
     ports: list[int] = []
     slept: list[float] = []
 

@@ -1,4 +1,4 @@
-"""A receiver by the letter of the standard: what it answers, and what it says before it does."""
+"""A receiver strictly by the standard: its answers, and its reports before each answer."""
 
 import json
 
@@ -19,7 +19,7 @@ def subscriber() -> Subscriber:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    """Without what was released."""
+    """Return the reports without those of released messages."""
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [one for one in told if one["event"] != "released"]
 

@@ -1,4 +1,4 @@
-"""The line protocol of clients: what a line says, and why another one is none."""
+"""The line protocol of clients: valid lines, and the reasons why others are refused."""
 
 import json
 from typing import Any
@@ -39,12 +39,12 @@ def test_line_with_another_type_of_value_is_refused_by_its_key(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"", "no JSON"),
-        (b"connected to 127.0.0.1", "no JSON"),
-        (b"\xff{}", "no JSON"),
-        (b"[1]", "no object"),
-        (b"{}", "no object"),
-        (b'{"event": 1}', "no object"),
+        (b"", "not JSON"),
+        (b"connected to 127.0.0.1", "not JSON"),
+        (b"\xff{}", "not JSON"),
+        (b"[1]", "not an object"),
+        (b"{}", "not an object"),
+        (b'{"event": 1}', "not an object"),
         (b'{"event": "published", "sequence": 1}', "there is no event `published`"),
         (b'{"event": "again", "sequence": 0}', "`sequence` is not a whole number from 1"),
         (b'{"event": "again", "sequence": 1, "t": "now"}', "`t` is not nanoseconds"),

@@ -31,7 +31,7 @@ class Carrier:
 
 
 def device(folder: Folder) -> DeviceByAir:
-    """Nobody starts it."""
+    """Return a device that is not started."""
     assert BENCH.air is not None
     none = cast(Any, None)
     return DeviceByAir("lora-1", 1, BENCH.air, folder, BENCH, none, none)

@@ -272,7 +272,7 @@ HAS = '{"event": "acknowledged", "sequence": 1}'
 
 
 async def says(tmp_path: Path, programs: Children, *lines: str, qos: int = 2) -> Client:
-    """A client of somebody else's that says these lines, followed to its end."""
+    """Run a foreign client that prints these lines, and follow it to its end."""
     script = tmp_path / "says.sh"
     script.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([*lines, "END", ""]))
     script.chmod(0o755)
@@ -298,7 +298,7 @@ async def test_program_of_somebody_else_tells_by_the_line_protocol(
 @pytest.mark.parametrize(
     ("lines", "line", "why"),
     [
-        (["hello"], 1, "it is no JSON"),
+        (["hello"], 1, "it is not JSON"),
         ([PUBLISHED, PUBLISHED], 2, "sequence 1 was published before"),
         ([HAS], 1, "sequence 1 was published never"),
         ([PUBLISHED, HAS, HAS], 3, "sequence 1 waits for no acknowledgement"),

@@ -1,4 +1,4 @@
-"""What a board's own EEPROM log enters in the history."""
+"""Events in the history from a board's own EEPROM log."""
 
 from binascii import crc_hqx
 from pathlib import Path
@@ -23,8 +23,8 @@ def sealed(record: bytes) -> bytes:
 
 
 def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tuple[str, int, int]]:
-    """Event, incarnation and sequence, in order: what is entered of a board that writes these cells
-    one by one.
+    """Return event, incarnation and sequence, in order, for a board that writes these cells one by
+    one.
     """
     events = witnessed(folder, writes, swapped=swapped)
     return [
@@ -86,8 +86,8 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
 
 
 def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Path) -> None:
-    """The mark is torn, and so the board publishes again. That of a publication that is done is
-    nobody's any more.
+    """The mark is torn, so the board publishes again. The mark of a publication that is done no
+    longer counts.
     """
     released, done = mark(3, RELEASED_AT, 3 ^ RELEASED_MASK), mark(3, DONE_AT, 3 ^ 0xAA)
     torn = mark(3, RELEASED_AT, 0x5E)
@@ -131,7 +131,7 @@ def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
 
 
 def test_what_a_board_has_that_never_met_a_gateway_is_entered_too(tmp_path: Path) -> None:
-    """Its publications have no identity yet, but it holds them. A swapped one never gets one."""
+    """Its held publications have no identity yet. Those of a swapped board never get one."""
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [

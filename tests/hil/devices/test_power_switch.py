@@ -1,5 +1,5 @@
-"""A power switch by labgrid: what is asked of labgrid, and what a person is told when it does not
-do it. `real.py` uses the real one.
+"""A power switch by labgrid: the calls of labgrid, and the error if it fails. `real.py` uses the
+real one.
 """
 
 import sys

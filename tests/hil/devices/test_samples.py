@@ -1,5 +1,5 @@
-"""What a simulated board's publications must say comes from its simulator; what its program wrote
-down plays no part.
+"""The expected payloads of a simulated board come from its simulator; its program's own records
+play no part.
 """
 
 import re
@@ -52,7 +52,7 @@ def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> N
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
 def test_conversions_that_became_no_reading_are_missed(gaps: list[int]) -> None:
-    """Each reading comes after so many conversions."""
+    """gaps: number of conversions before each reading."""
     samples = made(range(10, 10 * sum(gaps) + 11, 10))
     at = 0
     for gap in gaps:

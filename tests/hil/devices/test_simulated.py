@@ -1,4 +1,4 @@
-"""What a simulated board is given before it starts."""
+"""The orders that a simulated board gets before it starts."""
 
 from pathlib import Path
 

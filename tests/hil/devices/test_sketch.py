@@ -1,5 +1,5 @@
-"""A simulated board with a sketch of somebody else: here the sensor, built with an interval of its
-own, of which the rig knows nothing.
+"""A simulated board with a foreign sketch: here the sensor, built with its own interval, of which
+the rig knows nothing.
 """
 
 import asyncio

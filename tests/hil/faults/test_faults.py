@@ -1,5 +1,5 @@
-"""Faults, without a run: what is drawn for them, and that one which did not happen is never said to
-have happened.
+"""Faults, without a run: the places drawn for them; and a fault that did not happen never counts as
+happened.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def fault(kind: str, **detail: object) -> Fault:
 
 
 class Machine(dict[str, int]):
-    """One whose program meets what is wrong `times` times."""
+    """A machine whose program meets the error `times` times."""
 
     def __init__(self, met: str, times: int) -> None:
         super().__init__({met: 5})
@@ -194,7 +194,7 @@ async def test_a_kill_of_the_ingest_says_before_which_file_it_stood(
 
 
 class Struck:
-    """A board that was ordered ahead, and what it says of it, in turn for each fault."""
+    """A board with orders for faults, and its report for each fault in turn."""
 
     def __init__(self, *events: Event) -> None:
         self._events = list(events)
@@ -313,7 +313,7 @@ async def test_a_worn_slot_must_have_changed_what_was_written(
 async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     new: int | None, happened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None: the wire did not even change over to it."""
+    """new: the new board's incarnation; None: the wire does not change over to the new board."""
     monkeypatch.setattr("hil.faults.board.MET_WITHIN", 0.1)
     ledger = SimpleNamespace(incarnation=0xC0FFEE)
     swapped: list[str] = []
@@ -376,7 +376,7 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
 async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its place is that of the first: the next one had to be made because nothing was there."""
+    """The fault keeps the first place: a second one was drawn because the first had no effect."""
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
     device = Struck(struck(12), cut(1, tx=9), struck(13), cut(2, tx=9))
     device.taken = 12
@@ -406,8 +406,8 @@ async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_
 async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_all_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing is under way until the first publication after the start, which takes some looks; a
-    sample that was taken meanwhile makes the order refused.
+    """No exchange is under way until the first publication after the start, which takes some looks;
+    a sample that was taken in between makes the order refused.
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
@@ -529,7 +529,7 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
 async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
     tmp_path: Path, code: int, saves: bool, happened: bool
 ) -> None:
-    """What lands again is what it has taken, each batch under another epoch."""
+    """The batches that the ingest has taken land again, each under another epoch."""
     table = tmp_path / "publications"
     (table / "_onceway").mkdir(parents=True)
     (table / "_onceway" / "seen-1.parquet").touch()
@@ -652,8 +652,8 @@ async def test_the_run_waits_for_what_ends_by_itself(
 async def test_a_commit_without_a_publication_is_let_through(
     commits: int, expected: str | None
 ) -> None:
-    """Only what is received and not committed yet can be lost by an acknowledgement that was too
-    early; the first commits after a restart hold sessions.
+    """An acknowledgement that is too early can lose only publications that are received and not
+    committed yet; the first commits after a restart hold sessions.
     """
     stood: list[str] = []
 

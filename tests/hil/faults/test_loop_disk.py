@@ -1,5 +1,5 @@
-"""A disk whose power can be cut, as a run uses it. (That a cut loses what was not synced:
-tests/durability.)
+"""A disk whose power can be cut, as a run uses it. (tests/durability shows that a cut loses
+unsynced data.)
 """
 
 import os

@@ -1,5 +1,5 @@
-"""A machine that misbehaves under one program: what is switched on happens, below its folder only,
-and is counted.
+"""A machine that misbehaves under one program: only the requested faults happen, only below its
+folder, and they are counted.
 """
 
 import os
@@ -54,8 +54,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def run(machine: Machine, file: Path) -> tuple[str, float, str]:
-    """What became of the writes, how long the sync took, whether the clock is ahead. How long a
-    good sync takes is the disk's affair.
+    """Return the outcome of the writes, the duration of the sync, and whether the clock is ahead.
+    The duration of a good sync depends on the disk.
     """
     argv = [sys.executable, "-c", PROGRAM, str(file)]
     done = subprocess.run(

@@ -17,7 +17,7 @@ NEXT = {ATTIC: BARN, BARN: ATTIC}
 
 
 class Roamer:
-    """A board that nobody has until `taken`; then it is at the gateway that is named."""
+    """A board without a gateway until `taken`; then it is at the named one."""
 
     def __init__(self, arrives: bool) -> None:
         self.gateway = ATTIC  # where it was dealt to

@@ -1,4 +1,4 @@
-"""When a sweep takes it that nobody has anything under way."""
+"""When a sweep regards all exchanges as ended."""
 
 import asyncio
 from types import SimpleNamespace

@@ -16,7 +16,7 @@ from hil.observe.counters import wait_until
 
 
 class Child:
-    """Comes to its window in the moment when nobody waits for it any more."""
+    """A child that comes to its window just when the wait for it has ended."""
 
     paused = True
 

@@ -35,7 +35,7 @@ handshakes = hellos | keyed_hellos | welcomes | keyed_welcomes | st.builds(Who, 
 
 
 def of_gateway(message: Hello | Welcome | Who) -> type:
-    """What it calls this message."""
+    """Return the gateway's type for this message."""
     if isinstance(message, Welcome) and message.nonce:
         return gateway_handshake.KeyedWelcome
     return {

@@ -37,7 +37,7 @@ LISTS = (PropertyId.USER_PROPERTY, PropertyId.SUBSCRIPTION_IDENTIFIER)
 
 
 def properties(theirs: dict[PropertyId, Any] | None) -> list[tuple[int, Any]]:
-    """As the rig has them: what may stand there more than once does so."""
+    """Convert properties to the rig's form, with a repeated one once for each value."""
     return sorted(
         (int(name), one)
         for name, value in (theirs or {}).items()

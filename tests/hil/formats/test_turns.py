@@ -60,7 +60,7 @@ readings = st.builds(
     identifiers,
     payloads,
 )
-"""As a board packs them."""
+"""Packets as a board packs them."""
 spoken = st.just((POLL,)) | readings | st.lists(of_board, min_size=1, max_size=4).map(tuple)
 hellos = st.builds(theirs.Hello, u8, devices, u16, u16, u32, u32, mtus, st.booleans(), nonces)
 
@@ -107,7 +107,7 @@ def test_an_answer_says_the_same_to_both(
 
 @given(content=st.binary(max_size=12))
 def test_what_the_gateway_refuses_is_refused(content: bytes) -> None:
-    """The rig also reads what stands in a packet, so it may refuse more."""
+    """The rig also reads the content of packets, so it may refuse more."""
     try:
         packing.read_turn(content)
     except gateway_frames.FrameError:

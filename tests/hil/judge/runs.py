@@ -24,7 +24,7 @@ MET = S // 2
 
 
 def payload(device: str, raw: int, sequence: int) -> str:
-    """Of a reading that was taken at `sequence` seconds."""
+    """Return the payload of a reading that was taken at `sequence` seconds."""
     volts = raw * 5 / 1024
     record = {-2: f"{device}:", -3: UTC + sequence, 0: "adc0", 1: "V", 2: volts, "tu": UNSURE}
     return cbor2.dumps([record]).hex()
@@ -58,7 +58,7 @@ def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
 
 
 def reading(device: str, sequence: int, raw: int) -> Event:
-    """As it stands in the table of readings."""
+    """Return the row of a reading in the table of readings."""
     row: dict[str, Any] = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
     row |= {"index": 0, "name": "adc0", "unit": "V", "value": raw * 5 / 1024}
     row |= {"time": (UTC + sequence) * 1_000_000, "text": None, "flag": None, "data": None}
@@ -76,7 +76,7 @@ def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
 
 
 def seed(device: str) -> dict[str, int]:
-    """What a welcome tells of its session."""
+    """Return the session's values in a welcome."""
     return {"boot": 1, "attempt": 0, "board": 0, "gateway": DEVICES.index(device)}
 
 
@@ -144,7 +144,7 @@ def wrong(result: Result) -> list[tuple[str, int, Outcome, str | None]]:
 def message(
     hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
 ) -> Event:
-    """Of a client, which tells its bytes; they are no SenML."""
+    """Return a client's publication, whose bytes are not SenML."""
     data = {
         "device": "client-1",
         "incarnation": 1,

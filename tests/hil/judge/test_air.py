@@ -76,7 +76,7 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
 
 
 def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
-    """Its EEPROM alone says that it published again: the gateway's mark must have dropped that."""
+    """Only its EEPROM shows a second publication, which the gateway's window must have dropped."""
     seen = Seen()
     seen.take(COUNTED)
     for device in ("uno-1", "uno-2"):
@@ -173,4 +173,4 @@ def test_a_board_that_nobody_saw_meet_the_gateway_leaves_a_doubt() -> None:
     events = [event for event in by_air(COUNTED) if (event.hop, event.event) != ("air", "welcome")]
     result = check(events)
     assert result.verdict is not Verdict.HOLDS
-    assert "nobody has seen how uno-2 and the gateway met" in result.reasons
+    assert "no handshake of uno-2 with the gateway was seen" in result.reasons

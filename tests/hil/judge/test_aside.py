@@ -1,4 +1,4 @@
-"""What the ingest has put aside is there for a reason."""
+"""Batches and payloads that the ingest has put aside need a reason."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
 def test_a_board_may_put_a_reading_in_other_words(
     error: int | None, time: int | None, wrong: bool, value: int
 ) -> None:
-    """It has lost the time if it has started since: that is a double. wrong: to put it aside."""
+    """A reading lost its time by a start: a duplicate. wrong: putting it aside is a mistake."""
     record = {-2: "uno-1:", 0: "adc0", 1: "V", 2: value * 5 / 1024}
     record |= {} if time is None else {-3: time, "tu": error}
     again = cbor2.dumps([record]).hex()

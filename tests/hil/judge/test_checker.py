@@ -381,7 +381,7 @@ def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
 
 
 def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -> None:
-    """It comes under an epoch that no store of the run has."""
+    """The copy lands under an epoch that no store of the run has."""
     events = run_of(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
     copy = Event(row.t, row.hop, row.event, {**row.data, "origin": "site/copy", "batch": 1})
@@ -471,7 +471,7 @@ def test_two_gateways_have_no_common_order() -> None:
 
 
 def test_of_a_history_that_is_cut_short_the_cut_is_told_first() -> None:
-    """All that is missing may be missing for that reason."""
+    """Every missing publication may be missing for that reason."""
     events = run_of(3)
     for length in range(1, len(events) - 1):
         result = check(events[:length])
@@ -503,15 +503,15 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         ),
         (
             [e for e in run_of(3) if e.event != "armed"],
-            "nobody has said that all was armed before something was published",
+            "the history does not say that all was armed before the first publication",
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("line")) != ("count", "uno-1")],
-            "the wire of uno-1 has not told its counts at the end",
+            "the wire of uno-1 has not reported its final counts",
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("line")) != ("session", "uno-2")],
-            "the wire of uno-2 has not told how 1 of its sessions went",
+            "the wire of uno-2 has not reported on 1 of its sessions",
         ),
         (run_of(0), "nothing was produced"),
         ([*run_of(3), Event(9, "rig", "stalled")], GAVE_UP),
@@ -529,7 +529,7 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("device")) != ("start", "uno-2")],
-            "the ledger of uno-2 has told no start",
+            "the ledger of uno-2 reports no start",
         ),
         (
             [e for e in of_client(2) if not is_of(e, 1, "client-1")],
@@ -550,7 +550,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_a_system_without_a_hop_is_not_missed_there() -> None:
-    """Of what is measured beside ours."""
+    """Such a system is measured beside Onceway."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS
@@ -824,7 +824,7 @@ def test_a_line_that_could_not_be_read_along_proves_nothing() -> None:
     result = check([*run_of(3), event])
     assert (result.verdict, result.reasons) == (
         Verdict.UNKNOWN,
-        ["what left the board on the line of uno-1 is no MQTT: kind 0"],
+        ["what left the board on the line of uno-1 is not MQTT: kind 0"],
     )
 
 
@@ -963,7 +963,7 @@ def test_each_client_of_a_table_must_produce_what_is_planned() -> None:
 
 
 def test_the_moment_of_arrival_is_judged_where_it_was_seen_first() -> None:
-    """It was right for the table, where a row comes later."""
+    """The moment is right for the table, where a row comes later."""
     events = run_of(3)
     for event in events:
         if event.event == "publication" and event.hop != "board" and is_of(event, 2):
@@ -1001,7 +1001,7 @@ def test_a_fault_of_the_plan_that_was_never_announced_has_not_happened() -> None
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == [
         "planned fault did not happen: uplink/kill-1 (kill)",
-        "nobody has said that the planned fault uplink/kill-1 was to happen",
+        "the history does not announce the planned fault uplink/kill-1",
     ]
 
 

@@ -211,8 +211,8 @@ def test_received_may_jump_with_the_clock_and_may_not_be_missing() -> None:
 
 def test_a_history_that_does_not_tell_the_time_proves_no_time() -> None:
     made = Clocks()
-    assert made.told("uno-1", UTC, 0, 0) == "nobody knows the time of the machine"
-    assert made.received(0, 0, 0) == "nobody knows the time of the machine"
+    assert made.told("uno-1", UTC, 0, 0) == "the time of the machine is unknown"
+    assert made.received(0, 0, 0) == "the time of the machine is unknown"
 
 
 def test_from_the_settling_time_on_the_clock_must_have_jumped() -> None:

@@ -1,4 +1,4 @@
-"""What may be left when a run is over."""
+"""Data that may remain when a run is over."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_clean_store_and_landing_place_are_right() -> None:
             ({"tables": {table: 2}}, f"has 2 row(s) left in its table {table}")
             for table in ("spool", "queue", "message", "retained", "will", "aside", "given_part")
         ),
-        ({"sessions": ["uno-1", "ghost"]}, "has a session of ghost, which is no client of the run"),
+        ({"sessions": ["uno-1", "ghost"]}, "has a session of ghost, which is not a client of the"),
         ({"orphans": {"flow": 3}}, "has 3 row(s) of no session in its table flow"),
         ({"under_way": ["uno-1"]}, "has packet identifiers in use of uno-1, and nothing is under"),
         *(

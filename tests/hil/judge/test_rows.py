@@ -197,7 +197,7 @@ def test_readings_that_are_there_twice_are_doubled_and_others_are_nobodys() -> N
 
 
 def test_a_reading_without_a_time_has_that_of_its_arrival() -> None:
-    """Its board had no clock, and started again before it was received."""
+    """The board had no clock, and started again before the reading was received."""
     bare = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 7 * 5 / 1024}]).hex()
     again = Event(S + S // 20, "board", "start", {"device": "uno-1", "cause": "x", "cycle": HZ})
     met = [e for e in run_of(COUNT) if e.hop != "wire"] + [
@@ -272,7 +272,7 @@ def test_what_is_known_of_a_client_is_judged() -> None:
 
 
 def volts(events: list[Event], factor: float) -> list[Event]:
-    """What the ADC was given, and not what came out."""
+    """Change the ADC's input voltages, but not the readings."""
     made = []
     for event in events:
         if event.hop == "board" and event.event == "publication":

@@ -89,7 +89,7 @@ def test_who_got_nothing_at_all_has_shown_nothing(qos: int, clean: bool) -> None
 
 
 def test_who_is_behind_until_it_leaves_is_owed_nothing_at_qos_0() -> None:
-    """What waits behind its window at QoS 0 ends with the connection."""
+    """Messages at QoS 0 that wait behind its window end with the connection."""
     run = subscribed(2)
     run.publishes(1)
     run.publishes(*range(2, 12), qos=0)
@@ -279,7 +279,7 @@ def test_what_nobody_published_with_retain_comes_without() -> None:
     run.publishes(1)
     run.gets(1, retain=True)
     assert run.ends() == [
-        "subscriber-1 got with RETAIN what nobody has published so: sensors/c/data 1"
+        "subscriber-1 got with RETAIN a message published without it: sensors/c/data 1"
     ]
 
 
@@ -376,7 +376,7 @@ def test_a_payload_that_no_board_has_sent_is_nobodys() -> None:
     board.samples(1)
     board.gets(1, 2)
     [reason] = run.ends()
-    assert reason == f"subscriber-1 got what nobody has published: sensors/uno-1/adc0 {worded(2)}"
+    assert reason == f"subscriber-1 got an unpublished message: sensors/uno-1/adc0 {worded(2)}"
 
 
 def test_a_board_may_put_a_reading_in_other_words_and_it_comes_once() -> None:
@@ -436,7 +436,7 @@ def test_what_the_filter_does_not_match() -> None:
     [
         ({"payload": "bb"}, "got another payload"),
         ({"qos": 1}, "got at QoS 1 what is due at QoS 2"),
-        ({"sequence": 7}, "got what nobody has published"),
+        ({"sequence": 7}, "got an unpublished message"),
     ],
 )
 def test_what_is_not_what_was_published(other: dict[str, Any], reason: str) -> None:
@@ -523,7 +523,7 @@ def test_a_share_gives_each_message_to_one_of_its_subscribers() -> None:
 @pytest.mark.mqtt("MQTT-4.8.2-5")
 def test_a_share_that_gives_a_message_to_nobody_or_to_two() -> None:
     name = "the share pair of sensors/#"
-    assert shares(1, second=(2, 4)).ends() == [f"{name} gave to nobody: sensors/c/data 3"]
+    assert shares(1, second=(2, 4)).ends() == [f"{name} gave to no subscriber: sensors/c/data 3"]
     doubled = shares(1, 2, 3, 4, second=(2, 4))
     assert doubled.ends() == [f"{name} gave to 2 subscribers: sensors/c/data 2, and 1 more"]
     assert shares(1, 2, 3, 4, second=(2,), qos=1).ends() == []  # it was not acknowledged in time

@@ -1,4 +1,4 @@
-"""What a board says of its starts on the line, against what its simulator and its ledger know."""
+"""A board's reports of its starts, against its simulator and its ledger."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""The history file: what is written is read, a torn end is the end, anything else is refused with
-its line.
+"""The history file: written events are read, a torn last line is ignored, anything else is refused
+with its line.
 """
 
 import threading
@@ -58,7 +58,7 @@ def test_a_torn_last_line_is_the_end(tmp_path: Path) -> None:
 def test_a_line_that_is_no_event(tmp_path: Path, line: str) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(f'{{"t":1,"hop":"rig","event":"run"}}\n{line}\n')
-    with pytest.raises(OncewayError, match="line 2 is no event"):
+    with pytest.raises(OncewayError, match="line 2 is not an event"):
         list(read(path))
 
 
@@ -82,5 +82,5 @@ def test_a_history_is_never_written_over(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_bytes(b"\xff\xfe\x00\n")
-    with pytest.raises(OncewayError, match="this is no text"):
+    with pytest.raises(OncewayError, match="this is not text"):
         list(read(tmp_path / "history.jsonl"))

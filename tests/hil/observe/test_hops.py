@@ -1,5 +1,5 @@
-"""Looking at spool, landing place and table: each publication is entered once, and a hop that is
-not there yet is no error.
+"""Looking at spool, landing place and table: each publication is entered once, and a hop that does
+not exist yet is not an error.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def seen(history: History, hop: str) -> list[tuple[int, str, int, str]]:
 
 
 def make_database(path: Path) -> sqlite3.Connection:
-    """As the gateway makes it."""
+    """Make the database as the gateway does."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     prepare(database, "site")

@@ -1,4 +1,4 @@
-"""Which board of the run a frame belongs to, what belongs to none, and who has heard it."""
+"""The board of a frame, if it belongs to the run, and the radios that heard it."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -485,7 +485,7 @@ def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -
 
 
 def test_what_is_counted_agrees_over_the_page() -> None:
-    """The statuses of boards stand at the hops, and not among what was produced."""
+    """The statuses of boards count at the hops, but not as produced readings."""
     status = {**KEY, "sequence": 11, "kind": "status", "records": []}
     events = [Event(1, "board", "publication", status)]
     events += [event for event in run(10) if event.data.get("fault") != "uno-1/line-cut-1"]

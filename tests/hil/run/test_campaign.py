@@ -1,4 +1,4 @@
-"""Campaigns: every run is told, sums are right, what is there already is not run again, and one
+"""Campaigns: every run is reported, sums are right, finished runs are not run again, and one
 failure fails all.
 """
 

@@ -36,7 +36,7 @@ readings = 1000
 
 
 async def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> Result:
-    """What is said of a run in which these happened."""
+    """Return the verdict on a run that ends with these errors."""
 
     async def carry_out(_: Run) -> None:
         raise ExceptionGroup("many", [*errors]) if len(errors) > 1 else errors[0]
@@ -165,7 +165,7 @@ async def test_a_fault_that_is_interrupted_has_ended_what_it_started_before_the_
 
 
 def events(folder: Path) -> list[Event]:
-    """What a run has entered so far."""
+    """Return the events entered so far."""
     history = folder / "history.jsonl"
     return list(read(history)) if history.exists() else []
 

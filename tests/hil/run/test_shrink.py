@@ -1,4 +1,4 @@
-"""Shrinking: what is left fails, and nothing of it can be left out."""
+"""Shrinking: the remaining faults fail, and none of them can be left out."""
 
 from collections.abc import Sequence
 

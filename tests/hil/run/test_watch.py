@@ -1,4 +1,4 @@
-"""What a person is told of a run in which nothing moves."""
+"""The message about a run without progress."""
 
 import io
 from contextlib import closing
@@ -62,7 +62,7 @@ def test_a_run_is_not_over_while_the_store_has_a_row_that_nobody_saw(tmp_path: P
 
 
 def test_a_run_is_not_over_while_a_gateway_keeps_copies_for_another_one(tmp_path: Path) -> None:
-    """They may have to land from there still."""
+    """The copies may still have to land from there."""
     folder = Folder(tmp_path)
     history = History(folder.history)
     bench = Bench(title="t", until="batch", gateway=[{"name": "attic"}, {"name": "barn"}])

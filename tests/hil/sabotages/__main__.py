@@ -35,7 +35,7 @@ FOLDER = ROOT / "build" / "sabotages"
 
 
 class Memory:
-    """What was tried, in a file that outlives an interruption."""
+    """The sabotages tried so far, in a file that survives an interruption."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -152,7 +152,7 @@ def show(
 
 
 def _state() -> str:
-    """Of the code that runs: the commit, and what is not committed."""
+    """Return the state of the running code: the commit, and uncommitted changes."""
     head = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT)
     diff = subprocess.check_output(["git", "diff", "HEAD"], cwd=ROOT)
     return hashlib.sha256(head + diff).hexdigest()[:12]

@@ -161,8 +161,8 @@ def test_what_json_says_was_not_delivered_is_lost(tmp_path: Path) -> None:
             '{"fcnt":1,"t":0}\n{"fcnt":2}',
             "line 2 has no counter or no time.*Name the columns one of sequence",
         ),
-        ('{"fcnt":1,"t":0}\n[1]', "line 2 is no JSON object"),
-        ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is no JSON"),
+        ('{"fcnt":1,"t":0}\n[1]', "line 2 is not a JSON object"),
+        ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is not JSON"),
         (
             "fcnt,t\n1,0\n-2,1",
             "line 3 says fcnt = '-2', which does not fit. Write a whole number, 0 or above",

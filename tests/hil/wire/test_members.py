@@ -13,7 +13,7 @@ from hil.programs.process import children
 
 @pytest.fixture
 async def links(tmp_path: Path) -> AsyncIterator[tuple[MemberLinks, int]]:
-    """Between attic and barn, which says again what it hears; and where attic dials."""
+    """Yield links between attic and barn, which echoes, and the port that attic dials."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):

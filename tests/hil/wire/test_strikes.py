@@ -1,5 +1,5 @@
-"""What happens to a line once: at its place in bytes, to as many bytes as asked, and reported when
-it is done.
+"""Single faults of a line: at their place in bytes, to the requested number of bytes, and reported
+when they are done.
 """
 
 import itertools

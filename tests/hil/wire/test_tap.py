@@ -1,5 +1,5 @@
-"""Reading along a wire: what both ends send again is counted as they count it themselves, and what
-they say to each other is told.
+"""Reading along a wire: retransmissions of both ends are counted as the ends count them, and their
+packets are reported.
 """
 
 from random import Random
@@ -67,7 +67,7 @@ class Talk:
                     receiver.receive(piece, self.now)
 
     def drain(self) -> None:
-        """What the ends have made ready, and nobody has taken yet, goes onto the line too."""
+        """Put bytes on the line that the ends have ready and that were not taken yet."""
         self.tap.feed("up", self.device.take())
         self.tap.feed("down", self.gateway.take())
 
@@ -179,7 +179,7 @@ def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up
         "publishes": 0,
         "publishes_again": 0,
     }
-    # it comes again, and so does what is behind it, which is in its place now
+    # retransmitted, as are the frames after it
     talk.tap.feed("up", Data(1, 0, halves[:1]).to_bytes(check))
     assert talk.tap.counts["up"]["publishes"] == 2
     assert talk.tap.counts["up"]["frames_again"] == 1
@@ -202,8 +202,8 @@ def test_what_is_no_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
 
 
 def between(up: list[Packet], down: list[Packet], before: bytes = b"") -> Told:
-    """What the tap says of answers, if the board says the one and then the gateway the other.
-    before: what the board has said first, which may be no MQTT.
+    """Return the tap's report about answers, if first the board sends and then the gateway. before:
+    earlier bytes of the board, perhaps not MQTT.
     """
     talk = Talk(1, 0)
     talk.until_met()
@@ -284,7 +284,7 @@ def test_what_the_gateway_refuses_is_told() -> None:
 
 
 def sessions(talk: Talk) -> list[dict[str, Any]]:
-    """As they were told at their end, the newest first."""
+    """Return the sessions as reported at their end, the newest first."""
     talk.tap.close()
     return [told for told in talk.told if told["event"] == "session"]
 

@@ -1,5 +1,5 @@
-"""Bursts and recorded losses on a line: at the same places for the same seed, however the bytes are
-cut, and only what is reported.
+"""Bursts and recorded losses on a line: at the same places for the same seed, in whatever pieces
+the bytes come, and all harm is reported.
 """
 
 import itertools

@@ -81,7 +81,7 @@ class Rig:
         self.expect("open")
 
     def reopen(self) -> None:
-        """As a gateway does whose port went away, once it is there again."""
+        """Reopen the port, as a gateway does when its port is there again."""
         os.close(self.gateway)
         self.gateway = -1
         while not self.port.exists():
@@ -115,7 +115,7 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 
 
 def read(fd: int, count: int) -> bytes:
-    """Read `count` bytes, or what came until nothing more came for a long time."""
+    """Read `count` bytes, or fewer if no more come for a long time."""
     data = b""
     while len(data) < count and select.select([fd], [], [], 20.0)[0]:
         data += os.read(fd, count - len(data))
@@ -257,8 +257,8 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
 def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUP says nothing: what a board held without power is new and has it; what comes again is not
-    new.
+    """DUP does not matter: a publication that a board held without power is new and has DUP; a
+    retransmission is not new.
     """
     said: list[Event] = []
     monkeypatch.setattr("hil.wire.wire.emit", said.append)
@@ -286,14 +286,14 @@ def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
 
 
 def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
-    """What he writes first is the end of a frame: the gateway has that one whole, and says so."""
+    """The forger's first bytes end a frame of the board: the gateway has it whole."""
     wire = rig("--baud", "1000000")
     wire.open()
     device = DeviceLink("sensor-1", boot=5, key=NO_KEY)
     gateway = GatewayLink(Greeter(1))
 
     def carry(last: int | None = None) -> None:
-        """What the device has to say, up to the last byte, and the gateway's answer."""
+        """Carry the device's bytes, up to the last, and the gateway's answer."""
         device.tick(0.0)
         said = device.take()[:last]
         os.write(wire.board, said)

@@ -1,4 +1,4 @@
-"""What a task tells of the rows that it has read: ranges, whatever their order."""
+"""A task's report about the rows that it has read: ranges, whatever their order."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What `compact` makes of small files: few, in which the days of one device stand together."""
+"""The result of `compact` on small files: few files, each with whole days of a device together."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What is the ingest's own: the zone of its session, and the properties of its tables."""
+"""The ingest's own settings: the zone of its session, and the properties of its tables."""
 
 import logging
 from collections.abc import Iterator

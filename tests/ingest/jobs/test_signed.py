@@ -1,4 +1,4 @@
-"""Nothing gets into the table that a trusted gateway has not signed."""
+"""Only rows that a trusted gateway has signed get into the table."""
 
 import logging
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""What is done beside the stream: repaired batches come in, small files are joined, old rows leave
-and do not come back; and the report.
+"""Upkeep beside the stream: repaired batches come in, small files are joined, old rows are deleted
+and stay deleted; and the report.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""What stands at a landing place under which name: gateways, what is none, and what gateways of
-older versions landed under names that no gateway can have any more.
+"""Names at a landing place: gateways, foreign names, and names from older versions that gateways
+can no longer have.
 """
 
 import json

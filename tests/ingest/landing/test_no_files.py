@@ -1,4 +1,4 @@
-"""What stands where a file should, and is none: it is named, and neither blocks a reader nor stops
+"""Objects other than files in place of a file: they are named, and neither block a reader nor stop
 another feed.
 """
 

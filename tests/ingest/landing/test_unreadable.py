@@ -1,5 +1,5 @@
-"""What cannot be read belongs to one feed: that one is held, by name, and all others go on. On each
-kind of landing place.
+"""Files that cannot be read: their feed is held, by name, and all others go on. On each kind of
+landing place.
 """
 
 import errno

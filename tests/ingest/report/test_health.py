@@ -1,5 +1,5 @@
-"""What the report says of each table that users query, and of the stream: the exit code is not 0
-while anything is wrong with them.
+"""The report about each table that users query, and about the stream: the exit code is not 0 while
+anything is wrong with them.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""What a reading task puts into the tables' folders: a chunk's rows, readings with their keys, and
-actions that say what is in them.
+"""Files that a reading task puts into the tables' folders: a chunk's rows, readings with their
+keys, and actions that describe the files.
 """
 
 import json

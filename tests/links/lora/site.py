@@ -1,9 +1,9 @@
 """A whole board and a whole gateway over bad air, with a clock that is only a number.
 
 The board is the firmware with its MQTT client and its journal (`whole_board.c`). The gateway is a
-`Station` with a KISS modem in memory, its carriers, and the real broker on a store in memory. What
-counts is the spool: each reading once. Either one may lose its power, the board in the middle of
-a write to its EEPROM.
+`Station` with a KISS modem in memory, its transports, and the real broker on a store in memory.
+What counts is the spool: each reading once. Either one may lose its power, the board in the middle
+of a write to its EEPROM.
 """
 
 import ctypes
@@ -18,11 +18,11 @@ from random import Random
 from gateway.broker.access import Policy
 from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation
-from gateway.links.lora.carriers import Carriers
 from gateway.links.lora.frames import Header, SessionCipher
 from gateway.links.lora.kiss import KissModem
 from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.station import RadioFailed, RadioReady, Station
+from gateway.links.lora.transports import Transports
 from gateway.links.lora.turns import TurnLink
 from provisioning.identity import Identity
 from provisioning.radio_plan import AT, RadioPlan
@@ -206,7 +206,7 @@ class Site:
         self.station = Station(
             modem, self.link, self.ledgers, BAND, Modulation(PLAN.factor).airtime
         )
-        self.carriers = Carriers(
+        self.transports = Transports(
             self.link,
             self.world.engine.accept(POLICY),
             {PLAN.device: NAME}.get,
@@ -242,9 +242,9 @@ class Site:
             for event in events:
                 assert not isinstance(event, RadioFailed), event
                 if not isinstance(event, RadioReady):
-                    self.carriers.handle(event)
+                    self.transports.handle(event)
             self.world.turn()
-            self.carriers.go_on()
+            self.transports.go_on()
             if self.station.record(self.now) is not None:
                 self.station.recorded()
             self.station.tick(self.now)

@@ -1,4 +1,4 @@
-"""What a site needs on the air, and what is said of one that cannot work."""
+"""The airtime that a site needs, and the message about a plan that cannot work."""
 
 import json
 import re

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from gateway.config.regions import EU868
-from gateway.links.carrier import Carrier, Receiver
 from gateway.links.lora import port
 from gateway.links.lora.airtime import LONGEST, Modulation
 from gateway.links.lora.exchange import Radio
 from gateway.links.lora.plan import most_heard
 from gateway.links.lora.port import CALM, HOUR, NEAR, Limit, LoraListener, Settings
+from gateway.links.transport import Receiver, Transport
 from tests.links.board import Pty, until
 from tests.links.lora.tnc import Tnc
 
 FACTOR = 12
 
 
-def nobody(carrier: Carrier) -> Receiver:
-    raise AssertionError(carrier.peer)
+def nobody(transport: Transport) -> Receiver:
+    raise AssertionError(transport.peer)
 
 
 @pytest.fixture

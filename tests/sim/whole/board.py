@@ -30,7 +30,7 @@ _LINE, _LOG = 8192, 1 << 18
 
 
 class Outside(ctypes.Structure):
-    """What outlives the power, and what comes in and goes out: `struct outside` of board.c."""
+    """State that survives a power cut, and input and output: `struct outside` of board.c."""
 
     _fields_ = (
         ("eeprom", ctypes.c_uint8 * 1024),
@@ -84,8 +84,8 @@ def libraries() -> tuple[Library, ...]:
 
 
 class Board:
-    """name: of the device. seed: of what it draws; not 0. first: its next sequence; with another
-    one than 1 it has published for long.
+    """A board. name: of the device. seed: of its random values; not 0. first: its next sequence;
+    above 1 the board has published for long.
     """
 
     def __init__(self, number: int, name: str, key: bytes, seed: int, first: int) -> None:
@@ -95,7 +95,7 @@ class Board:
         self.outside = self._library.outside
         ctypes.memset(ctypes.addressof(self.outside), 0, Outside.rx.offset)
         self.before = ERASED if first == 1 else used_image(first, seed)
-        """What its EEPROM held when its life began."""
+        """Content of its EEPROM at the beginning of its life."""
         self._first = first
         ctypes.memmove(self.outside.eeprom, self.before, len(self.before))
         ctypes.memset(self.outside.identity, 0xFF, 128)
@@ -111,7 +111,7 @@ class Board:
 
     @property
     def at_rest(self) -> bool:
-        """It has power, has published something, and the gateway has taken over all of it."""
+        """Whether the board has power and has published, and the gateway has all of it."""
         ledger = Ledger.from_image(bytes(self.outside.eeprom))
         has_published = any(one.sequence >= self._first for one in ledger.publications)
         return self.there and has_published and not ledger.waiting()
@@ -122,7 +122,7 @@ class Board:
         return Ledger.from_image(bytes(self.outside.eeprom)).incarnation
 
     def run(self, until: int) -> bytes:
-        """Go on until then, in ms; returns what it has sent."""
+        """Run until this time, in ms; return the bytes sent."""
         outside = self.outside
         if self._off_until >= until:
             return b""
@@ -136,7 +136,7 @@ class Board:
 
     @property
     def there(self) -> bool:
-        """It has power."""
+        """Whether the board has power."""
         return not self._off_until
 
     def receive(self, data: bytes) -> None:
@@ -149,11 +149,11 @@ class Board:
         outside.rx_at, outside.rx_end = 0, left + len(data)
 
     def cut_at(self, writes: int, tear: int, off_ms: int) -> None:
-        """Its power will fail in the middle of so many writes to the EEPROM from now on."""
+        """Cut the power in the middle of the EEPROM write that is `writes` from now."""
         self.outside.cut_at, self.outside.tear, self._off_ms = writes, tear, off_ms
 
     def cut(self, off_ms: int) -> None:
-        """Its power fails now."""
+        """Cut the power now."""
         self._off_ms = off_ms
         if not self._off_until:
             self._cut()

@@ -1,9 +1,8 @@
-"""A client of the site: over TCP, by the letter of the standard, and it may move.
+"""A client of the site: over TCP, strictly by the standard, and able to move.
 
-In: the gateway at which it shall be, and time. Out: messages with an identity of their own, and in
-the history what the rig's clients tell of theirs (`hil/clients/strict.py`). What it has sent and
-not seen through is the rig's own `Flows`. A connection keeps the order of its bytes, and ends when
-one of its ends does, a moment later.
+In: its gateway, and time. Out: messages with their own identity, and in the history the same events
+as of the rig's clients (`hil/clients/strict.py`). Unfinished exchanges are in the rig's own
+`Flows`. A connection keeps the order of its bytes, and ends a moment after one of its ends does.
 """
 
 from collections import deque
@@ -31,14 +30,14 @@ from tests.sim.whole.truth import Truth
 
 _DELAYS = (0.0005, 0.002, 0.01)
 _AGAIN_S = 0.15
-"""Until it connects again, and until it publishes again what was refused."""
+"""Seconds until it connects again, and until it publishes a refused message again."""
 _EACH_S = 0.1
 _BYTES = 24
 _SESSION = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
 
 
 class _Connection:
-    """Between the client and one life of a gateway: the `Carrier` of its link."""
+    """Between the client and one life of a gateway: the `Transport` of its link."""
 
     high_water = 65_536
     unsent = undelivered = 0
@@ -124,7 +123,7 @@ class Client:
         self._clean = True
         self._retain = random.random() < 0.5
         self._silent = False
-        """It publishes nothing new behind its first message."""
+        """Publish no new message after its first one."""
         self._connect()
         self._publish_more()
 
@@ -137,7 +136,7 @@ class Client:
         return len(self._payloads)
 
     def move(self, to: Gateway | None) -> None:
-        """None: it is nowhere for now."""
+        """Move to a gateway; None: to none for now."""
         self._at = to
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -150,7 +149,7 @@ class Client:
             self.move(to)
 
     def mend(self, at: Gateway) -> None:
-        """It sees through what is under way."""
+        """Complete the open exchanges."""
         self._silent = True
         if self._at is None or self._at.gone:
             self.move(at)
@@ -162,7 +161,7 @@ class Client:
     # -- its connection
 
     def after(self, connection: _Connection, way: str, call: partial[None]) -> None:
-        """When what was sent before on this connection has arrived."""
+        """Call when all earlier bytes of this connection have arrived."""
         at = max(connection.clear[way], self._time.now + self._random.choice(_DELAYS))
         connection.clear[way] = at
         self._time.at(at, call)

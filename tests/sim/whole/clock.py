@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 _NEVER_RUN = asyncio.new_event_loop()
-"""Futures want a loop; nobody waits for these."""
+"""A loop for futures, which is never run."""
 
 
 class Time:
@@ -47,8 +47,8 @@ class Timer:
 
 
 class Loop:
-    """The event loop of one life of a gateway. What it had still to do dies with it. Descriptors
-    are those of `Port` (line.py), which calls its reader itself.
+    """The event loop of one life of a gateway. Pending calls die with it. Descriptors are those of
+    `Port` (line.py), which calls its reader itself.
     """
 
     def __init__(self, time: Time) -> None:

@@ -1,5 +1,5 @@
-"""What happens to a run. In: a world, a plan. Out: its faults, each at its moment, and in the
-history what the judge must know of them.
+"""Faults of a run. In: a world, a plan. Out: its faults, each at its moment, and the judge's
+evidence in the history.
 """
 
 from functools import partial
@@ -13,9 +13,9 @@ from tests.sim.whole.world import World
 
 KILLED, SLOW, FAILS = "kill -9 of the gateway", "slow fsync", "disk full"
 CUT_OFF = "gateways cut off from each other"
-"""As the judge knows them (`hil/judge/silences.py`)."""
+"""Name of the fault in the judge (`hil/judge/silences.py`)."""
 _QUICK_S = 0.1
-"""A disk that is no slower excuses nothing: a gateway waits for another one for a second."""
+"""A faster disk excuses nothing: a gateway waits for another one for a second."""
 
 
 class Faults:
@@ -27,7 +27,7 @@ class Faults:
         self._off_s: dict[str, float] = {}
         """How long a gateway that dies stays dead."""
         self._spans: dict[tuple[str, str], int] = {}
-        """What began and is not over, by kind and gateway, in ns."""
+        """Start of each fault in progress, by kind and gateway, in ns."""
         for gateway in world.gateways.values():
             gateway.died = self._died
         world.mending = self._mending
@@ -51,7 +51,7 @@ class Faults:
             self._tell(kind, since=since)
 
     def _mending(self) -> None:
-        """What is under way is over, and what waits for its moment never comes."""
+        """End the faults in progress, and drop those that wait for their moment."""
         for gateway in self._world.gateways.values():
             gateway.die_at(0, None)
             gateway.start()
@@ -144,7 +144,7 @@ class Faults:
         self._world.gateways[gateway].disk_s = seconds
 
     def fail_disk(self, gateway: str, seconds: float) -> None:
-        """It takes no commit for a while. Nobody can start on such a disk."""
+        """Let the disk take no commit for a while. A gateway cannot start on such a disk."""
         if not self._world.gateways[gateway].alive:
             return
         self._world.reached["disk failed"] += 1
@@ -158,7 +158,7 @@ class Faults:
         self._world.time.after(seconds, mend)
 
     def part(self, gateway: str, seconds: float) -> None:
-        """Nothing passes between it and the others."""
+        """Cut the gateway off from the others."""
         self._world.reached["gateways cut off"] += 1
         self._begin(CUT_OFF, gateway)
         for other in sorted(self._world.gateways.keys() - {gateway}):
@@ -176,7 +176,7 @@ class Faults:
         self._copies[gateway] = self._world.gateways[gateway].database.serialize()
 
     def restore(self, gateway: str, off_s: float) -> None:
-        """What the store holds lands before, as in the rig (`GatewayRestored`)."""
+        """Restore a store. The old store's rows land first, as in the rig (`GatewayRestored`)."""
         if self._world.gateways[gateway].gone:
             return
         self._off_s[gateway] = off_s

@@ -45,7 +45,7 @@ from tests.sim.whole.line import Line, Port
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 NOWHERE = Path("/nonexistent")
-"""Its data: all of it is in memory."""
+"""Its data folder, which does not exist: all data are in memory."""
 _BAUD = 115200
 _RECEIVE_MAXIMUM = 20
 
@@ -140,16 +140,16 @@ class Gateway:
         """How long a commit takes at most."""
         self.load(store)
         self.shelf = sqlite3.connect(":memory:", isolation_level=None)
-        """Where it keeps copies of others' spools."""
+        """Copies of the spools of others."""
         self.site = site
         uplink = UplinkSection(landing="file:///landing")
         self._config = Config(gateway=GatewaySection(name=name), site=site, uplink=uplink)
         self.restored = False
-        """This life began with another store."""
+        """Whether this life began with another store."""
         self.gone = False
         """For good, and its disk with it."""
         self.failing = False
-        """Its disk takes nothing."""
+        """Whether its disk refuses all commits."""
         self.committed: Callable[[Gateway], object] = lambda _: None
         self.started: Callable[[Gateway], object] = lambda _: None
         self.lines: dict[str, Line] = {}
@@ -222,7 +222,7 @@ class Gateway:
         prepare(self.database, self.name)
 
     def die(self, how: str = "", *, machine: bool = False) -> None:
-        """machine: its power is cut, so that nobody knows how long it was off."""
+        """machine: the power is cut, so the time without power is unknown."""
         if self.alive:
             self.loop.dead = True
             self._machine += machine
@@ -231,8 +231,8 @@ class Gateway:
             self.died(self, how)
 
     def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
-        """It dies at the commit that is so many away: `before` it is there, or `behind` it, when
-        nobody has been told. None: it does not.
+        """Die at the commit that is `commits` away: `before` it is on disk, or `behind` it, before
+        any answer. None: do not die.
         """
         self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
 

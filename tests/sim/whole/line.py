@@ -1,8 +1,8 @@
 """A serial line of the run, from a board's port to that of the gateway at which it is plugged in.
 
-In: bytes of both ends, and what is to happen to the line. Out: the bytes that arrive, harmed by the
-rig's own noise; and what the rig's tap reads along. Bytes keep their order. A line that is cut
-loses what it is given; one that is held keeps it.
+In: bytes of both ends, and faults of the line. Out: the bytes that arrive, harmed by the rig's own
+noise; and the events of the rig's tap. Bytes keep their order. A line that is cut loses its bytes;
+one that is held keeps them.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Line:
         """How often it was laid again."""
 
     def lay(self, way: str, end: End) -> None:
-        """Bytes of this direction come to this end from now on; what is on its way is lost."""
+        """Bytes of this direction come to this end from now on; bytes on their way are lost."""
         self._ends[way] = end
         self._laid += 1
 

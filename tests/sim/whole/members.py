@@ -1,11 +1,10 @@
-"""The gateways of one site, and what lies between them.
+"""The gateways of one site, and the connections between them.
 
-In: frames from member to member, and what is to happen to their connections. Out: the same frames,
-in order, after some milliseconds. A connection breaks when one of its ends dies, and the other one
-notices a moment later. One that is cut carries nothing; what it was given comes when it is mended,
-unless it was given up by then. Each member has the real parts of a gateway in a site
-(`gateway/site/wiring/membership.py`) but for its certificates and its sockets (tests/site has
-those).
+In: frames from member to member, and faults of their connections. Out: the same frames, in order,
+after some milliseconds. A connection breaks when one of its ends dies, and the other one notices a
+moment later. One that is cut carries nothing; its frames arrive when it is mended, unless they were
+given up by then. Each member has the real parts of a gateway in a site
+(`gateway/site/wiring/membership.py`), without certificates and sockets (tests/site has those).
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from itertools import combinations
 from random import Random
 from typing import cast
 
-from gateway.site.forwarding.messages import FIRST as PASSING
+from gateway.site.forwarding.messages import FIRST as FORWARDING
 from gateway.site.replication.messages import FIRST as COPIES
 from gateway.site.shared_state.retained import FIRST as RETAINED
 from gateway.site.wiring.forwarding import Forwarding
@@ -47,20 +46,20 @@ class Member:
             return StoredParts(database, key, lambda: int(broker.now * 1000))
 
         site = Site(gateway.engine, gateway.name, names, send, parts, loop)
-        passing = Forwarding(gateway.engine, gateway.name, names, send, loop)
+        forwarding = Forwarding(gateway.engine, gateway.name, names, send, loop)
         self._retained = SiteRetained(gateway.engine, send, loop)
         retained = self._retained.sharing
         self._copies = copies = Shelved(gateway, send)
         self._channels = (
             Channel(COPIES, copies.joined, copies.left, copies.received),
             Channel(RETAINED, retained.joined, retained.left, self._retained.received),
-            Channel(PASSING, passing.joined, passing.left, passing.received),
+            Channel(FORWARDING, forwarding.joined, forwarding.left, forwarding.received),
             Channel(0, site.joined, site.left, site.received),
         )
 
     @property
     def at_rest(self) -> bool:
-        """It keeps nothing for others, and owes them nothing."""
+        """Whether the member keeps nothing for others, and owes them nothing."""
         kept = self._copies.figures()["copies_kept_bytes"]
         return not kept and not any(self._retained.sharing.owed.values())
 
@@ -100,7 +99,7 @@ class Network:
         self._random = Random(seed)
         self._numbers = 0
         self.members: dict[str, Member] = {}
-        """Of the gateways that live."""
+        """Members of the living gateways."""
         self._links = {frozenset(ends): _Link(ends) for ends in combinations(gateways, 2)}
         for link in self._links.values():
             self._connect(link)

@@ -1,4 +1,4 @@
-"""What may happen to a run, and when.
+"""The plan of a run: its faults and their moments.
 
 In: a seed. Out: a `Plan`: a few faults, each with its moment. A moment is a time, or the first or a
 later step behind it: something that the rig's tap reads on a board's line (`hello`, `welcome`,
@@ -21,7 +21,7 @@ _RARE, _LONG = 0.2, 0.02
 _FULL_S = 17.0
 _TEARS = range(4)
 _TURN = 0x10000
-"""A packet identifier is a sequence without what is above 16 bits, and never 0."""
+"""Range of packet identifiers: the low 16 bits of the sequence, but never 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
 
 
 def _there_and_back(client: str, here: str, there: str) -> list[Fault]:
-    """It comes back to where an older session of it is, which knows nothing of the newer one."""
+    """Return to a gateway with an older session, which knows nothing of the newer one."""
     return [
         Fault(0.7, "part", (here, 3.0)),
         Fault(0.9, "move_client", (client, there, 0.02)),
@@ -160,7 +160,7 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "move_client": lambda random, client, gateway: (client, gateway, random.choice(_LASTS)),
     "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
 }
-"""What each kind of fault is told."""
+"""Arguments of each kind of fault."""
 _OF_A_SITE = ("move", "part")
 _OF_ONE = ("swap",)
 """Which session of a site a new board may find, the judge does not know."""

@@ -61,14 +61,14 @@ MUST = {
 }
 """Which must be noticed, and within how many seeds."""
 QUICK = ("forged-completion", "identifier-zero-is-used")
-"""Those of them that `make test` tries, one in the gateway and one in the firmware."""
+"""Sabotages that `make test` tries, one in the gateway and one in the firmware."""
 SEEDS = 500
 """For another one."""
 _OURS = ("tests/sim/whole", "tests/broker", "tests/links")
 
 
 def noticed(name: str, seeds: int) -> str:
-    """What the soak says of a tree with this patch; nothing if all seeds hold."""
+    """Return the soak's errors for a tree with this patch; empty if all seeds hold."""
     with TemporaryDirectory() as folder:
         tree = Path(folder)
         for part in (*PACKAGES, *_OURS):

@@ -25,7 +25,7 @@ class _Disk(Executor):
 
 
 class Shelved(SiteCopies):
-    """Of one life of a gateway."""
+    """The copies of one life of a gateway."""
 
     def __init__(self, gateway: Gateway, send: Callable[[str, bytes], None]) -> None:
         assert gateway.site is not None
@@ -42,6 +42,6 @@ class Shelved(SiteCopies):
         )
 
     def _kept(self) -> list[Line]:
-        """It is there, also at the first start."""
+        """Return the kept copies, also at the first start."""
         with self._opens:
             return self._read_shelf()

@@ -1,10 +1,10 @@
 """The whole system, seed by seed: `python -m tests.sim.whole.soak --seeds 100000`.
 
-A run that was stopped goes on where it was; `--minutes` stops it by itself. `--replay SEED` runs
-one seed alone. A seed that fails is shrunk to the fewest faults with which it still does. At the
-end stands a table of what was reached, so that a soak in which no gateway ever died, say, does not
-look like a proof. Exit 1 when a seed fails, or something was never reached; 2 when it is not at its
-end yet.
+A run that was stopped continues where it was; `--minutes` stops it by itself. `--replay SEED` runs
+one seed alone. A seed that fails is shrunk to the fewest faults with which it still does. A table
+at the end counts the events that were reached, so that a soak in which, say, no gateway ever died
+does not look like a proof. Exit 1 when a seed fails, or an event was never reached; 2 when the soak
+is not at its end yet.
 """
 
 import argparse
@@ -56,7 +56,7 @@ REACHED = (
 
 
 def judge(plan: Plan) -> tuple[Counter[str], str, str]:
-    """What was reached; what is wrong, nothing if all holds; a fingerprint of all that happened."""
+    """Return the events reached, the errors ("" if all holds), and a fingerprint of the run."""
     try:
         world = run(plan)
         result = world.judge()
@@ -70,7 +70,7 @@ def judge(plan: Plan) -> tuple[Counter[str], str, str]:
 
 
 def story(plan: Plan, wrong: str) -> str:
-    """Of a plan that fails, and of the smallest one within it that does."""
+    """Describe a plan that fails, and the smallest part of it that does."""
     smaller = shrunk(plan, lambda plan: judge(plan)[1])
     text = f"{plan}\n  {wrong}"
     if smaller is not plan:

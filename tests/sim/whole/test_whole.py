@@ -1,4 +1,4 @@
-"""The whole system on virtual time (README.md); what it notices when a promise is broken."""
+"""The whole system on virtual time (README.md); and that it notices broken promises."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.runtime.engine import Engine
-from gateway.site.moving.doubled import Doubled
+from gateway.site.moving.replicated import Replicated
 from gateway.site.wiring.retained import SiteRetained
 from tests.hil.sabotage import catalogue
 from tests.sim.whole import sabotages
@@ -52,10 +52,10 @@ def _tell_before_it_is_written(self: Engine, wanted: bool, sweep: bool = False) 
         self._write()
 
 
-_LOOK = Doubled._look
+_LOOK = Replicated._look
 
 
-def _tell_before_it_is_copied(self: Doubled) -> None:
+def _tell_before_it_is_copied(self: Replicated) -> None:
     self._unsafe.clear()
     _LOOK(self)
 
@@ -68,7 +68,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     ),
     "what comes again goes nowhere": (ReceiveFlow, "has_come", lambda *_: False),
     "all have the same retained messages": (SiteRetained, "_take", lambda *_: None),
-    "what is acknowledged is on a second disk": (Doubled, "_look", _tell_before_it_is_copied),
+    "what is acknowledged is on a second disk": (Replicated, "_look", _tell_before_it_is_copied),
 }
 
 

@@ -1,7 +1,7 @@
-"""What happened in a run, as the rig's history has it, so that the rig's own judge can read it.
+"""The history of a run in the rig's format, so that the rig's own judge can read it.
 
-In: what taps, stores and boards' logs say. Out: events. Of a board the rig's own `LedgerWatch`
-tells what it has published: it reads what its EEPROM held, and what lay at its ADC.
+In: reports of taps, stores and boards' logs. Out: events. The rig's own `LedgerWatch` tells a
+board's publications: it reads the EEPROM's content and the ADC's input.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.sim.whole.clock import Time
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 UNTIL = "batch"
-"""The hop that is judged: what is in a gateway's spool lands as it is, some time."""
+"""The hop that is judged: rows of a gateway's spool land unchanged, some time later."""
 
 
 class Truth:
@@ -32,9 +32,9 @@ class Truth:
         self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
 
     def read_board(self, board: Board, *, swapped: bool = False) -> None:
-        """All that it has published. swapped: it is about to be `renew`ed. One that is swapped
-        before it got an incarnation has sent nothing, and could not be told from the next one: of
-        that only its starts count.
+        """Enter all publications of a board. swapped: the board is about to be `renew`ed. A board
+        that is swapped before it got an incarnation has sent nothing, and could not be told from
+        the next one: only its starts count.
         """
         outside, before = board.outside, len(self.events)
         logs = {
@@ -68,8 +68,8 @@ class Truth:
         copies: int,
         stalled: bool,
     ) -> list[Event]:
-        """What the rig says of itself. clients: how many messages each has published. copies: on
-        the disks of so many gateways is what is acknowledged.
+        """Return the rig's events about itself. clients: number of messages of each. copies: number
+        of gateways whose disks hold an acknowledged publication.
         """
         several = [{"name": name} for name in gateways] if len(gateways) > 1 else []
         bench: dict[str, Any] = {"title": "whole", "until": UNTIL, "gateway": several}

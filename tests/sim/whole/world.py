@@ -1,7 +1,7 @@
 """The whole system in one process: boards, lines and gateways on virtual time, and the rig's judge.
 
-In: a seed, and what is to happen when. Out: what the judge says (`hil.judge.checker`), and a
-fingerprint of all that was seen, by which a replay is known.
+In: a seed, and a plan of faults. Out: the judge's result (`hil.judge.checker`), and a fingerprint
+of all events, which a replay must have, too.
 """
 
 import logging
@@ -37,10 +37,10 @@ from tests.sim.whole.plan import Plan
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
-"""What a board sends within so many milliseconds leaves it at their end."""
+"""Bytes that a board sends within this time, in ms, leave it at its end."""
 LOOK_MS = 70
 SILENT_S = 2.0
-"""After so long a gateway lands what it keeps of another one."""
+"""Silence after which a gateway lands its copies of another one's rows, in seconds."""
 _PATIENCE_S = 120.0
 """After all faults, everything must be at rest within this."""
 _LANDED = """
@@ -49,16 +49,16 @@ INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_las
 DELETE FROM spool;
 COMMIT;
 """
-"""What the uplink makes of a spool when all of it has landed. Places are not given twice."""
+"""State of a spool after the uplink has landed all of it. Row numbers are not used again."""
 _AFTER_S = 1e-6
-"""What strikes at a step strikes so much later, so that the judge sees which came first."""
+"""Delay of a fault at a step, so that the judge sees their order."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 
 @cache
 def _registry() -> Registry:
-    """It is read once; what boards tell stands in each gateway's own copy."""
+    """Return the registry, read once; reports of boards are in each gateway's own copy."""
     with TemporaryDirectory() as folder:
         provisioned = Provisioned(Path(folder) / "registry.db")
         for name, key in KEYS.items():
@@ -75,8 +75,8 @@ def _empty_store() -> bytes:
 
 
 class _Errors(logging.Handler):
-    """What a gateway logs as an error, as the history has it. One that says that its disk takes
-    nothing is right where none does.
+    """Enters errors in a gateway's log into the history. The error that the disk is full is
+    expected where it is.
     """
 
     def __init__(self, world: "World") -> None:
@@ -111,7 +111,7 @@ class World:
         self.boards: dict[str, Board] = {}
         self.lines: dict[str, Line] = {}
         self.plugged: dict[str, Gateway] = {}
-        """Where each board is."""
+        """The gateway of each board."""
         self._spooled = dict.fromkeys(gateways, 0)
         """The last row that was seen in each spool."""
         self._origins = {name: f"{name}/e" for name in gateways}
@@ -149,7 +149,7 @@ class World:
         self.plugged[board].plug(board, self.lines[board])
 
     def living(self, gateway: str = "") -> Gateway:
-        """This one, or the first one if it is gone for good."""
+        """Return this gateway, or the first one if it is gone for good."""
         named = self.gateways.get(gateway)
         if named is not None and not named.gone:
             return named
@@ -160,7 +160,7 @@ class World:
             before.unplug(board)
 
     def swap(self, board: str, off_ms: int) -> None:
-        """Another board takes its name. What it holds can be read from it."""
+        """Let another board take its name. The publications of the old one can be read from it."""
         self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
 
@@ -187,16 +187,14 @@ class World:
         self.time.after(every_s, partial(self._land_on, every_s))
 
     def land(self, gateway: Gateway) -> None:
-        """What its uplink does: all that is in its spool is at the landing place."""
+        """Land all rows of the spool, as the uplink does."""
         if not (gateway.failing or gateway.gone):
             for row in self._rows(gateway, 0):
                 self.truth.add("batch", "publication", **row)
             gateway.database.executescript(_LANDED)
 
     def bury(self, gateway: str) -> None:
-        """It is gone for good, and its disk with it. What was plugged in there comes to another
-        one.
-        """
+        """Remove a gateway and its disk for good. Its boards are plugged in at another one."""
         gone = self.gateways[gateway]
         gone.gone = True
         gone.die()
@@ -206,7 +204,7 @@ class World:
             client.leave(gone, self.living())
 
     def restore(self, gateway: str, copy: bytes) -> None:
-        """The store of a gateway that is dead is another one. What it held has landed."""
+        """Give a dead gateway another store. The old store's rows have landed."""
         self.land(self.gateways[gateway])
         self.gateways[gateway].load(copy)
         database = self.gateways[gateway].database
@@ -238,8 +236,8 @@ class World:
         return False
 
     def _empty(self, end: float) -> bool:
-        """All has landed, no gateway keeps anything for another one, and all have met again and
-        hold the same retained messages. Nobody publishes now.
+        """Whether all has landed, no gateway keeps rows for another one, and all have met again and
+        hold the same retained messages. No client publishes now.
         """
         members = self.network.members.values()
         self._land()
@@ -271,7 +269,7 @@ class World:
         return [topic for topic in topics if len({one.get(topic) for one in held}) > 1]
 
     def judge(self) -> Result:
-        """What the rig's judge says, when all has settled."""
+        """Return the result of the rig's judge when all has settled."""
         stalled = not self.settle()
         for name, board in self.boards.items():
             self.lines[name].tap.close()
@@ -321,7 +319,7 @@ class World:
             self.truth.add("spool", "publication", **row)
 
     def _rows(self, gateway: Gateway, after: int) -> list[dict[str, Any]]:
-        """Of its spool, as the history has them."""
+        """Return the rows of its spool in the history's format."""
         rows = gateway.database.execute(QUERY, (after,))
         names = [name for name, *_ in rows.description]
         origin = self._origins[gateway.name]
@@ -329,7 +327,7 @@ class World:
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
-        """What the gateway draws by chance comes from the seed; the judge hears of its errors."""
+        """Draw the gateway's random values from the seed, and enter its errors for the judge."""
         draw = self._secrets
         log = logging.getLogger("gateway")
         log.addHandler(self._errors)

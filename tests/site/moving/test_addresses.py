@@ -1,4 +1,4 @@
-"""What gateways of a site say to one another of sessions that move, as bytes."""
+"""Messages between gateways of a site about session moves, as bytes."""
 
 import pytest
 from hypothesis import given

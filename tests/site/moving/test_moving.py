@@ -283,7 +283,7 @@ def _wrong_topic(parts: list[bytes]) -> list[bytes]:
     return [parts[0].replace(b"topic", b"top#c")]
 
 
-def _doubled(parts: list[bytes]) -> list[bytes]:
+def _replicated(parts: list[bytes]) -> list[bytes]:
     return [parts[0], parts[0][18:]]
 
 
@@ -293,7 +293,7 @@ def _other_version(parts: list[bytes]) -> list[bytes]:
 
 @pytest.mark.parametrize(
     "spoil",
-    [_cut, _of_another_user, _wrong_topic, _doubled, _other_version, lambda parts: []],
+    [_cut, _of_another_user, _wrong_topic, _replicated, _other_version, lambda parts: []],
 )
 def test_parts_that_are_wrong_leave_nothing(
     spoil: Callable[[list[bytes]], list[bytes]],
@@ -351,8 +351,8 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
     a.turn()
     site.power_cut("a", "b")
     assert site.holders["a"].held("over") is None
-    assert site.holders["a"].held("here") == Held(3, doubtful=True)
-    assert site.holders["a"].held("given") == Held(0, given_to="b", doubtful=True)
+    assert site.holders["a"].held("here") == Held(3, suspect=True)
+    assert site.holders["a"].held("given") == Held(0, given_to="b", suspect=True)
     a.commit()
     assert a.rows("SELECT key, epoch, doubtful, older FROM place ORDER BY key") == [
         ("given", 0, 1, "[]"),
@@ -370,7 +370,7 @@ def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
         a.power_cut()
         site.holders["a"] = site.holder("a", others)
         a.turn()
-    assert site.holders["a"].held("c") == Held(0, doubtful=True)
+    assert site.holders["a"].held("c") == Held(0, suspect=True)
     assert list(site.holders["a"].older_at("d")) == [ALL_CLIENTS], "its sessions are, too"
     site.holders["a"].trust("c")
     site.holders["a"].confirmed(ALL_CLIENTS, "d")
@@ -386,7 +386,7 @@ def test_a_new_store_under_a_name_that_was_in_the_site_before_is_in_doubt_once()
     a = World(moves=True)
     a.absent("c")
     a.commit()
-    for expected in (Held(0, doubtful=True), Held(0)):
+    for expected in (Held(0, suspect=True), Held(0)):
         a.power_cut()
         holder = SessionHolder(a.broker, a.engine.begin, lambda _: (), {"b"}, returned=True)
         assert holder.held("c") == expected
@@ -411,38 +411,38 @@ def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataOb
     site.worlds["b"].commit()
 
 
-@pytest.mark.parametrize("journey", [True, False])
-def test_members_of_a_version_before_journeys_know_sessions_without_one(journey: bool) -> None:
+@pytest.mark.parametrize("move", [True, False])
+def test_members_of_a_version_before_journeys_know_sessions_without_one(move: bool) -> None:
     site = Site()
     a = site.worlds["a"]
-    site_of(a.broker).journeys.me = "a" if journey else ""
+    site_of(a.broker).session_moves.me = "a" if move else ""
     a.absent("c")
     parts = site.give("a", "b")
     assert parts is not None
     _, version, *_ = move_records._HEAD.unpack_from(parts[0])
-    assert version == (move_records.VERSION if journey else move_records.OLDEST)
+    assert version == (move_records.VERSION if move else move_records.OLDEST)
     assert site.take("b", parts) is None
 
 
 def test_what_follows_a_session_goes_by_a_new_configuration_too() -> None:
     site = Site()
     a = site.worlds["a"]
-    site_of(a.broker).journeys.me = "a"
+    site_of(a.broker).session_moves.me = "a"
     a.absent("c")
     site.give("a", "b")
     queue = [QueueSection(clients="c", messages=3)]
     a.broker.reconfigure(a.config.model_copy(update={"queue": queue}))
-    ((follower, _),) = site_of(a.broker).journeys
+    ((forwarder, _),) = site_of(a.broker).session_moves
     for number in range(5):
         a.accepted(f"p{number}").publish("t", str(number), 1, 1)
-    assert follower.send_flow.messages == 3
-    assert not follower.ended, "the oldest are dropped"
+    assert forwarder.send_flow.messages == 3
+    assert not forwarder.ended, "the oldest are dropped"
 
 
 def _filled() -> Site:
     site = Site()
     for name, world in site.worlds.items():
-        site_of(world.broker).journeys.me = name
+        site_of(world.broker).session_moves.me = name
     a = site.worlds["a"]
     client = a.durable("c", will=Will("w", b"", 0, False, {PropertyId.WILL_DELAY_INTERVAL: 9}))
     client.subscribe("t", "$share/g/s")
@@ -605,9 +605,9 @@ def test_the_sessions_of_a_restored_store_are_doubtful_until_it_is_settled() -> 
     recover(a.database, None, 10, forget=True)
     site.power_cut("a")
     a.turn()
-    assert site.holders["a"].held("c") == Held(0, doubtful=True, copied=True)
+    assert site.holders["a"].held("c") == Held(0, suspect=True, copied=True)
     site.power_cut("a")
-    assert site.holders["a"].held("c") == Held(0, doubtful=True, copied=True)
+    assert site.holders["a"].held("c") == Held(0, suspect=True, copied=True)
     site.holders["a"].trust("c")
     a.commit()
     site.power_cut("a")
@@ -635,10 +635,10 @@ def test_who_hears_of_it_takes_nothing_for_certain_that_is_here_or_was_given_awa
     a.absent("d")
     site.give("a", "b")
     done: list[bool] = []
-    site.holders["a"].mistrust_all(lambda: done.append(True))
+    site.holders["a"].mark_all_suspect(lambda: done.append(True))
     assert not done, "before the commit"
     a.turn()
     assert done
     site.power_cut("a")
-    assert site.holders["a"].held("c") == Held(0, given_to="b", doubtful=True)
-    assert site.holders["a"].held("d") == Held(0, doubtful=True)
+    assert site.holders["a"].held("c") == Held(0, given_to="b", suspect=True)
+    assert site.holders["a"].held("d") == Held(0, suspect=True)

@@ -1,4 +1,4 @@
-"""What a site costs a message that nobody elsewhere wants: not one call more."""
+"""The cost of a site for a message without subscribers elsewhere: not one call more."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What is published at one gateway of a site reaches subscribers at another one, once."""
+"""Messages published at one gateway of a site reach subscribers at another one, once."""
 
 import sqlite3
 from typing import Any
@@ -74,11 +74,11 @@ def test_a_publication_reaches_a_subscriber_at_another_gateway(sites: Sites, qos
     sites.pass_time(SOON_S)
     (packet,) = client.client.take_all(Publish)
     assert (packet.payload, packet.qos, packet.topic) == (b"m", qos, "t/1")
-    assert sites.members["a"].passing.figures()["forward_waiting"] == 0
+    assert sites.members["a"].forwarding.figures()["forward_waiting"] == 0
 
 
 def waiting(sites: Sites, name: str) -> int:
-    return sites.members[name].passing.figures()["forward_waiting"]
+    return sites.members[name].forwarding.figures()["forward_waiting"]
 
 
 def test_nobody_elsewhere_costs_no_byte_and_nothing_goes_on_from_there(sites: Sites) -> None:
@@ -107,7 +107,7 @@ def test_a_filter_that_is_gone_is_told(sites: Sites) -> None:
     sites.frames.clear()
     publisher(sites, "a").publish("t", "m", 1)
     assert waiting(sites, "a") == 0
-    assert sites.members["a"].passing.figures()["filters"] == 0
+    assert sites.members["a"].forwarding.figures()["filters"] == 0
 
 
 def test_what_is_published_while_a_member_is_away_waits_on_disk(sites: Sites) -> None:
@@ -133,7 +133,7 @@ def test_a_filter_that_goes_while_the_members_are_apart_is_forgotten(sites: Site
     sites.members["a"].power_cut()
     sites.join("a", "b")
     sites.pass_time(SOON_S)
-    assert sites.members["a"].passing.figures()["filters"] == 1
+    assert sites.members["a"].forwarding.figures()["filters"] == 1
 
 
 def test_a_session_that_is_kept_at_another_gateway_gets_its_messages(sites: Sites) -> None:
@@ -265,7 +265,7 @@ def test_a_queue_for_a_member_that_is_away_for_long_drops_the_oldest() -> None:
     source = publisher(sites, "a")
     for number in range(25):
         source.publish("t", str(number), 1)
-    figures = sites.members["a"].passing.figures()
+    figures = sites.members["a"].forwarding.figures()
     assert figures["forward_waiting"] + figures["forward_dropped"] == 25
     sites.join("a", "b")
     sites.pass_time(1)

@@ -28,7 +28,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.reason import ReasonCode
 from gateway.service.gateway import _membership
-from gateway.site.forwarding.messages import FIRST as PASSING
+from gateway.site.forwarding.messages import FIRST as FORWARDING
 from gateway.site.replication.messages import FIRST as COPIES
 from gateway.site.shared_state.retained import FIRST as RETAINED
 from gateway.site.wiring.forwarding import Forwarding
@@ -73,7 +73,7 @@ class Member:
             cast(asyncio.AbstractEventLoop, world.loop),
             returned=self.returned,
         )
-        self.passing = Forwarding(
+        self.forwarding = Forwarding(
             world.engine,
             self.name,
             self.sites.names,
@@ -99,18 +99,18 @@ class Member:
             )
 
     def joined(self, member: str) -> None:
-        for part in filter(None, (self.site, self.passing, self.retained.sharing, self.copies)):
+        for part in filter(None, (self.site, self.forwarding, self.retained.sharing, self.copies)):
             part.joined(member)
 
     def left(self, member: str) -> None:
-        for part in filter(None, (self.site, self.passing, self.retained.sharing, self.copies)):
+        for part in filter(None, (self.site, self.forwarding, self.retained.sharing, self.copies)):
             part.left(member)
 
     def received(self, member: str, frame: bytes) -> None:
         parts = {
             COPIES: self.copies,
             RETAINED: self.retained,
-            PASSING: self.passing,
+            FORWARDING: self.forwarding,
             0: self.site,
         }
         part = next(part for first, part in parts.items() if part and frame[0] >= first)

@@ -1,4 +1,4 @@
-"""What is published while a session moves between gateways reaches it once."""
+"""Messages published while a session moves between gateways reach it once."""
 
 import random
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from gateway.mqtt.properties import PropertyId
 from gateway.site.moving import neighbours, notices
 from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices
 from gateway.site.moving.cuts import say
-from gateway.site.moving.following import end_journeys
-from gateway.site.moving.journey import Journey
+from gateway.site.moving.forwarders import end_moves
 from gateway.site.moving.late_messages import send_on
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.session_move import SessionMove
 from tests.broker.harness import FOREVER
 from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
 from tests.site.wiring.test_local_member import Sites
@@ -102,7 +102,7 @@ class Ride:
             assert source.acknowledged
         for name in NAMES:
             world = self.sites[name]
-            assert not list(site_of(world.broker).journeys), "it is over"
+            assert not list(site_of(world.broker).session_moves), "it is over"
             assert world.rows("SELECT * FROM journey") == []
             assert world.rows("SELECT client FROM session WHERE length(client) = 0") == []
 
@@ -150,8 +150,8 @@ def test_what_is_published_while_nobody_has_taken_it_comes_where_it_is_called_ba
     ride.cut("b")
     ride.steps(60)
     assert not ride.is_at("b")
-    (follower,) = site_of(ride.sites["a"].broker).journeys
-    assert follower[0].send_flow.messages
+    (forwarder,) = site_of(ride.sites["a"].broker).session_moves
+    assert forwarder[0].send_flow.messages
     ride.sites.pass_time(6)
     assert ride.is_at("a")
     ride.steps(20)
@@ -216,7 +216,7 @@ def test_it_may_leave_again_before_its_first_follower_is_empty(
     assert ride.is_at("a"), "called back"
     ride.move("b")
     ride.until(ride.has_left)
-    assert site_of(ride.sites["a"].broker).journeys.followers == 2
+    assert site_of(ride.sites["a"].broker).session_moves.forwarders == 2
     monkeypatch.undo()
     ride.cut("a")
     ride.end("b")
@@ -229,8 +229,8 @@ def move(sites: Sites, client: Peer, name: str, client_id: str = "c") -> Peer:
     return Peer(sites, name, client_id)
 
 
-def open_journeys(sites: Sites, names: tuple[str, ...] = NAMES) -> list[Journey]:
-    return [journey for name in names for _, journey in site_of(sites[name].broker).journeys]
+def open_moves(sites: Sites, names: tuple[str, ...] = NAMES) -> list[SessionMove]:
+    return [move for name in names for _, move in site_of(sites[name].broker).session_moves]
 
 
 def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
@@ -249,14 +249,14 @@ def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
             sites.tick()
     world.on_commit = lambda: None
     client.say(Subscribe(2, [Subscription("new", 2), Subscription("t/more", 2)]))
-    assert {"a", "c"} == next(iter(site_of(world.broker).journeys))[1].closed
+    assert {"a", "c"} == next(iter(site_of(world.broker).session_moves))[1].closed
     for number, source in enumerate(sources):
         for topic in ("t", "new"):
             source.publish(topic, f"{topic}{number}", 1, wait=SOON_S)
     world.slow_disk = False
     sites.pass_time(2)
     assert sorted(client.payloads) == [b"new0", b"new1", b"new2", b"t0", b"t1", b"t2"]
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
 
 
 def test_a_session_without_subscriptions_is_not_followed_and_costs_nothing() -> None:
@@ -265,10 +265,10 @@ def test_a_session_without_subscriptions_is_not_followed_and_costs_nothing() -> 
     sites.frames.clear()
     said: list[bytes] = []
     for member in sites.members.values():
-        member.passing.received = lambda _, frame: said.append(frame)  # type: ignore[method-assign]
+        member.forwarding.received = lambda _, frame: said.append(frame)  # type: ignore[method-assign]
     client = move(sites, client, "b")
     assert not said
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
     client.say(Subscribe(1, [Subscription("$SYS/#", 1)]))
     move(sites, client, "c")
     assert not said, "what gateways say of themselves is not sent on"
@@ -299,7 +299,7 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
     got += [payload for client in group for payload in client.payloads]
     everything = [b"%d" % number for number in range(60)]
     assert sorted(got) == sorted(everything * (1 if alone else 3)), "one of the group, and each"
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -311,12 +311,12 @@ def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies:
     client.client = sites["b"].open(answers=True)
     moved = Connect("c", Version.V5, False, properties=FOREVER)
     client.client.bring(encode(moved, Version.V5))
-    while not any(item.follower and item.follower.groups for item in open_journeys(sites)):
+    while not any(item.forwarder and item.forwarder.groups for item in open_moves(sites)):
         if not sites.step():
             sites.tick()
     for number in range(1, 5):  # the members of the group take turns
         source.client.bring(encode(Publish("t", str(number).encode(), 1, number), Version.V5))
-    late = site_of(sites["c"].broker).journeys.queues["a"].send_flow
+    late = site_of(sites["c"].broker).session_moves.queues["a"].send_flow
     assert late.messages, "some of it is for a"
     if dies:
         sites["c"].turn(0)
@@ -326,7 +326,7 @@ def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies:
         sites.join("a", "c")
     sites.pass_time(3)
     assert sorted(client.payloads) == [b"1", b"2", b"3", b"4"]
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
 
 
 def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
@@ -349,8 +349,8 @@ def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
     new.say(Subscribe(1, [Subscription("t", 1)]))
     sites.pass_time(5)
     assert not new.payloads
-    assert not open_journeys(sites), "it was asked for, and nobody has it"
-    assert sites.members["a"].passing.figures()["followers"] == 0
+    assert not open_moves(sites), "it was asked for, and nobody has it"
+    assert sites.members["a"].forwarding.figures()["followers"] == 0
 
 
 def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
@@ -360,19 +360,19 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
     clients = [reader(sites, "a", "t", client=f"c{number}") for number in range(5)]
     sites["c"].slow_disk = True  # its cuts do not come
     clients = [move(sites, client, "b", f"c{n}") for n, client in enumerate(clients)]
-    figures = sites.members["a"].passing.figures()
+    figures = sites.members["a"].forwarding.figures()
     assert (figures["followers"], figures["followers_refused"]) == (3, 2)
     assert "too many sessions have left" in caplog.text
     sites["c"].slow_disk = False
     sites.pass_time(2)
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
     publisher(sites, "c").publish("t", "m", 1, wait=1)
     assert [client.payloads for client in clients] == [[b"m"]] * 5
 
 
 @pytest.mark.parametrize("gone", ["a", "c"])
 def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> None:
-    """The session waits for c's cut, and for what a's follower sends on."""
+    """The session waits for c's cut, and for what a's forwarder sends on."""
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     for other in ("a", "b"):
@@ -380,7 +380,7 @@ def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> No
     sites.pass_time(1)
     client.client.break_line()
     sites.connect("b", "c", wait=2)
-    assert [journey.closed for journey in open_journeys(sites)] == [set(), {"c"}]
+    assert [move.closed for move in open_moves(sites)] == [set(), {"c"}]
     if gone == "a":
         sites.join("b", "c")
         sites.pass_time(1)
@@ -391,7 +391,7 @@ def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> No
         sites.members[name].power_cut()
     sites.join(*sites.names)
     sites.pass_time(2)
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
 
 
 def test_without_a_site_nothing_is_followed() -> None:
@@ -401,10 +401,10 @@ def test_without_a_site_nothing_is_followed() -> None:
     client = move(sites, client, "b")
     for name in "ab":
         broker = sites[name].broker
-        assert list(site_of(broker).journeys)
-        end_journeys(broker)
+        assert list(site_of(broker).session_moves)
+        end_moves(broker)
         broker.settle()
-        assert not list(site_of(broker).journeys)
+        assert not list(site_of(broker).session_moves)
     publisher(sites, "b").publish("t", "m", 1)
     assert client.payloads == [b"m"]
 
@@ -424,9 +424,9 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     for other in "ab":  # with what waits in them
         lost.end_session(lost.sessions[f"onceway-site:c:{other}"])
     sites.pass_time(1)
-    assert {"c"} in [journey.closed for journey in open_journeys(sites)]
+    assert {"c"} in [move.closed for move in open_moves(sites)]
     sites.pass_time(5)
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -444,10 +444,10 @@ def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
     sites.part("b", "c")
     sites["c"].slow_disk = False
     sites.pass_time(1)
-    assert {"c"} in [journey.closed for journey in open_journeys(sites)]
+    assert {"c"} in [move.closed for move in open_moves(sites)]
     for number in range(50):
         source.publish("t", number, 1)
-    figures = sites.members["c"].passing.figures()
+    figures = sites.members["c"].forwarding.figures()
     assert (figures["forward_waiting"], figures["forward_dropped"]) == (20, 33)
     if dies:
         sites.members["c"].power_cut()
@@ -460,7 +460,7 @@ def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
     last = 100 if dies else 50
     got = [int(payload) for payload in client.payloads]
     assert got == list(range(last - 17, last)), "what comes after the cut is for the session"
-    assert not open_journeys(sites, sites.names)
+    assert not open_moves(sites, sites.names)
 
 
 def test_notices_alone_do_not_make_a_queue_longer_than_it_may_be() -> None:
@@ -472,12 +472,12 @@ def test_notices_alone_do_not_make_a_queue_longer_than_it_may_be() -> None:
         say(core, ["b"], Kind.TAIL, [Stage(number, 1)])
         sites["c"].turn(0)
     sites.pass_time(1)
-    assert sites.members["c"].passing.figures()["forward_waiting"] <= 20
+    assert sites.members["c"].forwarding.figures()["forward_waiting"] <= 20
     publisher(sites, "c").publish("t", "m", 1)
     sites.join("b", "c")
     sites.pass_time(2)
     assert client.payloads == [b"m"]
-    assert sites.members["c"].passing.figures()["forward_waiting"] == 0
+    assert sites.members["c"].forwarding.figures()["forward_waiting"] == 0
 
 
 @pytest.mark.parametrize("payload", [b"junk", bytes(13), b"\1" * 13 * 40])
@@ -486,7 +486,7 @@ def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: by
     client = reader(sites, "a", "t")
     mad = sites["b"].broker
     run = PublishRun(mad.router.topic(NOTICES), payload, 1)
-    deliver(mad, site_of(mad).journeys.queues["a"], run, 2, b"", 0, 1, mad.promise())
+    deliver(mad, site_of(mad).session_moves.queues["a"], run, 2, b"", 0, 1, mad.promise())
     sites["b"].turn(0)
     sites.pass_time(2)
     publisher(sites, "b").publish("t", "m", 1, wait=2)
@@ -498,18 +498,18 @@ def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing()
     client = reader(sites, "a", "t", client="c")
     sites["c"].slow_disk = True
     client = move(sites, client, "b")
-    before = [(journey.stage, journey.closed) for journey in open_journeys(sites)]
+    before = [(move.stage, move.closed) for move in open_moves(sites)]
     mad, strange = sites["c"].broker, Stage(7, 1)
     sites["c"].slow_disk = False
     for kind in Kind:
         payload = encode_notices(kind, [strange] * AT_ONCE)
         run = PublishRun(mad.router.topic(NOTICES), payload, 1)
-        for queue in site_of(mad).journeys.queues.values():
+        for queue in site_of(mad).session_moves.queues.values():
             deliver(mad, queue, run, 2, b"", 0, 1, mad.promise())
     sites["c"].turn(0)
     sites.pass_time(2)
     assert before
-    assert not open_journeys(sites), "what it had to say came, too"
+    assert not open_moves(sites), "what it had to say came, too"
 
 
 def test_of_many_that_wait_for_a_notice_a_few_ask_at_once(
@@ -530,7 +530,7 @@ def test_of_many_that_wait_for_a_notice_a_few_ask_at_once(
         turns.append(set())
         notices.advance(core)
     assert max(map(len, turns)) == 2
-    assert set[Stage]().union(*turns) == {journey.stage for _, journey in site_of(core).journeys}
+    assert set[Stage]().union(*turns) == {move.stage for _, move in site_of(core).session_moves}
 
 
 def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -599,7 +599,7 @@ def test_what_follows_a_session_is_no_client() -> None:
     before = {name: len(sites[name].broker.sessions) for name in NAMES}
     sites["c"].slow_disk = True
     move(sites, client, "b")
-    (found, _) = next(iter(site_of(sites["a"].broker).journeys))
+    (found, _) = next(iter(site_of(sites["a"].broker).session_moves))
     assert found.client not in sites["a"].broker.sessions
     assert len(sites["a"].broker.sessions) == before["a"] - 1
     assert sites.members["a"].site.holder.held("c") is None

@@ -26,8 +26,8 @@ from gateway.mqtt.packets import (
     Subscription,
     Version,
 )
-from gateway.site.moving import following
-from gateway.site.moving.journey import Journey
+from gateway.site.moving import forwarders
+from gateway.site.moving.session_move import SessionMove
 from gateway.site.rules import messages
 from tests.broker.harness import FOREVER, Client
 from tests.site.wiring.test_local_member import Sites
@@ -362,18 +362,22 @@ def test_each_message_comes_once_to_all_whatever_happens(
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
-def _takes_all(journey: Journey, member: str, came_with: bool) -> bool:
-    return journey.follower is None or member not in journey.follower.done
+def _takes_all(move: SessionMove, member: str, came_with: bool) -> bool:
+    return move.forwarder is None or member not in move.forwarder.done
 
 
-def _takes_for_ever(journey: Journey, member: str, came_with: bool) -> bool:
-    return member not in journey.closed
+def _takes_for_ever(move: SessionMove, member: str, came_with: bool) -> bool:
+    return member not in move.closed
 
 
 SABOTAGES: dict[str, tuple[object, str, object]] = {
-    "what others pass on is for a session as soon as it is there": (Journey, "takes", _takes_all),
-    "a follower gets what its session gets, too": (Journey, "takes", _takes_for_ever),
-    "nothing follows a session": (following, "follow", lambda *_: None),
+    "what others pass on is for a session as soon as it is there": (
+        SessionMove,
+        "takes",
+        _takes_all,
+    ),
+    "a forwarder gets what its session gets, too": (SessionMove, "takes", _takes_for_ever),
+    "nothing follows a session": (forwarders, "leave_forwarder", lambda *_: None),
 }
 
 

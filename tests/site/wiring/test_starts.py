@@ -98,7 +98,7 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
     sites.pass_time(1)
     for other in ("b", "c3"):
         sites.links.discard(frozenset(("a", other)))
-        sites.members[other].passing.left("a")
+        sites.members[other].forwarding.left("a")
         sites.members[other].retained.sharing.left("a")
         sites.members[other].site.left("a", stopped)
     client = come(sites, "b")

@@ -1,4 +1,4 @@
-"""What was answered in doubt is kept, within bounds, and written while the gateway runs."""
+"""Answers given while a member was silent are kept, within bounds, and written at run time."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from gateway.broker.peer import Peer
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """A transport: the link's side of a connection."""
 
     peer: Peer
@@ -69,4 +69,4 @@ class Receiver(Protocol):
         """
 
 
-Accept = Callable[[Carrier], Receiver]
+Accept = Callable[[Transport], Receiver]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from gateway.site.errors import SiteError
-from gateway.site.forwarding import forwarding as passing
-from gateway.site.forwarding.forwarding import AGAIN_S, WINDOW_BYTES, Passing
+from gateway.site.forwarding import forwarding as forwarding
+from gateway.site.forwarding.forwarding import AGAIN_S, WINDOW_BYTES, MemberForwarding
 from gateway.site.forwarding.messages import (
     FIRST,
     GONE,
@@ -37,7 +37,7 @@ class Side:
         self.filters: dict[str, int] = {}
         self.works = True
         self.drains = 0
-        self.passing = Passing(self, 1000, (), self.frames.append, self._later)
+        self.forwarding = MemberForwarding(self, 1000, (), self.frames.append, self._later)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         assert seconds == AGAIN_S
@@ -56,7 +56,7 @@ class Side:
         assert self.is_open
         self.came += data
         if self.works:
-            self.passing.worked_off(len(data))
+            self.forwarding.worked_off(len(data))
 
     def drained(self) -> None:
         self.drains += 1
@@ -71,7 +71,7 @@ class Side:
     def end(self) -> None:
         """Its broker has ended the exchange."""
         self.is_open = False
-        self.passing.ended()
+        self.forwarding.ended()
 
     def ring(self) -> None:
         timers, self.timers = self.timers, []
@@ -84,15 +84,15 @@ class Pair:
         self.a, self.b = Side(1), Side(2)
 
     def join(self, *wishes: Wish) -> None:
-        self.a.passing.joined(wishes)
-        self.b.passing.joined(())
+        self.a.forwarding.joined(wishes)
+        self.b.forwarding.joined(())
         self.settle()
 
     def settle(self) -> None:
         while self.a.frames or self.b.frames:
             for side, other in ((self.a, self.b), (self.b, self.a)):
                 if side.frames:
-                    other.passing.received(side.frames.popleft())
+                    other.forwarding.received(side.frames.popleft())
 
 
 @pytest.fixture
@@ -104,19 +104,19 @@ def pair() -> Pair:
 
 def test_packets_flow_when_both_have_greeted(pair: Pair) -> None:
     assert (pair.a.opened, pair.b.opened) == ([2], [1])
-    pair.a.passing.sent(1, b"x" * 3 * PIECE_BYTES)
+    pair.a.forwarding.sent(1, b"x" * 3 * PIECE_BYTES)
     pair.settle()
     assert pair.b.came == b"x" * 3 * PIECE_BYTES
 
 
 def test_who_works_off_nothing_gets_no_more_than_a_window(pair: Pair) -> None:
     pair.b.works = False
-    pair.a.passing.sent(1, b"x" * 3 * WINDOW_BYTES)
+    pair.a.forwarding.sent(1, b"x" * 3 * WINDOW_BYTES)
     pair.settle()
     assert len(pair.b.came) == WINDOW_BYTES
-    assert pair.a.passing.waiting == 2 * WINDOW_BYTES
+    assert pair.a.forwarding.waiting == 2 * WINDOW_BYTES
     pair.b.works = True
-    pair.b.passing.worked_off(WINDOW_BYTES)
+    pair.b.forwarding.worked_off(WINDOW_BYTES)
     pair.settle()
     assert len(pair.b.came) == 3 * WINDOW_BYTES
     assert pair.a.drains
@@ -128,7 +128,7 @@ def test_a_side_that_ends_begins_again_a_little_later(pair: Pair, both: bool) ->
     if both:
         pair.b.end()
     else:
-        pair.b.passing.sent(1, b"lost")
+        pair.b.forwarding.sent(1, b"lost")
     pair.settle()
     assert not pair.a.is_open
     pair.a.ring()
@@ -136,25 +136,25 @@ def test_a_side_that_ends_begins_again_a_little_later(pair: Pair, both: bool) ->
     pair.settle()
     assert pair.a.is_open
     assert pair.b.is_open
-    pair.b.passing.sent(1, b"new")
+    pair.b.forwarding.sent(1, b"new")
     pair.settle()
     assert pair.a.came == b"new", "what was sent to the side that had ended is not taken"
 
 
 def test_a_link_that_is_cut_begins_again(pair: Pair) -> None:
     for side in (pair.a, pair.b):
-        side.passing.left()
+        side.forwarding.left()
         assert not side.is_open
     pair.join()
     assert (pair.a.opened, pair.b.opened) == ([2, 2], [1, 1])
 
 
 def test_filters_that_have_gone_meanwhile_are_forgotten(pair: Pair) -> None:
-    pair.a.passing.wish([Wish("kept", 1), Wish("gone", 2)])
+    pair.a.forwarding.wish([Wish("kept", 1), Wish("gone", 2)])
     pair.settle()
     assert pair.b.filters == {"kept": 1, "gone": 2}
-    pair.a.passing.left()
-    pair.b.passing.left()
+    pair.a.forwarding.left()
+    pair.b.forwarding.left()
     pair.join(Wish("kept", 2), Wish("new", 0))
     assert pair.b.filters == {"kept": 2, "new": 0}
 
@@ -202,29 +202,29 @@ NONSENSE = {
 @pytest.mark.parametrize("frame", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_ends_the_link(pair: Pair, frame: bytes) -> None:
     with pytest.raises(SiteError):
-        pair.b.passing.received(frame)
+        pair.b.forwarding.received(frame)
 
 
 def test_a_member_that_sends_more_than_a_window_loses_its_link(pair: Pair) -> None:
     pair.b.works = False
     frame = encode(Packets(1, 1, b"x" * PIECE_BYTES))
     for _ in range(WINDOW_BYTES // PIECE_BYTES):
-        pair.b.passing.received(frame)
+        pair.b.forwarding.received(frame)
     with pytest.raises(SiteError, match="more packets than it may"):
-        pair.b.passing.received(frame)
+        pair.b.forwarding.received(frame)
 
 
 def test_a_member_that_works_off_what_was_not_sent_loses_its_link(pair: Pair) -> None:
     with pytest.raises(SiteError, match="worked off"):
-        pair.b.passing.received(encode(Taken(1, 1)))
+        pair.b.forwarding.received(encode(Taken(1, 1)))
 
 
 def test_a_member_with_too_many_filters_loses_its_link(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passing, "MOST_WISHES", 10)
-    pair.b.passing.received(
+    monkeypatch.setattr(forwarding, "MOST_WISHES", 10)
+    pair.b.forwarding.received(
         encode(Wishes(True, False, tuple(Wish(str(number), 1) for number in range(10))))
     )
     with pytest.raises(SiteError, match="more than 10 filters"):
-        pair.b.passing.received(encode(Wishes(False, False, (Wish("one more", 1),))))
+        pair.b.forwarding.received(encode(Wishes(False, False, (Wish("one more", 1),))))

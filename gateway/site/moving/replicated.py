@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from gateway.broker.store_rows import SpoolRow
 
 
-class Doubled:
+class Replicated:
     """Tracks which commits are replicated. committed: called with the rows of each commit that is
     on this disk. last_row: highest row id at the start, 0 for none; whether it is safe is not known
     yet.

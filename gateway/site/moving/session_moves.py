@@ -1,8 +1,9 @@
-"""Sessions here with an unfinished move, and forwarders of those that have left (`journey.py`).
+"""Sessions here with an unfinished move, and forwarders of those that have left
+(`session_move.py`).
 
 In: such sessions as they arrive and leave. Out: the session that a stage stands for, and the
 destination of messages that match its subscriptions: a session, or the queue for another gateway.
-Without a site there are no journeys, and this code takes no time.
+Without a site there are no moves, and this code takes no time.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from gateway.broker.neighbours import Neighbours
 from gateway.broker.router import Route, RoutedTopic
 from gateway.broker.session import CLIENT, Session
 from gateway.site.moving.addresses import Stage, address
-from gateway.site.moving.journey import Follower, Journey, journey_of
+from gateway.site.moving.session_move import Forwarder, SessionMove, move_of
 from gateway.store.move_rows import OWN, Moves
 
 
-class Journeys:
+class SessionMoves:
     def __init__(self) -> None:
         self.me = ""
         """Name of this gateway in the site; empty without one: then no session gets a forwarder."""
@@ -36,100 +37,100 @@ class Journeys:
         """Number of questions of each gateway in the current minute."""
         self.count_from = 0.0
         """Start of that minute, on the time axis."""
-        self.followers = 0
+        self.forwarders = 0
         self.refused = 0
         """Sessions that left without a forwarder, because there were too many."""
-        self._lineages: dict[int, list[tuple[Session, Journey]]] = {}
+        self._lineages: dict[int, list[tuple[Session, SessionMove]]] = {}
         self._round = iter(self)
-        self._groups: dict[int, dict[Journey, None]] = {}
+        self._groups: dict[int, dict[SessionMove, None]] = {}
         """Forwarders that have left a shared subscription, by its number."""
-        self._latest: dict[str, tuple[Session, Journey]] = {}
+        self._latest: dict[str, tuple[Session, SessionMove]] = {}
         """The forwarder of each session that left last, by the session's key."""
 
-    def add(self, session: Session, journey: Journey) -> None:
-        session.role = journey
-        self._lineages.setdefault(journey.stage.lineage, []).append((session, journey))
-        if (follower := journey.follower) is not None:
-            self.followers += 1
-            for number in follower.groups:
-                self.has_left(journey, number)
-            if follower.member is None:
-                self._latest[follower.key] = session, journey
+    def add(self, session: Session, move: SessionMove) -> None:
+        session.role = move
+        self._lineages.setdefault(move.stage.lineage, []).append((session, move))
+        if (forwarder := move.forwarder) is not None:
+            self.forwarders += 1
+            for number in forwarder.groups:
+                self.has_left(move, number)
+            if forwarder.member is None:
+                self._latest[forwarder.key] = session, move
 
     def drop(self, session: Session) -> None:
-        """Forget a journey after the end of the session or of the journey."""
-        journey = journey_of(session)
-        if journey is not None:
+        """Forget a move after the end of the session or of the move itself."""
+        move = move_of(session)
+        if move is not None:
             session.role = CLIENT
-            lineage = self._lineages[journey.stage.lineage]
-            lineage.remove((session, journey))
+            lineage = self._lineages[move.stage.lineage]
+            lineage.remove((session, move))
             if not lineage:
-                del self._lineages[journey.stage.lineage]
-            if (follower := journey.follower) is not None:
-                self.followers -= 1
-                for number in follower.groups:
-                    del self._groups[number][journey]
+                del self._lineages[move.stage.lineage]
+            if (forwarder := move.forwarder) is not None:
+                self.forwarders -= 1
+                for number in forwarder.groups:
+                    del self._groups[number][move]
                     if not self._groups[number]:
                         del self._groups[number]
-                if self._latest.get(follower.key) == (session, journey):
-                    del self._latest[follower.key]
+                if self._latest.get(forwarder.key) == (session, move):
+                    del self._latest[forwarder.key]
 
-    def has_left(self, journey: Journey, number: int) -> None:
+    def has_left(self, move: SessionMove, number: int) -> None:
         """Note that a forwarder has left a shared subscription."""
-        self._groups.setdefault(number, {})[journey] = None
+        self._groups.setdefault(number, {})[move] = None
 
-    def left(self, number: int) -> Journey | None:
+    def left(self, number: int) -> SessionMove | None:
         """Return a forwarder that has left this shared subscription, or None."""
         return next(iter(self._groups.get(number, ())), None)
 
-    def __iter__(self) -> Iterator[tuple[Session, Journey]]:
+    def __iter__(self) -> Iterator[tuple[Session, SessionMove]]:
         for lineage in list(self._lineages.values()):
             yield from list(lineage)
 
-    def next(self, most: int) -> list[tuple[Session, Journey]]:
-        """Return the next journeys in turn, at most `most`. Each has its turn before any has a
-        second one.
+    def next(self, most: int) -> list[tuple[Session, SessionMove]]:
+        """Return the next moves in turn, at most `most`. Every move is returned once before any is
+        returned again.
         """
         found = list(islice(self._round, most))
         if len(found) < most:
             self._round = iter(self)
         return found
 
-    def of(self, lineage: int) -> list[tuple[Session, Journey]]:
+    def of(self, lineage: int) -> list[tuple[Session, SessionMove]]:
         return list(self._lineages.get(lineage, ()))
 
-    def at(self, stage: Stage) -> tuple[Session, Journey] | None:
+    def at(self, stage: Stage) -> tuple[Session, SessionMove] | None:
         """Return the session that a stage stands for, or else its forwarder."""
         found = None
-        for session, journey in self._lineages.get(stage.lineage, ()):
-            if journey.stage == stage and not session.ended:
-                if journey.follower is None:
-                    return session, journey
-                if journey.follower.member != OWN:
-                    found = session, journey
+        for session, move in self._lineages.get(stage.lineage, ()):
+            if move.stage == stage and not session.ended:
+                if move.forwarder is None:
+                    return session, move
+                if move.forwarder.member != OWN:
+                    found = session, move
         return found
 
-    def followers_of(self, stage: Stage) -> list[tuple[Session, Journey, Follower]]:
+    def forwarders_of(self, stage: Stage) -> list[tuple[Session, SessionMove, Forwarder]]:
         """Return the forwarders here for the session at a stage."""
         return [
-            (session, journey, journey.follower)
-            for session, journey in self._lineages.get(stage.lineage, ())
-            if journey.follower is not None and journey.following == stage and not session.ended
+            (session, move, move.forwarder)
+            for session, move in self._lineages.get(stage.lineage, ())
+            if move.forwarder is not None and move.next_stage == stage and not session.ended
         ]
 
-    def waiting(self, key: str) -> tuple[Journey, Follower] | None:
+    def waiting(self, key: str) -> tuple[SessionMove, Forwarder] | None:
         """Return the forwarder of a session whose place is unknown, or None."""
-        session, journey = self._latest.get(key, (None, None))
-        if session is None or journey is None or session.ended:
+        session, move = self._latest.get(key, (None, None))
+        if session is None or move is None or session.ended:
             return None
-        follower = journey.follower
-        return (journey, follower) if follower is not None and follower.member is None else None
+        forwarder = move.forwarder
+        return (move, forwarder) if forwarder is not None and forwarder.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Yield the routes of messages that a gateway forwards, to sessions that move."""
         for route, came_with in topic.moving:
-            journey = journey_of(route.session)
-            if journey is None or journey.takes(member, came_with):
+            move = move_of(route.session)
+            if move is None or move.takes(member, came_with):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route
@@ -140,31 +141,31 @@ class Journeys:
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
         """Return the session that a message goes to, and the properties to send."""
-        journey = journey_of(session)
-        if journey is not None and journey.follower is not None and journey.follower.member:
-            queue = self.queues[journey.follower.member]
-            return queue, address(journey.following, share)
+        move = move_of(session)
+        if move is not None and move.forwarder is not None and move.forwarder.member:
+            queue = self.queues[move.forwarder.member]
+            return queue, address(move.next_stage, share)
         return session, extra
 
 
-class WithJourneys(Neighbours):
+class WithSessionMoves(Neighbours):
     """Neighbours between which sessions move."""
 
     def __init__(self) -> None:
-        self.journeys = Journeys()
+        self.session_moves = SessionMoves()
         self.changed: dict[Session, None] = {}
-        """Sessions whose journeys the open changes bring to the store."""
+        """Sessions whose moves are stored with the open changes."""
 
 
-def of(core: Core) -> WithJourneys:
-    return cast(WithJourneys, core.neighbours)
+def of(core: Core) -> WithSessionMoves:
+    return cast(WithSessionMoves, core.neighbours)
 
 
-def journeys_of(core: Core) -> Journeys:
-    return of(core).journeys
+def moves_of(core: Core) -> SessionMoves:
+    return of(core).session_moves
 
 
-def moves(core: Core) -> Moves:
+def move_rows(core: Core) -> Moves:
     """Return the rows about moves in the open changes."""
     changes = core.changes
     if changes.neighbours is None:
@@ -173,6 +174,6 @@ def moves(core: Core) -> Moves:
 
 
 def note(core: Core, session: Session) -> None:
-    """Note that the journey of a session has changed."""
-    moves(core)
+    """Note that the move of a session has changed."""
+    move_rows(core)
     of(core).changed[session] = None

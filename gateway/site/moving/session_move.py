@@ -1,5 +1,5 @@
-"""The journey of a moved session: which messages are for it, and which were for its old place. Or
-the forwarder (`Follower`) of a session that has left.
+"""The state of a session's move: which messages are for the session at its new place, and which at
+its old one. Or the forwarder (`Forwarder`) of a session that has left.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
 the session at its old place, messages after it for the session at its new one. Each gateway sends
@@ -21,7 +21,9 @@ from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import LINEAGES, MOST_MOVES, JourneyRow, name_of
 
 
-class Follower:
+class Forwarder:
+    """The queue that stands in for a session that has left, and forwards its messages."""
+
     __slots__ = ("awaited", "done", "gone", "groups", "key", "member", "user")
 
     def __init__(
@@ -49,9 +51,9 @@ class Follower:
         return name_of(self.key)
 
 
-class Journey(Role):
+class SessionMove(Role):
     settled = False
-    __slots__ = ("asked", "closed", "filters", "follower", "stage", "tails")
+    __slots__ = ("asked", "closed", "filters", "forwarder", "stage", "tails")
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Journey(Role):
         closed: set[str] | None = None,
         tails: set[str] | None = None,
         filters: tuple[str, ...] = (),
-        follower: Follower | None = None,
+        forwarder: Forwarder | None = None,
     ) -> None:
         self.stage = stage
         """Stage of the session; of a forwarder, the stage while the session was here."""
@@ -69,51 +71,52 @@ class Journey(Role):
         self.tails = tails or set()
         """Gateways that still forward late messages for it."""
         self.filters = filters
-        """Filters of the session when it arrived; later ones are never forwarded. Of a forwarder,
-        also the shared subscriptions that it has left."""
-        self.follower = follower
+        """Filters of the session when it arrived; messages for later ones are never forwarded. Of a
+        forwarder, also the shared subscriptions that it has left.
+        """
+        self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
         self.asked: float | None = None
         """Approximate time since which it waits for an answer, on the time axis."""
 
     @classmethod
-    def stored(cls, row: JourneyRow) -> Journey:
-        """Return a journey from its row. Raises ValueError."""
+    def stored(cls, row: JourneyRow) -> SessionMove:
+        """Return the move that a row of the store describes. Raises ValueError."""
         _, lineage, moves, closed, tails, filters, key, user, member, done = row
-        follower = None if key is None else Follower(key, user, member, set(_names(done)))
+        forwarder = None if key is None else Forwarder(key, user, member, set(_names(done)))
         known = set(_names(closed)), set(_names(tails)), tuple(_names(filters))
-        if follower is not None:
-            follower.groups = {n: item for item in known[2] if (n := share_number(item))}
+        if forwarder is not None:
+            forwarder.groups = {n: item for item in known[2] if (n := share_number(item))}
         if not (0 < lineage < LINEAGES and 0 <= moves < MOST_MOVES):
-            raise ValueError("a journey of a session that cannot be")
-        return cls(Stage(lineage, moves), *known, follower)
+            raise ValueError("a session move with an impossible number")
+        return cls(Stage(lineage, moves), *known, forwarder)
 
     def row(self, session: int) -> JourneyRow:
         lineage, moves = self.stage
         sets = _listed(self.closed), _listed(self.tails), json.dumps(self.filters)
-        if (found := self.follower) is None:
+        if (found := self.forwarder) is None:
             return session, lineage, moves, *sets, None, None, None, "[]"
         done = _listed(found.done)
         return session, lineage, moves, *sets, found.key, found.user, found.member, done
 
     @property
-    def following(self) -> Stage:
+    def next_stage(self) -> Stage:
         """Stage of the session after the next move."""
         return Stage(self.stage.lineage, self.stage.moves + 1)
 
     @property
     def gets_copies(self) -> bool:
         """Whether the session gets copies. A forwarder does not: it sends each message on once."""
-        return self.follower is None
+        return self.forwarder is None
 
     @property
     def sends_on(self) -> bool:
         """Whether waiting messages belong to a session whose new place is known."""
-        return self.follower is not None and self.follower.member is not None
+        return self.forwarder is not None and self.forwarder.member is not None
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
-        if (follower := self.follower) is not None:
-            return acl.may_read(follower.user, follower.name, topic)
+        if (forwarder := self.forwarder) is not None:
+            return acl.may_read(forwarder.user, forwarder.name, topic)
         return super().may_read(acl, session, topic)
 
     def came_with(self, topic: str) -> bool:
@@ -126,20 +129,20 @@ class Journey(Role):
         """Whether messages that a gateway forwards, or this one publishes (OWN), are for this
         session. came_with: the value of `came_with` for the topic.
         """
-        if self.follower is not None and member in self.follower.done:
+        if self.forwarder is not None and member in self.forwarder.done:
             return False
         return member not in self.closed or not came_with
 
 
-def journey_of(session: Session) -> Journey | None:
-    """Return the journey of a session, or None if it is over, or the session has never moved."""
-    return session.role if isinstance(session.role, Journey) else None
+def move_of(session: Session) -> SessionMove | None:
+    """Return the unfinished move of a session, or None."""
+    return session.role if isinstance(session.role, SessionMove) else None
 
 
 def _names(text: str) -> list[str]:
     found = json.loads(text)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ValueError("a journey of a session with names that cannot be")
+        raise ValueError("a session move with a list that is not one of names")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The sessions of the turn link as the broker sees them: one `Carrier` for each. Sans-IO.
+"""The sessions of the turn link as the broker sees them: one `Transport` for each. Sans-IO.
 
 In: events of the link. Out: transports, handed to `accept` with the identity from the HELLO, and
 the broker's output, handed to the link. A board waits for its answer before it sends again, so a
@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 
 from gateway.broker.peer import DeviceIdentity, Peer
-from gateway.links.carrier import Accept, Receiver
 from gateway.links.faults import blame
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.links.lora.turns import (
@@ -20,12 +19,13 @@ from gateway.links.lora.turns import (
     SessionStarted,
     TurnLink,
 )
+from gateway.links.transport import Accept, Receiver
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 
 
-class TurnCarrier:
+class TurnTransport:
     """One session of one board."""
 
     high_water = 1024
@@ -108,7 +108,7 @@ class TurnCarrier:
             self.receiver.writable()
 
 
-class Carriers:
+class Transports:
     """The sessions of all boards of one radio. listener, path: for logs and access. name: returns
     the name of a board by its number. wake: called if `Station.tick` and `go_on` have work; runs
     inside the broker, so it must not call them itself.
@@ -130,14 +130,14 @@ class Carriers:
         self._listener = listener
         self._path = path
         self._wake = wake
-        self._carriers: dict[Session, TurnCarrier] = {}
+        self._transports: dict[Session, TurnTransport] = {}
         self._too_long: set[str] = set()
         """Names for which a warning was logged."""
 
     @property
     def names(self) -> list[str]:
         """The boards in session."""
-        peers = [carrier.peer for carrier in self._carriers.values() if not carrier.closed]
+        peers = [transport.peer for transport in self._transports.values() if not transport.closed]
         return [peer.device.name for peer in peers if peer.device is not None]
 
     def handle(self, event: Event) -> None:
@@ -158,21 +158,21 @@ class Carriers:
                 device = DeviceIdentity(name, incarnation, hello.next_sequence, proved=True)
                 self._begin(session, Peer(self._listener, self._path, device))
             case Received(session, data):
-                if session in self._carriers:
-                    self._carriers[session].deliver(data)
+                if session in self._transports:
+                    self._transports[session].deliver(data)
             case SessionEnded(session, reason):
                 self._end(session, reason)
 
     def go_on(self) -> None:
         """Continue waiting work, and forget closed transports."""
-        for session, carrier in list(self._carriers.items()):
-            carrier.go_on()
-            if carrier.closed:
-                del self._carriers[session]
+        for session, transport in list(self._transports.items()):
+            transport.go_on()
+            if transport.closed:
+                del self._transports[session]
 
     def lose(self, reason: str) -> None:
         """End all sessions, because the radio is gone."""
-        for session in list(self._carriers):
+        for session in list(self._transports):
             self._end(session, reason)
 
     def _check_name(self, name: str) -> None:
@@ -193,19 +193,19 @@ class Carriers:
             )
 
     def _begin(self, session: Session, peer: Peer) -> None:
-        carrier = TurnCarrier(self._link, session, peer, self._wake)
+        transport = TurnTransport(self._link, session, peer, self._wake)
         try:
-            carrier.receiver = self._accept(carrier)
+            transport.receiver = self._accept(transport)
         except Exception as error:
             blame(self._path, error)
-            carrier.abort()
+            transport.abort()
             return
-        self._carriers[session] = carrier
+        self._transports[session] = transport
 
     def _end(self, session: Session, reason: str) -> None:
-        carrier = self._carriers.pop(session, None)
-        if carrier is not None and not carrier.closed:
-            device = carrier.peer.device
+        transport = self._transports.pop(session, None)
+        if transport is not None and not transport.closed:
+            device = transport.peer.device
             log.info(
                 "%s: %s: connection lost: %s",
                 self._path,
@@ -213,4 +213,4 @@ class Carriers:
                 reason,
                 extra=about(port=self._path, reason=reason),
             )
-            carrier.lose(reason)
+            transport.lose(reason)

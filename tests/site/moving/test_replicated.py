@@ -19,8 +19,8 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from gateway.mqtt.reason import ReasonCode
-from gateway.site.moving.doubled import Doubled
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.replicated import Replicated
 from tests.broker.harness import FOREVER, Client, World
 
 
@@ -34,7 +34,7 @@ class Copied:
 
     def start(self) -> None:
         broker = self.world.broker
-        self.doubled = site_of(broker).doubled = Doubled(self._take, broker.spool.next - 1)
+        self.replicated = site_of(broker).replicated = Replicated(self._take, broker.spool.next - 1)
 
     def _take(self, rows: Sequence[SpoolRow]) -> None:
         self.told += [row[0] for row in rows]
@@ -97,7 +97,7 @@ def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
     """So a client cannot fill memory with them."""
     client = copied.world.accepted()
     client.publish("spool/x", "1", 1)
-    copied.doubled.refusing = True
+    copied.replicated.refusing = True
     for number in range(2, 1030):
         client.send(Publish("spool/x", b"m", 1, number))
     (goodbye,) = answers(client)
@@ -107,7 +107,7 @@ def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
 
 def test_refusals_that_have_left_are_in_flight_no_more(copied: Copied) -> None:
     client = copied.world.accepted()
-    copied.doubled.refusing = True
+    copied.replicated.refusing = True
     for number in range(1, 3000):
         client.send(Publish("spool/x", b"m", 1, number))
     assert len(answers(client)) == 2999
@@ -155,7 +155,7 @@ def test_after_a_power_cut_nothing_is_known_to_be_safe(copied: Copied) -> None:
 def test_without_a_second_disk_new_publications_are_refused(copied: Copied) -> None:
     client = copied.world.accepted()
     client.publish("spool/x", "1", 1)
-    copied.doubled.refusing = True
+    copied.replicated.refusing = True
     client.publish("spool/x", "2", 1)
     client.publish("spool/x", "3", 0)
     client.send(Pingreq())

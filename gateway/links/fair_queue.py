@@ -12,7 +12,7 @@ from gateway.broker.admission import origin
 T = TypeVar("T")
 
 
-class Crowd(Generic[T]):
+class FairQueue(Generic[T]):
     """Waiting clients. most: bound in all. share: bound of one address."""
 
     def __init__(self, most: int, share: int) -> None:

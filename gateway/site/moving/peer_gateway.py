@@ -33,14 +33,14 @@ from gateway.mqtt.packets import Puback, Pubrec
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX
 from gateway.site.moving.addresses import read_address
-from gateway.site.moving.late_messages import come, come_for_group, pass_on
+from gateway.site.moving.late_messages import forward, receive, receive_for_share
 from gateway.site.moving.notices import heard
 
 _ANSWER = {1: 0x40, 2: 0x50}
 """First bytes of PUBACK and PUBREC, by QoS."""
 
 
-class Passage(Role):
+class PeerGateway(Role):
     __slots__ = ("latest", "mark", "member", "shares")
 
     def __init__(self, member: str, shares: Mapping[int, str]) -> None:
@@ -99,18 +99,18 @@ class Passage(Role):
 
 
 def _take(
-    connection: Connection, passage: Passage, run: PublishRun, identifiers: Sequence[int]
+    connection: Connection, peer: PeerGateway, run: PublishRun, identifiers: Sequence[int]
 ) -> None:
-    broker, mark = connection.broker, passage.mark
+    broker, mark = connection.broker, peer.mark
     reason = _refuses(broker, run)
     if reason == ReasonCode.QUOTA_EXCEEDED and run.count > 1:
         half = run.count // 2
-        _take(connection, passage, run.part(0, half), identifiers)
+        _take(connection, peer, run.part(0, half), identifiers)
         if connection.state is State.OPEN:
-            _take(connection, passage, run.part(half, run.count - half), identifiers)
+            _take(connection, peer, run.part(half, run.count - half), identifiers)
     elif reason == ReasonCode.QUOTA_EXCEEDED:
         bound = "limits.memory_bytes" if is_crowded(broker, run) else "the disk is full"
-        text = f"no room for what another gateway passes on ({bound})"
+        text = f"no room for messages that another gateway forwards ({bound})"
         say(broker, connection, reason, text)
         connection.disconnect(reason, text)
     elif reason:
@@ -122,26 +122,26 @@ def _take(
     else:
         commit = 0
         if run.qos and mark is not None:
-            mark.add(passage.number(run.ids[-1]))
+            mark.add(peer.number(run.ids[-1]))
             commit = broker.keep_mark(mark)
-        _act(broker, passage, run, identifiers, commit)
+        _act(broker, peer, run, identifiers, commit)
         if run.qos:
             connection.send(acknowledgements(_ANSWER[run.qos], run.ids), commit)
 
 
 def _act(
-    core: Core, passage: Passage, run: PublishRun, identifiers: Sequence[int], commit: int
+    core: Core, peer: PeerGateway, run: PublishRun, identifiers: Sequence[int], commit: int
 ) -> None:
     to = read_address(identifiers)
     if run.topic.name == NOTICES:
-        heard(core, passage.member, run.payloads())
+        heard(core, peer.member, run.payloads())
     elif to is not None:
-        come(core, passage.member, run, to, passage.shares.get(to.share, ""), commit)
+        receive(core, peer.member, run, to, peer.shares.get(to.share, ""), commit)
     elif identifiers:
-        share = passage.shares.get(identifiers[0], "")
-        come_for_group(core, passage.member, run, identifiers[0], share, commit)
+        share = peer.shares.get(identifiers[0], "")
+        receive_for_share(core, peer.member, run, identifiers[0], share, commit)
     else:
-        pass_on(core, run, passage.member, None, commit)
+        forward(core, run, peer.member, None, commit)
 
 
 def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:

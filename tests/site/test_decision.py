@@ -1,6 +1,6 @@
 """Which of several claims for a session is the newest."""
 
-from gateway.site.rules.decision import Claim, Verdict, decide
+from gateway.site.rules.decision import Claim, Decision, decide
 
 NONE: frozenset[str] = frozenset()
 
@@ -9,62 +9,62 @@ def names(*members: str) -> frozenset[str]:
     return frozenset(members)
 
 
-def verdict(silent: str = "", clean: bool = False, **claims: Claim) -> Verdict:
+def decision(silent: str = "", clean: bool = False, **claims: Claim) -> Decision:
     return decide("me", claims, frozenset(silent), clean)
 
 
 def test_nobody_has_anything() -> None:
-    assert verdict() == Verdict(None, 0, NONE, False)
+    assert decision() == Decision(None, 0, NONE, False)
 
 
 def test_who_was_silent_may_have_an_older_one() -> None:
-    assert verdict("c") == Verdict(None, 1, names("c"), True)
+    assert decision("c") == Decision(None, 1, names("c"), True)
 
 
 def test_the_highest_epoch_is_the_newest_among_those_that_know_nothing_of_one_another() -> None:
-    assert verdict(a=Claim(3, True), b=Claim(5, True)) == Verdict("b", 6, names("a", "b"), False)
+    assert decision(a=Claim(3, True), b=Claim(5, True)) == Decision("b", 6, names("a", "b"), False)
 
 
 def test_a_session_that_was_made_while_another_member_was_silent_is_newer_than_its_one() -> None:
     newer = Claim(1, True, older=names("b"))
-    assert verdict(a=newer, b=Claim(5, True)) == Verdict("a", 6, names("a", "b"), False)
+    assert decision(a=newer, b=Claim(5, True)) == Decision("a", 6, names("a", "b"), False)
 
 
 def test_two_sessions_that_were_made_without_one_another_are_in_doubt() -> None:
-    found = verdict(a=Claim(1, True, older=names("b")), b=Claim(5, True, older=names("a")))
-    assert (found.source, found.doubtful) == ("b", True)
+    found = decision(a=Claim(1, True, older=names("b")), b=Claim(5, True, older=names("a")))
+    assert (found.source, found.suspect) == ("b", True)
 
 
 def test_a_session_that_was_made_without_one_that_is_over_is_in_doubt_all_the_same() -> None:
     """a is newer than c. Of b and c nobody can tell, and so not of a and b."""
-    found = verdict(
+    found = decision(
         a=Claim(1, True, older=names("c")),
         b=Claim(5, True, older=names("c")),
         c=Claim(3, True, older=names("b")),
     )
-    assert (found.source, found.doubtful) == ("b", True)
+    assert (found.source, found.suspect) == ("b", True)
 
 
 def test_who_gave_a_session_away_is_older_whatever_it_says() -> None:
     gave = Claim(5, True, "a", names("a"))
-    found = verdict(a=Claim(6, True, older=names("b")), b=gave)
-    assert (found.source, found.doubtful) == ("a", False)
+    found = decision(a=Claim(6, True, older=names("b")), b=gave)
+    assert (found.source, found.suspect) == ("a", False)
 
 
 def test_a_session_whose_holder_is_not_sure_of_who_is_silent_is_in_doubt() -> None:
-    assert verdict("c", me=Claim(1, True, unsure=names("c"))).doubtful
-    assert not verdict("c", me=Claim(1, True, unsure=names("b"))).doubtful
-    assert verdict("c", a=Claim(1, True, given_to="c")).doubtful
+    assert decision("c", me=Claim(1, True, unsure=names("c"))).suspect
+    assert not decision("c", me=Claim(1, True, unsure=names("b"))).suspect
+    assert decision("c", a=Claim(1, True, given_to="c")).suspect
 
 
 def test_a_session_that_moves_while_somebody_is_silent_is_in_doubt() -> None:
-    assert verdict("c", a=Claim(1, True)).doubtful
+    assert decision("c", a=Claim(1, True)).suspect
 
 
 def test_a_session_that_is_over_is_not_brought_back_by_an_older_one() -> None:
     over = Claim(1, False, older=names("b"))
-    assert verdict(a=over, b=Claim(5, True)) == Verdict(None, 6, names("a", "b"), False)
+    assert decision(a=over, b=Claim(5, True)) == Decision(None, 6, names("a", "b"), False)
 
 
 def test_clean_start_takes_no_session_and_ends_all() -> None:
-    assert verdict(clean=True, a=Claim(2, True)) == Verdict(None, 3, names("a"), False)
+    assert decision(clean=True, a=Claim(2, True)) == Decision(None, 3, names("a"), False)
