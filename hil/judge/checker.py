@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hil.judge import (
-    again,
     air,
     aside,
     columns,
@@ -146,7 +145,7 @@ def check(events: Iterable[Event]) -> Result:
         + doubts.found(seen)
         + list(commands.unshown(seen))
         + coverage.doubts(events)
-        + again.doubts(seen, coverage.coverage(events))
+        + doubts.never_sent_again(seen, coverage.coverage(events))
         + air.doubts(events)
         + list(known.strange(events))
     )

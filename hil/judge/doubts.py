@@ -3,8 +3,9 @@ sentence for each reason: first the causes, then their possible effects.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from hil.judge.coverage import COMMITTED
 from hil.judge.seen import Seen
 from hil.observe.history import READINGS
 
@@ -92,3 +93,26 @@ def _gaps(seen: Seen) -> Iterator[str]:
     for hop in seen.hops[1:]:
         if not any(way[hop] for way in seen.ways.values()):
             yield f"no publication was seen at hop {hop}"
+
+
+def never_sent_again(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return a reason if kills fell between a commit and its acknowledgement, and no board has sent
+    a stored publication again: then no kill hit its target, whatever the name of the window. hit:
+    by kind and window. Skipped where clients publish: their PUBLISH crosses no wire of the rig.
+    """
+    struck = any(windows.get(COMMITTED) for windows in hit.values())
+    if not struck or seen.clients or not seen.ours or _sent_again(seen):
+        return []
+    return [
+        f"faults fell into the window `{COMMITTED}`,"
+        " and no board has sent again what the store had already"
+    ]
+
+
+def _sent_again(seen: Seen) -> bool:
+    return any(
+        sent > min(row.t for row in way["spool"])
+        for key, way in seen.ways.items()
+        if way["spool"]
+        for sent in seen.published[key.device, key.sequence & 0xFFFF]
+    )
