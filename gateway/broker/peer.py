@@ -24,11 +24,11 @@ class Peer:
 
     listener: str
     address: str
-    """For logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
-    device: DeviceIdentity | None = None
     """Address for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
-    certificate_name: str | None = None
+    device: DeviceIdentity | None = None
     """The device that greeted on a reliable link."""
+    certificate_name: str | None = None
+    """The name in the client's certificate."""
 
 
 class State(Enum):

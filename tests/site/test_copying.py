@@ -62,6 +62,9 @@ class Owner:
     def refuse(self, refuses: bool) -> None:
         pass
 
+    def send_away(self) -> None:
+        pass
+
     def begin_line(self, done: Callable[[Told], None]) -> None:
         self.lines += 1
         done(told(NEXT_LINE))

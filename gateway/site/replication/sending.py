@@ -14,7 +14,8 @@ disk, or landed.
   than it can have           one at once
 
 If the spool is not safe for more than WAIT_S, new publications are refused, and another member is
-tried if there is one. Earlier publications keep waiting.
+tried if there is one. If that does not help either, publishers that still wait are sent away every
+WAIT_S.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ class Spool(Protocol):
 
     def refuse(self, refuses: bool) -> None:
         """Refuse new publications, or accept them again."""
+
+    def send_away(self) -> None:
+        """End the connections of publishers that wait for a copy."""
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
         """Begin another line."""
@@ -272,11 +276,14 @@ class Copying:
         self._since = now if self._since is None else self._since
         if now - self._since <= WAIT_S:
             return
-        self._refuse(True)
+        self._since = now
         others = sorted(self._up - {self.holder or ""})
+        tried = self.refusing or not others
+        self._refuse(True)
+        if tried:
+            self._spool.send_away()
         if others:
             later = [name for name in others if name > (self.holder or "")]
-            self._since = now
             self._choose((later or others)[0])
 
     def figures(self) -> dict[str, Any]:

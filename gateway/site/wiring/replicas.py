@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.mqtt.reason import ReasonCode
 from gateway.site.moving import moving
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.replicated import Replicated
@@ -34,6 +35,7 @@ from gateway.system.logs import printable
 from gateway.uplink import copied
 
 if TYPE_CHECKING:
+    from gateway.broker.session import Attached
     from gateway.broker.store_rows import SpoolRow
     from gateway.config import SiteSection
     from gateway.runtime.engine import Engine
@@ -43,6 +45,10 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 RETRY_S = 1.0
 _PAGE_ROWS = 1024
+_NO_COPY = (
+    ReasonCode.QUOTA_EXCEEDED,
+    "no other gateway of the site has a copy (site.copies): publish again",
+)
 
 T = TypeVar("T")
 Open = Callable[[], sqlite3.Connection]
@@ -152,7 +158,9 @@ class SiteCopies:
         if section.copies > 1:
             worker = _Worker("the spool, for its copies", loop, executor)
             database = (opened or partial(connect, data / FILE))()
-            self._own = _Own(engine, database, worker, send, loop, restored)
+            self._own = _Own(
+                engine, database, worker, send, loop, restored, section.copies_silent_s
+            )
         self._timer = loop.call_later(TICK_S, self._tick)
         self._closed = False
 
@@ -325,8 +333,11 @@ class _Own:
         send: Callable[[str, bytes], None],
         loop: asyncio.AbstractEventLoop,
         restored: bool,
+        silent_s: float,
     ) -> None:
         self._engine = engine
+        self._silent_s = silent_s
+        self._refusing_since = 0.0
         self._broker = broker = engine.broker
         self._database = database
         self._worker = worker
@@ -394,6 +405,7 @@ class _Own:
 
     def refuse(self, refuses: bool) -> None:
         self._replicated.refusing = refuses
+        self._refusing_since = self._loop.time()
         if not self._broker.config.spooled:
             return
         if refuses:
@@ -404,6 +416,25 @@ class _Own:
             )
         else:
             log.warning("copies are taken again: what is published for the spool is accepted")
+
+    def send_away(self) -> None:
+        """Boards and the gateway's own clients stay: they keep what they publish, and wait. A
+        client with an unfinished QoS 2 message stays for `copies_silent_s`: by then the message has
+        usually landed, while a session that returns in doubt may publish it a second time.
+        """
+        broker, waits = self._broker, self._broker.waits.twice
+        waiting = {holder for holders in waits.values() for holder in holders}
+        patient = self._loop.time() - self._refusing_since < self._silent_s
+
+        def has_waited(item: Attached) -> bool:
+            session = item.session
+            if item not in waiting or session is None or item.peer.device or item.policy.stays:
+                return False
+            return not (patient and session.receive_flow.received)
+
+        self._engine.dismiss(has_waited, *_NO_COPY)
+        for holders in waits.values():
+            holders[:] = [holder for holder in holders if holder in broker.connections]
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
         log.error(
