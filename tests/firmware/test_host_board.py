@@ -293,7 +293,9 @@ async def test_its_log_is_read_over_the_link(
 async def test_commands_are_obeyed_once(
     sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
 ) -> None:
-    """A reboot that were obeyed again after the reboot would never end."""
+    """A reboot that were obeyed again after the reboot would never end: not even its retained copy
+    is taken, which the gateway has when the board subscribes again.
+    """
     async with board_on(sensor, tmp_path, 30) as board:
         async with gateway_at(configuration(board)) as site:
             await until(lambda: len(spooled(tmp_path)) >= 5)  # so it has subscribed, too
@@ -301,7 +303,7 @@ async def test_commands_are_obeyed_once(
             async with aiomqtt.Client(
                 "127.0.0.1", site.gateway.port, protocol=aiomqtt.ProtocolVersion.V5
             ) as client:
-                await client.publish(f"commands/{NAME}", b"reboot", qos=2)
+                await client.publish(f"commands/{NAME}", b"reboot", qos=2, retain=True)
                 await until(lambda: board.ledger.boots == boots + 1)
                 newest = board.newest
                 await until(lambda: board.newest >= newest + 10)

@@ -1,4 +1,6 @@
-"""PORTING.md: its command line works, and it names each function."""
+"""PORTING.md: its command line works, it names each function, and its figures are those of
+the size check.
+"""
 
 import re
 import subprocess
@@ -29,3 +31,19 @@ def test_the_page_names_what_a_board_must_define_and_nothing_else() -> None:
     declared = set(re.findall(r"^[a-z].*?\b(ow_hal_\w+)\(", header, re.MULTILINE))
     rows = "".join(line for line in PAGE.splitlines() if line.startswith("| `ow_hal"))
     assert set(re.findall(r"`(ow_hal_\w+)`", rows)) == declared
+
+
+def test_the_budgets_in_the_guides_are_those_that_the_size_check_holds() -> None:
+    check = (FIRMWARE / "size.sh").read_text()
+    [stack] = re.findall(r'"\$4" (\d+)$', check, re.MULTILINE)
+    held = {
+        build: f"{int(flash):,} / {ram} / {stack}"
+        for build, flash, ram in re.findall(r"^judge (\S+) \S+ (\d+) (\d+)", check, re.MULTILINE)
+    }
+    table = (FIRMWARE / "README.md").read_text()
+    for build, budget in held.items():
+        [told] = re.findall(rf"^\| `{build}`.*? \| ([^|]*?) \|", table, re.MULTILINE)
+        assert told == budget
+    flash, ram, stack = held["serial"].split(" / ")
+    needs = f"{flash} bytes of program memory, {ram} bytes of RAM and {stack} bytes of stack"
+    assert needs in " ".join(PAGE.split())

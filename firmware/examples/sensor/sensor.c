@@ -114,8 +114,8 @@ static void tell_missing(void)
     ow_mqtt_publish(&client, &message);
 }
 
-/* Each time: the last SUBSCRIBE may not have got through. A retained command is not taken: it would
- * be obeyed at each start. */
+/* Each time: the last SUBSCRIBE may not have got through. The retained copy of a command is not
+ * taken: it would be obeyed at each start. */
 static void connected(void *user, bool session_present)
 {
     (void)user;
