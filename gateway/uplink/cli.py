@@ -314,7 +314,8 @@ def status(
         str, typer.Option(metavar="TIME", help="How long an outage may last, e.g. 30m or 2h.")
     ] = "1h",
 ) -> None:
-    """Show waiting readings, cut batches and landed batches.
+    """Show waiting readings, cut batches and landed batches, and what holds the readings: an
+    outage, the window, the rate, or a batch that is not full yet.
 
     Exit code 5: there is a problem. The landing place has not been reached for longer than
     --max-outage.
@@ -328,7 +329,11 @@ def status(
     loaded = load_config(found) if found else None
     folder = data or cast(Config, loaded).gateway.data
     with Spool(folder, to_read=True) as spool:
-        state = look(spool, folder, loaded.spool_bytes if loaded else None)
+        state = (
+            look(spool, folder, loaded.spool_bytes, loaded.uplink)
+            if loaded
+            else look(spool, folder)
+        )
     typer.echo(json.dumps(state.as_dict()) if as_json else state.as_text())
     if state.outage_s(time.time()) > bound_s:
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)

@@ -6,7 +6,7 @@ the speed of the link, followed by a pause that restores the average.
 """
 
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gateway.config import UplinkSection, split_window
 
@@ -28,6 +28,11 @@ class Pace:
             begin <= at < end if begin < end else at >= begin or at < end
             for begin, end in self._windows
         )
+
+    def opens(self, now: datetime) -> datetime:
+        """Return when a closed window opens next."""
+        begins = [datetime.combine(now.date(), begin, now.tzinfo) for begin, _ in self._windows]
+        return min(at if at > now else at + timedelta(days=1) for at in begins)
 
     def sent(self, size: int) -> None:
         if self._rate:

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gateway.config import UplinkSection
 from gateway.system.lock import holder
+from gateway.uplink.holding import reasons
 from gateway.uplink.landing.base import Way
 from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
 
@@ -31,7 +33,7 @@ class Status:
     UTC) and error. way: how the landing place refuses a taken name (`Way`), as last proven. rival:
     of another gateway of this name, seen (µs UTC) and what. bytes_per_day: into the spool, over the
     last day. max_bytes: bound of the spool, None if unknown. room_bytes: remaining bytes until that
-    is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never.
+    is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never. held_by: reasons why readings are still here.
     """
 
     gateway: str
@@ -52,6 +54,7 @@ class Status:
     max_bytes: int | None
     room_bytes: int
     lasts_s: int | None
+    held_by: list[str]
 
     def outage_s(self, now: float) -> float:
         """Return the seconds since the landing place was last reachable; 0 if it is. now: seconds
@@ -84,6 +87,7 @@ class Status:
             )
         if self.outage:
             lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")
+        lines += [f"held by   {reason}" for reason in self.held_by]
         if self.rival:
             lines.append(f"rival     {_moment(self.rival['seen'])}: {self.rival['what']}")
         full = (
@@ -103,7 +107,9 @@ class Status:
         return "\n".join(lines)
 
 
-def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
+def look(
+    spool: Spool, data: Path, max_bytes: int | None = None, settings: UplinkSection | None = None
+) -> Status:
     origin = spool.origin()
     volume = spool.volume(time.time_ns() // 1000 - DAY_US)
     number, _ = spool.last_cut()
@@ -111,13 +117,14 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
     outage = spool.get(OUTAGE)
     per_day = round(volume.recent_bytes * DAY_US / max(volume.span_us, MINUTE_US))
     disk = os.statvfs(data)
+    running = holder(data / "uplink.lock")
     room = disk.f_bavail * disk.f_frsize
     if max_bytes is not None:
         room = min(room, max(0, max_bytes - volume.bytes))
     return Status(
         gateway=origin.gateway,
         epoch=origin.epoch,
-        running=holder(data / "uplink.lock"),
+        running=running,
         rows=volume.rows,
         bytes=volume.bytes,
         waiting=volume.waiting,
@@ -133,6 +140,9 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         max_bytes=max_bytes,
         room_bytes=room,
         lasts_s=room * 86_400 // per_day if per_day else None,
+        held_by=reasons(spool, settings, running is not None, bool(outage), time.time())
+        if volume.rows
+        else [],
     )
 
 

@@ -1,0 +1,72 @@
+"""Reasons why readings are still at the gateway.
+
+In: a spool that is not empty, the settings of the uplink, the state of its process and of the landing place, the
+time. Out: a sentence for each reason, with the configuration key behind it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from gateway.config import UplinkSection
+from gateway.uplink.pace import Pace
+from gateway.uplink.spool import Spool
+
+
+def reasons(
+    spool: Spool, settings: UplinkSection | None, running: bool, outage: bool, now: float
+) -> list[str]:
+    """Return the reasons why the rows of a spool that is not empty wait. settings: None if they
+    are not known. now: seconds since 1970.
+    """
+    found = []
+    if not running:
+        found.append("no uplink is running: sudo systemctl start onceway-uplink")
+    if outage:
+        found.append("the landing place is not reached: see the outage")
+    if settings is not None:
+        found += _window(settings, now) + _rate(spool, settings, now) + _age(spool, settings, now)
+    return found
+
+
+def _window(settings: UplinkSection, now: float) -> list[str]:
+    pace, here = Pace(settings), datetime.fromtimestamp(now).astimezone()
+    if pace.open(here):
+        return []
+    return [f"the window is closed until {pace.opens(here):%H:%M} local time (uplink.window)"]
+
+
+def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
+    """The pause of the running uplink after its newest batch."""
+    size, landed = spool.newest_size()
+    if settings.bytes_per_s is None or landed is None:
+        return []
+    free = landed / 1e6 + size / settings.bytes_per_s
+    if free <= now:
+        return []
+    key = f"uplink.bytes_per_s = {settings.bytes_per_s}"
+    return [f"the rate lets the next batch go at {_clock(free)} ({key})"]
+
+
+def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
+    """The batch that is not full and not old enough."""
+    if spool.unlanded() is not None:
+        return []
+    count, size = spool.waiting(settings.batch_count)
+    if not count or count >= settings.batch_count or size >= settings.batch_bytes:
+        return []
+    received = spool.oldest_received()
+    if received is None:
+        since = "of which the oldest has no time yet"
+    elif now - received / 1e6 >= settings.batch_age_s:
+        return []
+    else:
+        since = f"of which the oldest came at {_clock(received / 1e6)}"
+    return [
+        f"the next batch has {count:,} of {settings.batch_count:,} readings, {since}: it is cut"
+        f" when that one is {settings.batch_age_s:g} s old (uplink.batch_age_s)"
+    ]
+
+
+def _clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S} UTC"
