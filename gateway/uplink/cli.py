@@ -329,11 +329,8 @@ def status(
     loaded = load_config(found) if found else None
     folder = data or cast(Config, loaded).gateway.data
     with Spool(folder, to_read=True) as spool:
-        state = (
-            look(spool, folder, loaded.spool_bytes, loaded.uplink)
-            if loaded
-            else look(spool, folder)
-        )
+        bound, settings = (loaded.spool_bytes, loaded.uplink) if loaded else (None, None)
+        state = look(spool, folder, bound, settings)
     typer.echo(json.dumps(state.as_dict()) if as_json else state.as_text())
     if state.outage_s(time.time()) > bound_s:
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)

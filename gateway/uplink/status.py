@@ -33,7 +33,8 @@ class Status:
     UTC) and error. way: how the landing place refuses a taken name (`Way`), as last proven. rival:
     of another gateway of this name, seen (µs UTC) and what. bytes_per_day: into the spool, over the
     last day. max_bytes: bound of the spool, None if unknown. room_bytes: remaining bytes until that
-    is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never. held_by: reasons why readings are still here.
+    is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never.
+    held_by: reasons why readings are still here.
     """
 
     gateway: str
