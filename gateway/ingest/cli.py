@@ -496,7 +496,7 @@ def report_command(
 
     Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
     from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
-    two payloads; more sequences are missing than --max-missing.
+    two payloads; more sequences are missing than --max-missing. Each is named at the end (stderr).
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
@@ -509,9 +509,14 @@ def report_command(
         made = report.make(place.Landing(landing), table, trusted)
     if metrics is not None:
         prometheus.put(made, metrics)
+    problems = made.problems(seconds(max_lag), max_missing)
     if str(metrics) != "-":
-        print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
-    if made.ill(seconds(max_lag), max_missing):
+        told = asdict(made) | {"problems": problems}
+        print(json.dumps(told, indent=2) if as_json else report.text(made))
+    if not as_json:
+        for problem in problems:
+            typer.echo(f"problem: {shown(problem)}", err=True)
+    if problems:
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)
 
 

@@ -59,6 +59,18 @@ class FeedReport:
         """Whether no batch of it is at the landing place any more."""
         return self.landed is None and self.held is None
 
+    def problems(self, max_lag_s: float) -> list[str]:
+        found = [f"held: {self.held}"] if self.held else []
+        if self.gone:
+            found.append(f"{self.feed} has no batch at the landing place any more")
+        if self.quarantine:
+            found.append(f"{self.feed}: {self.quarantine} batches are in quarantine")
+        if (self.lag_s or 0.0) > max_lag_s:
+            found.append(
+                f"{self.feed} is {self.lag_s:.0f} s behind, more than --max-lag {max_lag_s:.0f} s"
+            )
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -92,25 +104,25 @@ class Report:
         """Return the missing sequences of all devices."""
         return sum(one.missing for one in self.devices)
 
-    def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
-        """Whether there is a problem: no batch has ever landed; a feed is held, lags, or is gone
-        from the landing place; a batch is in quarantine; there is a payload conflict; the ingest
-        has ended with an error or silently; another gateway was refused; a table is unreadable or
-        lacks rows; or too many sequences are missing.
-        """
-        return (
-            not self.feeds
-            or bool(self.refused)
-            or bool(self.conflicts)
-            or self.stopped is not None
-            or (self.job is not None and self.job.state == "silent")
-            or any(one.flaw for one in self.tables)
-            or (max_missing is not None and self.missing > max_missing)
-            or any(
-                one.held or one.quarantine or one.landed is None or (one.lag_s or 0.0) > max_lag_s
-                for one in self.feeds
+    def problems(self, max_lag_s: float, max_missing: int | None = None) -> list[str]:
+        """Return what needs a person, a sentence for each."""
+        found = [] if self.feeds else [NOTHING_LANDED]
+        found += [self.stopped] if self.stopped else []
+        if self.job is not None and self.job.state == "silent":
+            found.append(f"the ingest is {self.job}")
+        found += [f"table {one.name}: {one.flaw}" for one in self.tables if one.flaw]
+        found += [text for one in self.feeds for text in one.problems(max_lag_s)]
+        found += [
+            f"another gateway of the name {gateway} was refused (host {host}, {at})"
+            for gateway, host, at in self.refused
+        ]
+        if self.conflicts:
+            found.append(f"{self.conflicts} publications came with the key of another one")
+        if max_missing is not None and self.missing > max_missing:
+            found.append(
+                f"{self.missing} sequences are missing, more than --max-missing {max_missing}"
             )
-        )
+        return found
 
 
 def make(landing: Landing, table: str, trusted: str | None = None) -> Report:

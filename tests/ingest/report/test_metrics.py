@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.errors import OncewayError
 from gateway.ingest.dedup.gaps import DeviceGaps
 from gateway.ingest.report.health import TableHealth
+from gateway.ingest.report.job import Job
 from gateway.ingest.report.metrics import put, text
 from gateway.ingest.report.report import FeedReport, Report
 
@@ -62,23 +63,29 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "ill"),
+    ("report", "reason"),
     [
-        (Report([GOOD]), False),
-        (Report([]), True),
-        (Report([HELD]), True),
-        (Report([GONE]), True),
-        (Report([GOOD], conflicts=1), True),
-        (Report([GOOD], refused=[("site", "other-pi", AT)]), True),
-        (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3599.0)]), False),
-        (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3601.0)]), True),
-        (Report([FeedReport("site/0a", 7, 7, 1, 0, 1, AT)]), True),
-        (Report([GOOD], [DeviceGaps("a", 7, 5, [(3, 7)])]), False),
-        (Report([GOOD], [DeviceGaps("a", 7, 6, [(3, 8)])]), True),
+        (Report([GOOD]), None),
+        (Report([]), "no gateway has landed a batch"),
+        (Report([HELD]), "held: twin/0b waits for batch 3"),
+        (Report([GONE]), "has no batch at the landing place any more"),
+        (Report([GOOD], conflicts=1), "1 publications came with the key of another one"),
+        (Report([GOOD], refused=[("site", "other-pi", AT)]), "another gateway of the name site"),
+        (Report([GOOD], stopped="the ingest ended at noon"), "the ingest ended at noon"),
+        (Report([GOOD], job=Job("silent", AT, AT)), "the ingest is silent since "),
+        (Report([GOOD], job=Job("ended", AT, AT)), None),
+        (Report([GOOD], tables=[TableHealth("lake/readings", 1, "a file is gone")]), "a file is"),
+        (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3599.0)]), None),
+        (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3601.0)]), "3601 s behind, more than"),
+        (Report([FeedReport("site/0a", 7, 7, 1, 0, 1, AT)]), "site/0a: 1 batches are in"),
+        (Report([GOOD], [DeviceGaps("a", 7, 5, [(3, 7)])]), None),
+        (Report([GOOD], [DeviceGaps("a", 7, 6, [(3, 8)])]), "6 sequences are missing, more"),
     ],
 )
-def test_somebody_should_look_when_something_is_wrong(report: Report, ill: bool) -> None:
-    assert report.ill(3600, max_missing=5) is ill
+def test_each_problem_has_its_reason(report: Report, reason: str | None) -> None:
+    problems = report.problems(3600, max_missing=5)
+    assert bool(problems) is (reason is not None)
+    assert reason is None or any(reason in text for text in problems)
 
 
 def test_the_file_is_whole_or_the_one_before(tmp_path: Path) -> None:
