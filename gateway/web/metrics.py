@@ -73,9 +73,9 @@ _BOARD_FIGURES = (
 
 _BRIDGE_GAUGES = {
     "waiting": "Messages that wait for the other broker",
-    "waiting_bytes": "Their size",
+    "waiting_bytes": "Bytes of the messages that wait for the other broker",
     "aside": "Messages that can never reach the other broker and are kept",
-    "aside_bytes": "Their size",
+    "aside_bytes": "Bytes of the messages that are kept aside",
     "held": "Messages from the other broker that wait for room here",
 }
 _BRIDGE_COUNTERS = {
@@ -84,7 +84,7 @@ _BRIDGE_COUNTERS = {
     "dropped": "Messages that were dropped because too many waited for the other broker",
     "received": "Messages from the other broker",
     "set_aside": "Messages that can never reach the other broker, since the start",
-    "aside_lost": "Of them, those that the bound of what is kept has cost",
+    "aside_lost": "Messages lost because too many were kept aside",
     "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
     "not_taken": "Messages from the other broker that this gateway can never take",
 }
@@ -321,7 +321,7 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
     if state.landed_at is not None:
         yield _gauge(
             "uplink_landed_timestamp_seconds",
-            "When it landed, in seconds since 1970",
+            "Time of the newest landed batch, in seconds since 1970",
             state.landed_at / 1e6,
         )
     yield _counter("uplink_batches", "Batches that have landed", totals.batches)

@@ -19,6 +19,7 @@ from gateway.uplink.spool import Totals
 from gateway.web.metrics import GatewayCollector
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkState
+from tests.web import metrics_page
 
 FOLDER = Path(__file__).parents[2] / "gateway/web/prometheus"
 ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "grafana.json"
@@ -134,3 +135,9 @@ def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
     assert told["onceway_bridge_aside_lost_total"] == 2
     assert told["onceway_bridge_unconfirmed_total"] == 4
     assert told["onceway_bridge_not_taken_total"] == 6
+
+
+def test_the_page_of_metrics_has_those_of_today(tmp_path: Path) -> None:
+    assert metrics_page.PAGE.read_text() == metrics_page.page(metrics_page.families(tmp_path)), (
+        "run: python -m tests.web.metrics_page"
+    )

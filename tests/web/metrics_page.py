@@ -1,0 +1,93 @@
+"""The page of all metrics, gateway/web/METRICS.md, made from the collector: `python -m
+tests.web.metrics_page`.
+
+In: the metrics of a gateway with every part, the alert rules, the dashboard. Out: a table of the
+metrics with kind, labels, meaning, and what uses each. A test compares page and collector.
+"""
+
+import json
+import re
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.metrics_core import Metric
+
+from gateway.boards.expected import Expected
+from gateway.bridge.status import BridgeStatus
+from gateway.broker.broker import Broker
+from gateway.broker.store_rows import Recovered
+from gateway.config import Config
+from gateway.store.times import CommitTimes
+from gateway.uplink.spool import Totals
+from gateway.web.metrics import _COPIES_GAUGES, GatewayCollector
+from gateway.web.source import Source
+from gateway.web.uplink import UplinkState
+
+WEB = Path(__file__).parents[2] / "gateway" / "web"
+PAGE = WEB / "METRICS.md"
+ALERTS, DASHBOARD = WEB / "prometheus" / "alerts.yml", WEB / "prometheus" / "grafana.json"
+_SUFFIX = {"counter": "_total"}
+_HEAD = """# All metrics of a gateway
+
+Written by `python -m tests.web.metrics_page`. `/metrics` has them in Prometheus's text format, with
+those of the process (`process_…`). The last column names the alert rules and the dashboard of
+[prometheus](prometheus) that use a metric; the others are for queries of your own.
+
+| metric | kind | labels | meaning | used by |
+|---|---|---|---|---|
+"""
+
+
+def families(folder: Path) -> list[Metric]:
+    """Return the metrics of a gateway that has a site, an uplink, a bridge and a radio."""
+    figures: defaultdict[str, int] = defaultdict(int)
+    copies = defaultdict(int, dict.fromkeys(_COPIES_GAUGES, 0))
+    site: list[dict[str, Any]] = [
+        {"name": "attic", "connected": True, "problem": None, "figures": figures, "copies": copies},
+        {"name": "barn", "connected": True, "problem": None, "silent": 0},
+    ]
+    bridge = BridgeStatus("cloud", "mqtts://far", None, 0, 0, 0, 0, 0, 0)
+    source = Source(
+        Broker(Config(), Recovered()),
+        CommitTimes(),
+        lambda: 0.0,
+        list,
+        folder,
+        expected=Expected(folder),
+        bridges=lambda: [bridge],
+        site=lambda: site,
+    )
+    uplink = UplinkState(True, False, 1, 1, 1, Totals(0, 0, 0, 0))
+    return list(GatewayCollector(source, uplink).collect())
+
+
+def _labels(family: Metric) -> list[str]:
+    named = getattr(family, "_labelnames", ())
+    return sorted({*named, *(label for one in family.samples for label in one.labels)} - {"le"})
+
+
+def _users(name: str) -> str:
+    rules = re.split(r"- alert: ", ALERTS.read_text())[1:]
+    word = re.compile(rf"\b{name}(_bucket|_sum|_count)?\b")
+    found = [f"`{rule.split()[0]}`" for rule in rules if word.search(rule)]
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    shown = " ".join(target["expr"] for panel in panels for target in panel.get("targets", []))
+    return ", ".join([*found, *["dashboard"] * bool(word.search(shown))])
+
+
+def page(found: list[Metric]) -> str:
+    rows = []
+    for family in sorted(found, key=lambda one: one.name):
+        name = family.name + _SUFFIX.get(family.type, "")
+        labels = ", ".join(_labels(family))
+        rows.append(
+            f"| `{name}` | {family.type} | {labels} | {family.documentation} | {_users(name)} |\n"
+        )
+    return _HEAD + "".join(rows)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        PAGE.write_text(page(families(Path(folder))))
