@@ -682,6 +682,13 @@ def _fits_users(section: Any) -> bool:
     return not _of(section, "boards", False) or _of(section, "users", None) is not None
 
 
+def _only_denies(section: Any) -> bool:
+    """Whether a section leaves everything allowed that no section denies (`broker/access.py`)."""
+    denies = _of(section, "deny_write", []) or _of(section, "deny_read", [])
+    allows = any(_of(section, name, []) for name in ("read", "write", "subscribe"))
+    return bool(denies) and not allows
+
+
 class Config(Section):
     """The whole configuration file."""
 
@@ -723,9 +730,7 @@ class Config(Section):
         if mirror is not None:
             walled = [f"{_of(mirror, 'topic', 'readings')}/#"]
             more.append({"users": ["*"], "boards": True, "deny_write": walled})
-        if any(
-            (_of(item, "read", []) or _of(item, "write", [])) for item in acl if _fits_users(item)
-        ):
+        if any(_fits_users(item) and not _only_denies(item) for item in acl):
             more.append({"users": [INSIDE], "read": ["logs/+"], "write": [DEVICES_TOPIC]})
             if home is not None:
                 prefix = _of(home, "prefix", "homeassistant")

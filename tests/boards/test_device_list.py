@@ -10,6 +10,8 @@ import pytest
 
 from gateway.boards import device_list
 from gateway.boards.admission import FILE
+from gateway.broker.access import Acl
+from gateway.config import DEVICES_TOPIC, INSIDE, Config
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import until
@@ -119,3 +121,23 @@ async def test_a_list_that_is_refused_is_told_with_its_reason(site: Site) -> Non
         await until(lambda: any("list of devices was not taken" in line for line in running.log))
         assert "not authorized" in "".join(running.log)
     assert not site.names()
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"boards": True, "write": ["sensors/#"]},
+        {"users": ["alice"], "read": ["a"]},
+        {"users": ["alice"], "write": ["a"]},
+        {"users": ["alice"], "subscribe": ["a/#"]},
+        {"users": ["alice"], "identity": ["*"]},
+        {"users": ["alice"]},
+        {"clients": ["x"], "read": ["a"]},
+        {"deny_write": ["a/#"]},
+        {"deny_read": ["a/#"]},
+    ],
+)
+def test_no_kind_of_section_keeps_the_list_back(section: dict[str, Any]) -> None:
+    config = Config.model_validate({"acl": [section], "uplink": {"landing": "/x"}})
+    assert Acl(config.acl).may_write(INSIDE, "onceway-inside-1", DEVICES_TOPIC)
+    assert Acl(config.acl).may_read(INSIDE, "onceway-inside-1", "logs/roof-1")
