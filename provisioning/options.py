@@ -8,8 +8,14 @@ import typer
 
 from gateway.boards.admission import FILE
 from gateway.commands.completion import devices, offers
-from gateway.commands.control_client import INSTALLED, WHO_MAY
-from gateway.commands.options import CONFIG_FILE, JsonOption, config_file, running_folder
+from gateway.commands.control_client import WHO_MAY
+from gateway.commands.options import (
+    JsonOption,
+    config_file,
+    default_file,
+    installed_folder,
+    running_folder,
+)
 from gateway.errors import NotAllowed, OncewayError
 from provisioning.boards import catalogue
 from provisioning.registry import Registry
@@ -122,7 +128,7 @@ def registry_file(path: Path | None) -> Path:
     if folder is None:
         raise OncewayError(
             "there is no gateway here, so no device registry",
-            CONFIG_FILE,
+            default_file(),
             "Name a gateway with --config FILE, or a registry of your own with --registry FILE",
         )
     file = folder / FILE
@@ -145,7 +151,7 @@ def gateway_folder(path: Path | None) -> Path | None:
     if path is not None and not _is_config(path):
         return path.parent
     if config_file(path) is None:
-        return INSTALLED if INSTALLED.is_dir() else None
+        return installed_folder()
     return running_folder(None, path)
 
 

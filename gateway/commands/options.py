@@ -42,7 +42,7 @@ def config_file(named: Path | None = None) -> Path | None:
     """Return the named configuration file, else the default one, or None if that does not exist."""
     if named is not None:
         return named
-    path = Path(os.environ.get(CONFIG, CONFIG_FILE))
+    path = Path(default_file())
     try:
         path.stat()
     except FileNotFoundError:
@@ -50,6 +50,10 @@ def config_file(named: Path | None = None) -> Path | None:
     except OSError:
         pass  # `load` says why it cannot be read
     return path
+
+
+def default_file() -> str:
+    return os.environ.get(CONFIG, CONFIG_FILE)
 
 
 def folder_of(data: Path | None, config: Path | None) -> Path:
@@ -65,6 +69,13 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
     raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
 
 
+def installed_folder() -> Path | None:
+    """Return the data directory of the installed gateway; None if there is none, or if
+    ONCEWAY_CONFIG names another gateway.
+    """
+    return INSTALLED if CONFIG not in os.environ and INSTALLED.is_dir() else None
+
+
 def running_folder(data: Path | None, config: Path | None) -> Path:
     """Return the data directory for a command that only asks the running gateway. Such a command
     does not need to read the configuration.
@@ -72,8 +83,8 @@ def running_folder(data: Path | None, config: Path | None) -> Path:
     try:
         return folder_of(data, config)
     except MayNotRead:
-        if data is None and config is None and INSTALLED.is_dir():
-            return INSTALLED
+        if data is None and config is None and (folder := installed_folder()) is not None:
+            return folder
         raise
 
 
@@ -96,4 +107,4 @@ def no_gateway(folder: Path) -> OncewayError:
 
 def nothing_named(hint: str) -> OncewayError:
     """Return the error for a command that needs a configuration file."""
-    return OncewayError("there is no configuration here", os.environ.get(CONFIG, CONFIG_FILE), hint)
+    return OncewayError("there is no configuration here", default_file(), hint)

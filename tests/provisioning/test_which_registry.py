@@ -16,7 +16,9 @@ import pytest
 
 from gateway.boards.admission import FILE
 from gateway.commands import control_client
+from gateway.commands import options as shared
 from gateway.commands.options import CONFIG
+from gateway.config import MayNotRead
 from gateway.errors import NotAllowed, OncewayError
 from gateway.system import accounts
 from provisioning import options
@@ -94,16 +96,39 @@ def run(folder: Path, commands: list[list[str]], user: int, config: Path) -> lis
     return [(code, said) for code, said in json.loads(done.stdout)]
 
 
+@pytest.mark.parametrize("installed", [False, True])
 def test_without_a_gateway_a_registry_must_be_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
-    monkeypatch.setenv(CONFIG, str(tmp_path / "none.toml"))
-    monkeypatch.setattr(options, "INSTALLED", tmp_path / "not-there")
+    """A mistyped ONCEWAY_CONFIG never means the installed gateway."""
+    none = tmp_path / "none.toml"
+    monkeypatch.setenv(CONFIG, str(none))
+    monkeypatch.setattr(shared, "INSTALLED", tmp_path if installed else tmp_path / "not-there")
     monkeypatch.setenv("HOME", str(tmp_path))
     for opened in (options.open_registry, options.existing_registry):
-        with pytest.raises(OncewayError, match="there is no gateway here"):
+        with pytest.raises(OncewayError, match=f"^{none}: there is no gateway here"):
             opened(None)
     assert not [*tmp_path.rglob("*.db")], "nothing private was made"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_unreadable_configuration_means_the_installed_gateway_only_if_it_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    def refuse(path: Path) -> None:
+        raise MayNotRead("you may not read the configuration", str(path))
+
+    (tmp_path / "gateway.toml").touch()
+    monkeypatch.setattr(shared, "load", refuse)
+    monkeypatch.setattr(shared, "INSTALLED", tmp_path)
+    monkeypatch.setattr(shared, "CONFIG_FILE", str(tmp_path / "gateway.toml"))
+    if named:
+        monkeypatch.setenv(CONFIG, str(tmp_path / "gateway.toml"))
+        with pytest.raises(MayNotRead):
+            shared.running_folder(None, None)
+    else:
+        monkeypatch.delenv(CONFIG, raising=False)
+        assert shared.running_folder(None, None) == tmp_path
 
 
 def test_the_registry_is_that_of_the_configuration_that_is_named(tmp_path: Path) -> None:
