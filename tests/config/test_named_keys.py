@@ -41,10 +41,10 @@ def _texts(file: Path) -> Iterator[str]:
     """Yield the string constants of a module that are for people: no docstrings, no SQL."""
     tree = ast.parse(file.read_text())
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in documents and " " in node.value and not _SQL.search(node.value):
-                yield node.value
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    for text in (node.value for node in constants if id(node) not in documents):
+        if isinstance(text, str) and " " in text and not _SQL.search(text):
+            yield text
 
 
 def _named() -> dict[tuple[str, str], str]:
