@@ -1,12 +1,12 @@
 """The list of devices for the centre: publications on the topic `onceway/devices`.
 
-In: the device registry. Out: after each change of it, and once a day, one publication at QoS 1 with
-all its devices, a JSON list of objects `name`, `board`, `port`, `firmware` as in `onceway device
-list --json`. The ingest makes board, firmware and link of its table of devices from it. With
-an `[uplink]` the topic is spooled whatever `[spool] topics` says; without one nothing is published.
+In: the device registry. Out: one publication at QoS 1 after each change of the registry, and once
+a day. It is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `onceway device list
+--json`. The ingest fills board, firmware and link of its table of devices from it. With an
+`[uplink]` the topic is spooled whatever `[spool] topics` says; without one nothing is published.
 
-DATA/device-list.json has the hash of the newest list that the store has, and its time, so that a
-restart publishes nothing anew.
+DATA/device-list.json has the hash and the time of the newest list in the store, so that a restart
+does not publish the same list again.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def _window(settings: UplinkSection, now: float) -> list[str]:
 
 def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
     """The pause of the running uplink after its newest batch."""
-    size, landed = spool.newest_size()
-    if settings.bytes_per_s is None or landed is None:
+    newest, _ = next(spool.landed_batches(), (None, None))
+    if settings.bytes_per_s is None or newest is None:
         return []
-    free = landed / 1e6 + size / settings.bytes_per_s
+    free = (newest.landed or 0) / 1e6 + newest.size / settings.bytes_per_s
     if free <= now:
         return []
     key = f"uplink.bytes_per_s = {settings.bytes_per_s}"
@@ -55,7 +55,7 @@ def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
     count, size = spool.waiting(settings.batch_count)
     if not count or count >= settings.batch_count or size >= settings.batch_bytes:
         return []
-    received = spool.oldest_received()
+    received = next((row[6] for row in spool.rows(spool.last_cut()[1], 1)), None)
     if received is None:
         since = "of which the oldest has no time yet"
     elif now - received / 1e6 >= settings.batch_age_s:

@@ -339,24 +339,6 @@ class Spool(DamagedRows):
         ).fetchone()
         return row or (0, None)
 
-    def newest_size(self) -> tuple[int, int | None]:
-        """Return the bytes of the newest landed batch and its time, as `last_landed`."""
-        row = self._db.execute(
-            "SELECT bytes, landed FROM batch WHERE landed IS NOT NULL ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return row or (0, None)
-
-    def oldest_received(self) -> int | None:
-        """Return when the oldest row in no batch was received (µs UTC); None without it or its
-        time.
-        """
-        row = self._db.execute(
-            "SELECT iif(typeof(received) = 'integer', received, NULL) FROM spool WHERE id > ?"
-            " ORDER BY id LIMIT 1",
-            (self.last_cut()[1],),
-        ).fetchone()
-        return None if row is None else row[0]
-
     def unlanded(self) -> Cut | None:
         """Return the oldest batch that was cut and has not landed, or None."""
         row = self._db.execute(

@@ -418,9 +418,10 @@ class _Own:
             log.warning("copies are taken again: what is published for the spool is accepted")
 
     def send_away(self) -> None:
-        """Boards and the gateway's own clients stay: they keep what they publish, and wait. A
-        client with an unfinished QoS 2 message stays for `copies_silent_s`: by then the message has
-        usually landed, while a session that returns in doubt may publish it a second time.
+        """End the connections of clients that wait for a copy. Boards and the gateway's own clients
+        stay, keep their messages, and wait. A client with an unfinished QoS 2 message stays for
+        `copies_silent_s`: by then the message has usually landed, while a session that returns in
+        doubt may publish it a second time.
         """
         broker, waits = self._broker, self._broker.waits.twice
         waiting = {holder for holders in waits.values() for holder in holders}

@@ -69,14 +69,14 @@ def figures(sites: Sites, name: str) -> dict[str, Any]:
 
 
 class Table:
-    """What the ingest makes of what all gateways land: one row of each key."""
+    """The table that the ingest makes of all landed batches: one row of each key."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int, int], bytes] = {}
         self.landings = 0
 
     def land(self, sites: Sites, name: str, most: int = 1000) -> None:
-        """What an uplink does: cut, land, take out of the spool."""
+        """Do the work of an uplink: cut, land, remove from the spool."""
         spool = uplink_of(sites, name)
         number, last = spool.last_cut()
         rows = spool.rows(last, most)
@@ -224,7 +224,7 @@ def test_who_waits_is_not_sent_away_before_each_member_had_its_turn(sites: Sites
 
 
 def test_a_board_waits_for_a_copy_as_long_as_it_takes(pair: Sites) -> None:
-    """Its journal keeps the reading, and its commands still come."""
+    """The journal of a board keeps the reading, and commands still come."""
     board = pair.connect("a", "uno-1", wait=1.5, device=DeviceIdentity("uno-1", 1, 1))
     board.received.clear()
     pair.part("a", "b")
