@@ -132,6 +132,17 @@ async def invited(attic: Pi, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(("caller", "owner"), [("12345", 12345), ("0", 0), ("", 0), ("-1", 0)])
+async def test_an_invitation_belongs_to_the_person_behind_sudo(
+    attic: Pi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: str, owner: int
+) -> None:
+    """So the guide's `scp barn.invitation` can read it, and nobody else."""
+    monkeypatch.setenv("SUDO_UID", caller)
+    found = (await invited(attic, tmp_path)).stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (owner, 0o600)
+
+
 async def test_an_invitation_that_is_used_twice_is_refused(
     attic: Pi, barn: Pi, tmp_path: Path
 ) -> None:
