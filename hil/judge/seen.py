@@ -32,6 +32,7 @@ class Seen:
     listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
     """Lists of devices that the gateways publish, by their place in a store."""
     landed_lists: list[tuple[Key, Sighting]] = field(default_factory=list)
+    """Those of them in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
     """Publications that a gateway had not landed when it was gone for good, and the time of that.
@@ -292,17 +293,14 @@ class Seen:
         """Note that all events were fed."""
         self.clocks.sort()
         self.copies = copied.places(self.ways.values()) if self.doubled else set()
+        landed = [(key, row) for key, way in self.ways.items() for row in way["batch"]]
         self.second = {
             (key, row.payload)
-            for key, row in self.landed_lists
+            for key, row in (*landed, *self.landed_lists)
             if row.origin in self.reworded and row.payload
         }
-        for key, way in self.ways.items():
-            landed = way["batch"]
-            way["batch"] = [row for row in landed if row.origin not in self.reworded]
-            self.second |= {
-                (key, row.payload) for row in landed if row.origin in self.reworded and row.payload
-            }
+        for way in self.ways.values():
+            way["batch"] = [row for row in way["batch"] if row.origin not in self.reworded]
 
     def _begin(self, bench: dict[str, Any], plan: dict[str, Any], hops: Sequence[str]) -> None:
         self.claim = HOPS[HOPS.index(bench["until"])]
