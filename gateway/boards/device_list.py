@@ -33,6 +33,10 @@ log = logging.getLogger(__name__)
 
 FILE = "device-list.json"
 DAY_S = 86_400
+LOOK_S = 3600
+"""Interval of looks at the age of the newest list, in seconds: the age counts through restarts and
+corrections of the clock.
+"""
 RETRY_S = 60
 ANSWER_S = 30
 """Time limit of the answer to a publication, in seconds."""
@@ -64,7 +68,7 @@ class DeviceList:
 
     async def _run(self) -> None:
         while True:
-            wait_s = DAY_S
+            wait_s = LOOK_S
             try:
                 self._changed.clear()
                 if (text := self._due()) is not None and not await self._publish(text):

@@ -4,12 +4,14 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gateway.boards import device_list
 from gateway.boards.admission import FILE
+from gateway.boards.admission import Registry as Boards
 from gateway.broker.access import Acl
 from gateway.config import DEVICES_TOPIC, INSIDE, Config
 from provisioning.identity import Identity
@@ -141,3 +143,31 @@ def test_no_kind_of_section_keeps_the_list_back(section: dict[str, Any]) -> None
     config = Config.model_validate({"acl": [section], "uplink": {"landing": "/x"}})
     assert Acl(config.acl).may_write(INSIDE, "onceway-inside-1", DEVICES_TOPIC)
     assert Acl(config.acl).may_read(INSIDE, "onceway-inside-1", "logs/roof-1")
+
+
+async def test_a_list_that_becomes_a_day_old_while_the_gateway_runs_goes_up_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart 23 hours after the newest list does not begin another day."""
+    monkeypatch.setattr(device_list, "LOOK_S", 0.01)
+    now_s = 2_000_000_000
+    published: list[str] = []
+
+    async def publish(self: device_list.DeviceList, text: str) -> bool:
+        published.append(text)
+        self._note(text)
+        return True
+
+    monkeypatch.setattr(device_list.DeviceList, "_publish", publish)
+    site.add("roof-1")
+    broker = SimpleNamespace(config=SimpleNamespace(spooled=[DEVICES_TOPIC]))
+    registry = Boards(site.data)
+    registry.refresh()
+    with closing(
+        device_list.DeviceList(
+            cast(Any, SimpleNamespace(broker=broker)), registry, site.data, lambda: now_s * 10**6
+        )
+    ):
+        await until(lambda: len(published) == 1)
+        now_s += device_list.DAY_S  # the clock of the lambda above
+        await until(lambda: len(published) == 2)
