@@ -5,8 +5,9 @@ a day. It is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `
 --json`. The ingest fills board, firmware and link of its table of devices from it. With an
 `[uplink]` the topic is spooled whatever `[spool] topics` says; without one nothing is published.
 
-DATA/device-list.json has the hash and the time of the newest list in the store, so that a restart
-does not publish the same list again.
+DATA/device-list.json has the hash and the time of the newest list, and the number of its row, so
+that a restart does not publish the same list again. A store that has no such row yet was restored
+or made again: it gets the list.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class DeviceList:
         if not devices and not last:
             return None
         now = self._utc()
-        old = now is not None and now / 1_000_000 - last.get("time", 0) >= DAY_S
+        if not last or last["row"] >= self._engine.broker.spool.next:
+            return text
+        old = now is not None and now / 1_000_000 - last["time"] >= DAY_S
         return text if old or last.get("sha256") != _hash(text) else None
 
     async def _publish(self, text: str) -> bool:
@@ -135,17 +138,24 @@ class DeviceList:
         return taken
 
     def _last(self) -> dict[str, Any]:
-        """Return hash and time of the newest list; empty for none."""
+        """Return the note about the newest list; empty if there is none, or if it is damaged."""
         try:
             found = json.loads(self._file.read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        is_whole = isinstance(found, dict) and all(
+            isinstance(found.get(name), int) for name in ("time", "row")
+        )
+        return found if is_whole else {}
 
     def _note(self, text: str) -> None:
         now = self._utc()
         new = self._file.with_suffix(".new")
-        told = {"sha256": _hash(text), "time": 0 if now is None else now // 1_000_000}
+        told = {
+            "sha256": _hash(text),
+            "time": 0 if now is None else now // 1_000_000,
+            "row": self._engine.broker.spool.next - 1,
+        }
         try:
             new.write_text(json.dumps(told))
             os.replace(new, self._file)

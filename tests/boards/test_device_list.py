@@ -70,7 +70,7 @@ async def test_the_list_goes_up_at_the_start_and_after_a_change_and_not_at_a_res
         await until(lambda: site.names() == [["roof-1"]])
         site.add("roof-2")
         await until(lambda: site.names() == [["roof-1"], ["roof-1", "roof-2"]])
-        await until(lambda: (site.data / device_list.FILE).exists())
+        await until(lambda: json.loads((site.data / device_list.FILE).read_text())["row"] == 2)
     assert site.lists()[0] == [
         {"name": "roof-1", "board": "nano", "port": "/dev/ttyACM0", "firmware": "ab" * 32}
     ]
@@ -91,7 +91,9 @@ async def test_a_list_of_yesterday_goes_up_again(site: Site) -> None:
         await until(lambda: site.names() == [["roof-1"], ["roof-1"]])
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "\0"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", "\0", '{"time": "x"}', '{"time": null}', '{"row": []}']
+)
 async def test_a_damaged_note_of_the_last_list_costs_one_list(site: Site, content: str) -> None:
     site.add("roof-1")
     (site.data / device_list.FILE).write_text(content)
@@ -160,7 +162,9 @@ async def test_a_list_that_becomes_a_day_old_while_the_gateway_runs_goes_up_agai
 
     monkeypatch.setattr(device_list.DeviceList, "_publish", publish)
     site.add("roof-1")
-    broker = SimpleNamespace(config=SimpleNamespace(spooled=[DEVICES_TOPIC]))
+    broker = SimpleNamespace(
+        config=SimpleNamespace(spooled=[DEVICES_TOPIC]), spool=SimpleNamespace(next=1)
+    )
     registry = Boards(site.data)
     registry.refresh()
     with closing(
@@ -171,3 +175,13 @@ async def test_a_list_that_becomes_a_day_old_while_the_gateway_runs_goes_up_agai
         await until(lambda: len(published) == 1)
         now_s += device_list.DAY_S  # the clock of the lambda above
         await until(lambda: len(published) == 2)
+
+
+async def test_a_store_that_is_made_again_gets_the_list(site: Site) -> None:
+    site.add("roof-1")
+    async with gateway(site.data, "--config", str(site.path)):
+        await until((site.data / device_list.FILE).exists)
+    for file in site.data.glob("gateway.db*"):
+        file.unlink()
+    async with gateway(site.data, "--config", str(site.path)):
+        await until(lambda: site.names() == [["roof-1"]])
