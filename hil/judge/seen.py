@@ -32,7 +32,7 @@ class Seen:
     listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
     """Lists of devices that the gateways publish, by their place in a store."""
     landed_lists: list[tuple[Key, Sighting]] = field(default_factory=list)
-    """Those of them in batches, with their identity."""
+    """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
     """Publications that a gateway had not landed when it was gone for good, and the time of that.

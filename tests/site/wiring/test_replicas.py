@@ -1,4 +1,4 @@
-"""`[site] copies = 2`: what is acknowledged is on the disks of two gateways, or has landed."""
+"""`[site] copies = 2`: an acknowledged message is on the disks of two gateways, or has landed."""
 
 import json
 import random
