@@ -1,4 +1,4 @@
-"""`onceway site …`: three commands bring a second gateway into a site. Each mistake gets a reason."""
+"""`onceway site …`: three commands bring a second gateway into a site. Mistakes get reasons."""
 
 import asyncio
 import json
