@@ -6,11 +6,11 @@ temporary files are written and removed.
 
 from collections.abc import Iterator
 
-from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
+from gateway.system.amounts import amount, stranded, wait
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look
@@ -72,7 +72,7 @@ def _uplink(state: Status) -> Iterator[Finding]:
     if state.running is None:
         yield wrong(
             "uplink",
-            f"it does not run; {state.rows:,} readings wait",
+            f"it does not run; {wait(state.rows)}",
             "`sudo systemctl start onceway-uplink`; if it ends again:"
             " `journalctl -u onceway-uplink`",
         )
@@ -83,7 +83,9 @@ def _uplink(state: Status) -> Iterator[Finding]:
             "Use a larger card, or set spool.max_bytes higher",
         )
     else:
-        yield ok("uplink", f"runs; {state.rows:,} readings wait, {state.landed:,} batches landed")
+        yield ok(
+            "uplink", f"runs; {wait(state.rows)}, {amount(state.landed, 'batch', 'batches')} landed"
+        )
 
 
 def _landing(config: Config, state: Status) -> Iterator[Finding]:

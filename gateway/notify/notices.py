@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gateway.system.amounts import amount
+
 log = logging.getLogger(__name__)
 
 FILE = "notices.json"
@@ -40,7 +42,7 @@ class Message:
     def title(self) -> str:
         if self.event == "test":
             return f"Onceway {self.gateway}: a test"
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        count = amount(len(self.problems), "problem")
         return f"Onceway {self.gateway}: {count} {_VERBS[self.event]}"
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gateway.notify.notices import MOST, Message
+from gateway.system.amounts import amount
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ class Outbox:
         kept = _read(self._file)
         for name in kept.keys() - set(channels):
             log.warning(
-                "notify: %d messages waited for %s, which [notify] has no more: they are dropped",
-                len(kept[name]),
+                "notify: dropped %s that waited for %s, which [notify] has no more",
+                amount(len(kept[name]), "message"),
                 name,
             )
         self._waiting = {name: deque(kept.get(name, ()), maxlen=MOST) for name in channels}

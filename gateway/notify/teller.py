@@ -21,6 +21,7 @@ from gateway.notify.channels import PATIENCE_S, Channel, channels
 from gateway.notify.mqtt_beat import keep
 from gateway.notify.notices import Message, Notices
 from gateway.notify.outbox import Outbox
+from gateway.system.amounts import are, wait
 
 if TYPE_CHECKING:
     from gateway.config import NotifySection
@@ -69,7 +70,7 @@ class Teller:
         """The notifications that could not be sent, in words."""
         found = [line.failure for line in self._lines.values() if line.failure is not None]
         if lost := self._outbox.lost:
-            found.append(f"{lost} notifications are lost: they made room for later ones")
+            found.append(f"{are(lost, 'notification')} lost: room was needed for later ones")
         return found + ([self._heart] if self._heart is not None else [])
 
     def start(self) -> None:
@@ -181,7 +182,7 @@ class _Line:
                 await asyncio.to_thread(self.send, message)
             except Exception as error:
                 count = self._outbox.count(self.name)
-                self.failure = f"{count} notifications wait for {self.name}: {_words(error)}"
+                self.failure = f"{wait(count, 'notification')} for {self.name}: {_words(error)}"
                 if not tried:
                     log.warning("notify: %s", self.failure)
                 await asyncio.sleep(AGAIN_S[min(tried, len(AGAIN_S) - 1)])

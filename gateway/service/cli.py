@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from gateway.broker.spool import stranded
 from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
     ConfigOption,
@@ -29,6 +28,7 @@ from gateway.config.reference import as_toml, entries
 from gateway.service.check_cli import check_config, load_to_serve
 from gateway.service.gateway import serve
 from gateway.system import logs
+from gateway.system.amounts import amount, stranded, wait, were
 
 log = logging.getLogger(__name__)
 
@@ -202,31 +202,31 @@ def reload(
 def _say_bridge(bridge: dict[str, Any]) -> None:
     """Print the state of a bridge."""
     typer.echo(
-        f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
-        f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
+        f"bridge {bridge['name']}: {bridge['error'] or 'connected'};"
+        f" {wait(bridge['waiting'])}, {bridge['sent']} sent, {bridge['refused']} refused,"
         f" {bridge['dropped']} dropped, {bridge['received']} received,"
         f" {bridge['set_aside']} set aside"
     )
     if bridge["aside"] or bridge["aside_lost"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['aside']} messages that can never reach the"
-            f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
+            f"bridge {bridge['name']}: kept {amount(bridge['aside'], 'message')} that can never"
+            f" reach the other broker, lost {bridge['aside_lost']:,}. See: onceway bridge"
             " aside"
         )
     if bridge["unconfirmed"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['unconfirmed']} messages were given up at"
+            f"bridge {bridge['name']}: {were(bridge['unconfirmed'])} given up at"
             " their PUBREL, and may have reached the other broker"
         )
     if bridge["not_taken"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['not_taken']} messages from the other broker"
-            " could not be taken here. See the log"
+            f"bridge {bridge['name']}: {amount(bridge['not_taken'], 'message')} from the other"
+            " broker could not be taken here. See the log"
         )
     if bridge["held"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['held']} messages from the other broker wait for"
-            " room here. See the log"
+            f"bridge {bridge['name']}: {wait(bridge['held'])} for room here, from the other"
+            " broker. See the log"
         )
     for item in bridge["lacking"]:
         typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")

@@ -23,7 +23,6 @@ from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.core import Core
 from gateway.broker.neighbours import Neighbours, alone
-from gateway.broker.spool import stranded
 from gateway.broker.store_rows import Recovered
 from gateway.config import Config
 from gateway.errors import OncewayError
@@ -47,6 +46,7 @@ from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
 from gateway.system.accounts import leave_for_uplink
+from gateway.system.amounts import stranded
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 

@@ -109,5 +109,6 @@ def _uplink(uplink: UplinkState | None) -> Row:
         "cut": uplink.cut,
         "landed": uplink.landed,
         "landed_at": uplink.landed_at,
-        "readings": uplink.totals.readings,
+        "messages": uplink.totals.messages,
+        "readings": uplink.totals.messages,  # its name until 0.2.1
     }

@@ -313,7 +313,7 @@ def test_a_stopped_gateway_is_wrong_and_what_to_type_is_said(configured: Path) -
     done = doctor(configured)
     assert done.returncode == 1
     assert "✗ gateway: it does not run\n    `sudo systemctl start onceway-gateway`" in done.stdout
-    assert "✗ uplink: it does not run; 0 readings wait" in done.stdout
+    assert "✗ uplink: it does not run; 0 messages wait" in done.stdout
     assert "no serial port and no radio is served" in done.stdout
     assert "landing place file://" in done.stdout
 

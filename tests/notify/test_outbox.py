@@ -60,7 +60,7 @@ def test_a_channel_that_is_configured_no_more_is_told(
     box.put([message(1)])
     box.write(box.text())
     Outbox(tmp_path, ["webhook"])
-    assert "1 messages waited for mail" in caplog.text
+    assert "1 message that waited for mail" in caplog.text
 
 
 def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(

@@ -149,7 +149,7 @@ async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> No
         running = await start("--config", str(file), program=quick)
         await running.ready()
         async with asyncio.timeout(60):
-            await running.logged("notifications wait for webhook")
+            await running.logged(" waits for webhook")
             (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
             message = await site.posted.get()
             while row["problems"][-1]["part"] == "notify":
@@ -166,7 +166,7 @@ async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None
         running = await start("--config", str(file))
         await running.ready()
         async with asyncio.timeout(60):
-            await running.logged("notifications wait for webhook")
+            await running.logged(" waits for webhook")
             running.process.kill()
             await running.process.wait()
             site.refuses = 0
