@@ -330,9 +330,10 @@ class Watch:
         ports: Callable[[], list[PortStatus]],
         changed: Callable[[], None] = lambda: None,
         holders: Holders | None = None,
+        is_first: Callable[[], bool] = lambda: True,
     ) -> None:
         self._file = folder / PENDING
-        self._nowhere = Nowhere(holders)
+        self._nowhere = Nowhere(holders, is_first)
         self._changed = changed
         self._registry = registry
         self._engine = engine

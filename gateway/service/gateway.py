@@ -249,6 +249,7 @@ class Gateway:
                             lambda: self.ports,
                             membership.registry.changed if membership else lambda: None,
                             membership.holders if membership else None,
+                            (lambda: membership.is_first) if membership else (lambda: True),
                         )
                     ),
                     closing(Watchdog(parts)),
