@@ -306,10 +306,13 @@ def _set_expected(registry: Path | None, as_json: bool, **request: str) -> None:
     (row,) = _request(_running_gateway(registry), **request)
     if as_json:
         print(json.dumps(row, indent=2))
-    elif row["state"] == "paused":
-        print(f"{row['name']} is paused for {words(row['paused_s'])}")
+        return
+    where = ", at all gateways of the site" if row.get("site") else ""
+    if row["state"] == "paused":
+        print(f"{row['name']} is paused for {words(row['paused_s'])}{where}")
     else:
-        print(f"{row['name']}: {_expectation(row)}; it is {row['state']}")
+        state = "at another gateway" if row["state"] == "elsewhere" else row["state"]
+        print(f"{row['name']}: {_expectation(row)}{where}; it is {state}")
 
 
 def _expectation(row: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
 from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
+from gateway.boards.shared_settings import SharedSettings, share
 from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
@@ -334,6 +335,7 @@ class Watch:
     ) -> None:
         self._file = folder / PENDING
         self._nowhere = Nowhere(holders, is_first)
+        self._settings = SharedSettings(engine, registry.expected)
         self._changed = changed
         self._registry = registry
         self._engine = engine
@@ -412,8 +414,13 @@ class Watch:
             elsewhere = {name for name in names if name not in broker.sessions}
             missing = {name for name in elsewhere if registry.expected.was_problem(name)}
             elsewhere -= self._nowhere.among(elsewhere, broker.now, missing)
+            self._settings.take({*names})
             names = [name for name in names if name not in elsewhere]
-        registry.expected.look(names, self._seen(names), elsewhere)
+        forgotten = registry.expected.look(names, self._seen(names), elsewhere)
+        if broker.config.site is not None:
+            for name in forgotten:  # a later board of this name begins without settings
+                share(self._engine, name, "paused", None)
+                share(self._engine, name, "interval", None)
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
         """Return the gateway's current view of its boards."""

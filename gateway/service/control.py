@@ -42,10 +42,11 @@ they are known.
                            no row at all for an unknown board
     expect, client, interval
                            set the interval in which the board is expected to send, such as 5m;
-                           `never`; `learn` to estimate it from the readings; one row as of `boards`
+                           `never`; `learn` to estimate it from the readings; one row as of
+                           `boards`, and `site`: whether all gateways of a site take it over
     pause, client, interval
                            silence problems of the board for a time; `0` ends the pause; one row,
-                           as of `boards`
+                           as of `expect`
     reload                 one row {"wrong": why the old configuration stays in force, or null,
                            "mistakes": [the same, one each], "restart": [keys that take effect at
                            the next start only]}
@@ -72,6 +73,7 @@ from gateway.boards import log as board_log
 from gateway.boards.expected import NEVER
 from gateway.boards.intervals import parse
 from gateway.boards.listening import PATIENCE_S
+from gateway.boards.shared_settings import share
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
@@ -334,18 +336,23 @@ class Control:
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         """Set the expected interval, or pause, of a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
-        if expected is None or name not in expected.states:
+        if expected is None or not (name in expected.states or name in expected.elsewhere):
             raise OncewayError(
                 "no such board is expected here",
                 name,
                 "`onceway device list` shows the boards; one that was added a second ago is known"
                 " soon",
             )
-        if request["do"] == "pause":
-            expected.pause(name, 0.0 if text == "0" else parse(text) or 0.0)
+        pauses = request["do"] == "pause"
+        seconds = {"never": NEVER, "learn": None, "0": None}.get(text, parse(text))
+        in_site = self._engine.broker.config.site is not None
+        if in_site:
+            share(self._engine, name, "paused" if pauses else "interval", seconds)
+        if pauses:
+            expected.pause(name, seconds or 0.0)
         else:
-            expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
-        yield board_row(self._source, name)
+            expected.want(name, seconds)
+        yield board_row(self._source, name) | {"site": in_site}
 
     async def _test_notify(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         if self.test_notify is None:

@@ -54,11 +54,12 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
 def board_row(source: Source, name: str) -> Row:
     """Return the state of one expected board. interval_s: 0 if the board need not send, null if not
     known. heard_s: seconds since its last reading, null before the first one. set: whether a person
-    set the interval.
+    set the interval. state: as page and metrics have it; `elsewhere`: another gateway of the site
+    judges the board.
     """
     expected = source.expected
-    assert expected is not None  # noqa: S101 - it has a state there
-    state = expected.states[name]
+    assert expected is not None  # noqa: S101 - each gateway has it
+    state = expected.state_of(name)
     return {
         "name": name,
         "state": state.word,
