@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 
+from gateway.notify.channels import MAIL
 from gateway.notify.notices import MOST, Message
 from gateway.system.amounts import amount
 
@@ -32,6 +33,9 @@ class Outbox:
         self.lost = 0
         """Messages dropped since the start to make room for later ones."""
         kept = _read(self._file)
+        mails = [name for name in channels if name.startswith(f"{MAIL} to ")]
+        if mails and MAIL in kept:  # one channel for all addresses, as until 0.2.1
+            kept |= dict.fromkeys(mails, kept.pop(MAIL))
         for name in kept.keys() - set(channels):
             log.warning(
                 "notify: dropped %s that waited for %s, which [notify] has no more",

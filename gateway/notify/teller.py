@@ -43,7 +43,7 @@ class Teller:
         folder: Path,
         gateway: str,
         section: NotifySection,
-        problems: Callable[[], list[str]],
+        problems: Callable[[], Awaitable[list[str]]],
     ) -> None:
         self._gateway = gateway
         self._section = section
@@ -102,7 +102,9 @@ class Teller:
     async def _look(self) -> None:
         while True:
             try:
-                found = self._notices.take(self._problems(), time.time(), quiet=self._is_quiet())
+                found = self._notices.take(
+                    await self._problems(), time.time(), quiet=self._is_quiet()
+                )
                 if found and self._lines:
                     self._outbox.put(found)
                     self._unsaved = True

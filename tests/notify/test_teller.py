@@ -12,10 +12,11 @@ import pytest
 from aiohttp import web
 
 from gateway.commands.control_client import ask
-from gateway.config import ConfigError, parse
+from gateway.config import ConfigError, NotifySection, parse
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
 from gateway.notify import teller
+from gateway.notify.channels import channels
 from gateway.notify.notices import Message
 from gateway.notify.outbox import Outbox
 from tests.bridge.mosquitto import Mosquitto, mosquitto
@@ -33,6 +34,7 @@ class Web:
         self.posted: asyncio.Queue[dict[str, object]] = asyncio.Queue()
         self.beats: asyncio.Queue[str] = asyncio.Queue()
         self.refuses = 0
+        self.status = 503
         self.port = 0
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
@@ -40,7 +42,8 @@ class Web:
             self.beats.put_nowait(request.path)
         elif self.refuses:
             self.refuses -= 1
-            return web.Response(status=503)
+            moved = {"Location": f"http://127.0.0.1:{self.port}/elsewhere"}
+            return web.Response(status=self.status, headers=moved)
         else:
             self.posted.put_nowait(await request.json())
         return web.Response()
@@ -59,7 +62,7 @@ async def web_server() -> AsyncIterator[Web]:
 
 @asynccontextmanager
 async def mail_server(
-    context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool
+    context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool, refused: str = "@none"
 ) -> AsyncIterator[int]:
     """An SMTP server (RFC 5321) with TLS from the start, or by STARTTLS (RFC 3207). Without TLS it
     takes no mail.
@@ -84,6 +87,8 @@ async def mail_server(
                 say("354 go on")
                 mails.put_nowait((await reader.readuntil(b"\r\n.\r\n")).decode())
                 say("250 taken")
+            elif verb == "RCPT" and refused in line:
+                say("550 no such mailbox")
             elif verb == "QUIT":
                 say("221 bye")
                 break
@@ -135,6 +140,50 @@ async def test_a_problem_comes_by_mail_webhook_and_command(tmp_path: Path, start
     assert tested == [{"channels": ["command", "webhook", "mail"]}]
     assert again["event"] == "test"
     assert json.loads(out.read_text().partition("}")[0] + "}")["gateway"] == "site-1"
+
+
+async def test_an_address_that_is_refused_keeps_nothing_from_the_others(tmp_path: Path) -> None:
+    authority, mails = Authority(tmp_path), asyncio.Queue[str]()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*authority.issue("mail"))
+    async with mail_server(context, mails, starttls=False, refused="gone@") as port:
+        text = (
+            'mail_to = ["gone@example.org", "lena@example.org"]\nmail_from = "gw@example.org"\n'
+            f'mail_server = "smtps://127.0.0.1:{port}"\nmail_ca = "{authority.path}"\n'
+        )
+        async with gateway(tmp_path, "--config", str(configuration(tmp_path, text))) as running:
+            mail = await asyncio.wait_for(mails.get(), 60)
+            await running.logged("waits for mail to gone@example.org")
+            (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
+    assert "1 problem began" in mail
+    assert mails.empty(), "once"
+    (untold,) = [item["what"] for item in row["problems"] if item["part"] == "notify"]
+    assert "550" in untold
+    assert "lena" not in untold
+
+
+@pytest.mark.parametrize("status", [500, 302, 307])
+async def test_a_hook_that_does_not_take_a_message_gets_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(teller, "AGAIN_S", (0.05,))
+    async with web_server() as site:
+        site.refuses, site.status = 1, status
+        hook = f"http://127.0.0.1:{site.port}/hook"
+        send = channels(NotifySection(webhook=hook))["webhook"]
+        box = Outbox(tmp_path, ["webhook"])
+        message = Message("begins", ["a"], "site-1", 0.0)
+        box.put([message])
+
+        async def save() -> None: ...
+
+        line = teller._Line("webhook", send, box, save, lambda: False)
+        running = asyncio.create_task(line.run())
+        posted = await asyncio.wait_for(site.posted.get(), 10)
+        running.cancel()
+    assert posted["id"] == message.id
+    assert site.refuses == 0
+    assert site.beats.empty(), "it is no GET elsewhere"
 
 
 async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
