@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
+from gateway.boards.expected import PROBLEMS
+from gateway.boards.intervals import words
 from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
     ConfigOption,
@@ -157,9 +159,7 @@ def status(
             if "todo" in problem:
                 typer.echo(f"    {problem['todo']}")
         for port in found["ports"]:
-            typer.echo(
-                f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
-            )
+            typer.echo(f"port {port['port']}: {port['problem'] or _device(port)}")
         for bridge in found["bridges"]:
             _say_bridge(bridge)
         spool = found["spool"]
@@ -197,6 +197,15 @@ def reload(
         raise typer.Exit(USAGE)
     if found["restart"]:
         raise typer.Exit(NEEDS_RESTART)
+
+
+def _device(port: dict[str, Any]) -> str:
+    """Return which device is on a port, and since when it has been silent."""
+    if port["device"] is None:
+        return "open, no device" if port["open"] else "not open"
+    heard, state = port.get("heard_s"), port.get("state")  # earlier versions have none
+    ago = "" if heard is None else f", last heard {words(heard)} ago"
+    return f"{port['device']}{f' is {state}' if state in PROBLEMS else ''}{ago}"
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:

@@ -79,14 +79,13 @@ from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
 from gateway.errors import OncewayError
 from gateway.links.lora.status import Overheard
-from gateway.links.serial_port import PortStatus
 from gateway.mqtt.errors import quote
 from gateway.payload.readings import iso
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.service import device_commands
 from gateway.system.logs import about
-from gateway.web.everything import board_row, everything, last_rows
+from gateway.web.everything import board_row, everything, last_rows, port_rows
 from gateway.web.health import status
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkReader
@@ -378,7 +377,7 @@ class Control:
 
     async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         yield status(self._source) | {
-            "ports": [_port(port) for port in self._source.ports()],
+            "ports": port_rows(self._source),
             "bridges": [asdict(bridge) for bridge in self._source.bridges()],
             "spool": self._spool(),
             "figures": figures(self._engine.broker),
@@ -478,10 +477,6 @@ class Control:
     """The handler of each request that is answered by rows."""
 
     REQUESTS = (*_ROWS, "lend")
-
-
-def _port(port: PortStatus) -> Row:
-    return {"port": port.path, "open": port.is_open, "device": port.device, "problem": port.problem}
 
 
 def _parse(line: bytes) -> dict[str, str]:

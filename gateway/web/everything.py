@@ -31,15 +31,7 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
         "restored": source.restored,
         "restart": list(source.restart),
         "boards": [board_row(source, name) for name in _names(source)],
-        "ports": [
-            {
-                "port": port.path,
-                "open": port.is_open,
-                "device": port.device,
-                "problem": port.problem,
-            }
-            for port in source.ports()
-        ],
+        "ports": port_rows(source),
         "spool": {
             "used": bool(broker.config.spooled),
             "messages": broker.spool.count,
@@ -49,6 +41,31 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
         },
         "uplink": None if broker.config.uplink is None else _uplink(uplink),
     }
+
+
+def port_rows(source: Source) -> list[Row]:
+    """Return the serial ports seen so far. device: the board in session; without power it stays in
+    session until its Keep Alive is over. heard_s: seconds since its last packet. state: of the
+    board, null if it is not registered.
+    """
+    broker, expected = source.broker, source.expected
+    seen = {
+        connection.peer.device.name: connection.seen
+        for connection in broker.connections
+        if connection.peer.device is not None
+    }
+    states = expected.states if expected is not None else {}
+    return [
+        {
+            "port": port.path,
+            "open": port.is_open,
+            "device": port.device,
+            "problem": port.problem,
+            "heard_s": _rounded(broker.now - seen[port.device]) if port.device in seen else None,
+            "state": states[port.device].word if port.device in states else None,
+        }
+        for port in source.ports()
+    ]
 
 
 def board_row(source: Source, name: str) -> Row:
