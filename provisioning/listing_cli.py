@@ -20,7 +20,7 @@ from gateway.boards.reports import KEYED
 from gateway.boards.reports import read as statuses
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import no_gateway, nothing_named
-from gateway.errors import OncewayError, UsageError
+from gateway.errors import OncewayError, Unknown, UsageError
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.system.logs import printable
 from provisioning import boards, device, ports
@@ -424,7 +424,7 @@ def ping(
         if row["age"] is not None and row["age"] < waited:
             break
         if not (row["known"] or row["radio"] or opened.find(name)):
-            raise OncewayError("there is no such device", name, "See: onceway device list")
+            raise Unknown("there is no such device", name, "See: onceway device list")
         if not told and not as_json:
             when = "It answers at its next turn" if row["radio"] else "It speaks when it has to"
             what = "connected" if row["connected"] else "not connected"

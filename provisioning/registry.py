@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import sqlite_utils
 
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, Unknown
 from gateway.site.shared_state.board_entry import Entry
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
@@ -199,7 +199,7 @@ class Registry:
         """Return the device of that name. Raises OncewayError if there is none."""
         device = self.find(name)
         if device is None:
-            raise OncewayError(
+            raise Unknown(
                 f"no device is called {name!r}",
                 str(self.path),
                 "`onceway device list` shows them; `onceway device add` makes one",

@@ -113,7 +113,9 @@ def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
             if "row" in told:
                 yield told["row"]
             elif "error" in told:
-                raise OncewayError(told["error"], told.get("where") or where, told.get("hint"))
+                error = OncewayError(told["error"], told.get("where") or where, told.get("hint"))
+                error.exit_code = told.get("code", error.exit_code)
+                raise error
             else:
                 return
     except OSError as error:

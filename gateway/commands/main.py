@@ -9,12 +9,14 @@ is read from their source code.
 import ast
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from inspect import getdoc
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
@@ -58,7 +60,22 @@ def _load(point: EntryPoint) -> typer.Typer:
         for package in ("numpy", "pandas"):
             sys.modules.setdefault(package, cast(ModuleType, None))
     app: typer.Typer = point.load()
+    unwrap(app)
     return app
+
+
+def unwrap(app: typer.Typer) -> None:
+    """Let the terminal break the lines of help texts, and not the source code."""
+    for command in app.registered_commands:
+        command.help = _flowing(command.help or getdoc(command.callback) or "")
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            unwrap(group.typer_instance)
+
+
+def _flowing(text: str) -> str:
+    """Return a text with one line for each paragraph."""
+    return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 
 
 @contextmanager
@@ -89,9 +106,9 @@ def _summary(point: EntryPoint) -> str:
                 for option in options:
                     match option:
                         case ast.keyword(arg="help", value=ast.Constant(str(text))):
-                            return text
+                            return _flowing(text)
             case ast.FunctionDef(name=point.name):
-                return (ast.get_docstring(node) or "").split("\n\n")[0]
+                return _flowing(ast.get_docstring(node) or "").partition("\n")[0]
     return ""
 
 

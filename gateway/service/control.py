@@ -3,8 +3,8 @@
 The socket is `DATA/control.sock`. Only the gateway's own account and root may use it. With the
 Debian package it is in /run/onceway, and members of the group onceway-admin may use it, too. In:
 one request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines
-`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where` and `hint` if
-they are known.
+`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where`, `hint` and
+the exit `code` of a command, if they are known.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same for all members of the site, with `member`; for a member that
@@ -77,7 +77,7 @@ from gateway.boards.shared_settings import share
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, Unknown
 from gateway.links.lora.status import Overheard
 from gateway.mqtt.errors import quote
 from gateway.payload.readings import iso
@@ -236,7 +236,8 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            return {"error": error.what, "where": error.where, "hint": error.hint}
+            told = {"error": error.what, "where": error.where, "hint": error.hint}
+            return told | {"code": error.exit_code}
         return {"done": True}
 
     async def _lend(
@@ -336,7 +337,7 @@ class Control:
         """Set the expected interval, or pause, of a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
         if expected is None or not (name in expected.states or name in expected.elsewhere):
-            raise OncewayError(
+            raise Unknown(
                 "no such board is expected here",
                 name,
                 "`onceway device list` shows the boards; one that was added a second ago is known"
@@ -433,9 +434,17 @@ class Control:
             "snr": signal and signal.snr,
         }
 
+    def _check_known(self, device: str) -> None:
+        """Raise Unknown for a board that is not registered and has never connected."""
+        expected = self._source.expected
+        names = () if expected is None else (*expected.states, *expected.elsewhere)
+        if device not in names and device not in self._engine.broker.sessions:
+            raise Unknown("there is no such board here", device, "See: onceway device list")
+
     async def _log(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         """Read the log of a board. Two readers at a time would each miss lines."""
         device, wait_s = request["client"], int(request["wait"] or PATIENCE_S)
+        self._check_known(device)
         if device in self._read:
             raise OncewayError("somebody else reads the log of this board now", device)
         self._read.add(device)
@@ -447,6 +456,7 @@ class Control:
 
     async def _command(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         device, text, wait = request["client"], request["text"], request["wait"]
+        self._check_known(device)
         log.warning("%s: the command %r of the socket", device, text, extra=about(client=device))
         async for row in answers.ask(self._engine, device, text, int(wait) if wait else None):
             yield row
