@@ -26,8 +26,8 @@ _CODES = (
     (4, "Another process has the data directory."),
     (
         5,
-        "There is no such session or board. uplink status: the landing place has not been reached"
-        " for too long.",
+        "There is no such session, board or user. uplink status: the landing place has not been"
+        " reached for too long.",
     ),
     (6, "This account has no permission: use sudo, or join the group onceway-admin."),
     (7, "The reload is done, but a part of the new configuration takes effect at the next start."),

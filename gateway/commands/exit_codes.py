@@ -13,8 +13,8 @@ uses the gateway's name at the landing place.
 LOCKED = 4
 """Another process uses the data directory."""
 UNKNOWN = 5
-"""The session or device does not exist. `uplink status`: the landing place has not been reached for
-too long.
+"""The session, device or user does not exist. `uplink status`: the landing place has not been
+reached for too long.
 """
 NOT_ALLOWED = 6
 """Your account has no permission: use sudo, or join the group onceway-admin."""

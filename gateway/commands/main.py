@@ -26,7 +26,7 @@ import typer
 
 from gateway import __version__
 from gateway.commands.extras import how_to_get
-from gateway.errors import OncewayError, UsageError
+from gateway.errors import NotAllowed, OncewayError, UsageError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 _WRONG_USE = cast(type[Exception], typer.BadParameter.__base__)
@@ -154,7 +154,7 @@ def _words() -> list[str]:
 
 def _forbidden(error: PermissionError) -> OncewayError:
     """Return the error for a file that this account may not open."""
-    return OncewayError(
+    return NotAllowed(
         "this account may not open the file", error.filename, "Run the command with sudo"
     )
 

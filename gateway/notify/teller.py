@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError, URLError
 
 from gateway.config.values import split_window
 from gateway.errors import OncewayError
@@ -202,4 +203,9 @@ def _get(url: str) -> None:
 
 
 def _words(error: Exception) -> str:
+    """Return the reason of a failure, in words."""
+    if isinstance(error, URLError) and isinstance(error.reason, Exception):
+        return _words(error.reason)  # it came with "<urlopen error …>"
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, HTTPError):
+        return error.strerror
     return str(error) or type(error).__name__

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.store.cells import sound, teach
 from gateway.store.references import spool_holes
 from gateway.store.schema import (
@@ -121,7 +121,7 @@ class Spool(DamagedRows):
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
             teach(self._db)
         except PermissionError as error:
-            raise OncewayError(
+            raise NotAllowed(
                 "this account may not read the gateway's data",
                 str(path),
                 "Run it as the service's account or as root.",

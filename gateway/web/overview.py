@@ -42,7 +42,7 @@ _TODO = {
     "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
-    "clock": "Look at the network and at timedatectl: readings wait for the time",
+    "clock": "Look at the network and at timedatectl",
     "restored": "Read what a restore means in gateway/README.md",
 }
 
@@ -135,6 +135,7 @@ def overview(
             "since": None
             if not spool.count or age is None or utc is None
             else utc - int(age * 1e6),
+            "from": None if not spool.count or age is None else round(broker.now - age) * 1_000_000,
         },
         "uplink": _uplink(source, uplink),
         "room_days": _room_days(source, history),
@@ -183,7 +184,8 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
     ]
     found += _never_there(source)
     if broker.utc is None:
-        found.append(("clock", "the clock is not synchronised: batches wait for the time"))
+        waits = ": batches wait for the time" if broker.config.uplink is not None else ""
+        found.append(("clock", f"the clock is not synchronised{waits}"))
     return found
 
 

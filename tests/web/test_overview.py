@@ -71,6 +71,19 @@ def test_a_clock_that_is_not_synchronised_needs_somebody(tmp_path: Path) -> None
     assert (found["clock"], found["started"]) == (False, None)
 
 
+def test_without_a_clock_the_time_axis_knows_how_long_a_message_waits(tmp_path: Path) -> None:
+    made = a_source(tmp_path, parse(UPLINK, "here"))
+    spool = made.broker.spool
+    spool.size, spool.lowest, spool.next = 100, 1, 2
+    made.broker.now = 100.0
+    spool.oldest = Oldest(spool.boot, made.broker.monotonic - 40_000_000, None)
+    found = overview(made, uplink(), History(), (0, 0))
+    assert (found["spool"]["since"], found["spool"]["from"]) == (None, 60_000_000)
+    assert "batches wait" in found["problems"][0]["what"]
+    alone = overview(a_source(tmp_path), None, History(), (0, 0))
+    assert alone["problems"][0]["what"] == "the clock is not synchronised", "no batch waits"
+
+
 def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None:
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
     made.broker.disk_full = True

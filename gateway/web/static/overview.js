@@ -49,7 +49,7 @@ function way() {
     station("Boards", `${count(boards.connected)} of ${count(boards.known)}`,
       ["connected", rate(history.came)], spark(history.came)),
     station("Spool", count(spool.waiting),
-      [spool.waiting ? `${spool.waiting === 1 ? "message waits" : "messages wait"} for the uplink, the oldest for ${waited(spool.since)}` : spool.used ? "nothing waits" : "not used without an uplink",
+      [spool.waiting ? `${spool.waiting === 1 ? "message waits" : "messages wait"} for the uplink, the oldest for ${waited(spool)}` : spool.used ? "nothing waits" : "not used without an uplink",
         (spool.used || spool.waiting > 0) && `${bytes(spool.bytes)} of ${bytes(spool.limit)}`],
       spark(history.waiting)),
     station("Batch", uplink ? count(open) : "–",
@@ -60,8 +60,10 @@ function way() {
       uplink && spark(history.landed)));
 }
 
-function waited(since) {
-  return since === null || now() === null ? "an unknown time" : span((now() - since) / 1e6);
+/** How long the oldest message has waited. Without a clock the gateway's time axis (`from`) knows. */
+function waited(spool) {
+  if (spool.since !== null && now() !== null) return span((now() - spool.since) / 1e6);
+  return spool.from === null ? "an unknown time" : span(since(spool.from));
 }
 
 function rate(came) {
