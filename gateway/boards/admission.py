@@ -29,6 +29,7 @@ from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
 from gateway.boards.shared_settings import SharedSettings, share
 from gateway.broker.access import ByAcl, Caller, Refusal
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
 from gateway.links.greeter import Refusal as LinkRefusal
@@ -51,6 +52,10 @@ done, the registry read before stays in force.
 """
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
+COMMANDS = "commands/"
+"""Begin of the topics of commands; the board's name follows."""
+_LONGEST = 64
+"""Most bytes of a command that may set an interval."""
 _MOST_TOLD = 1000
 """Most names of unregistered boards that are logged, once each."""
 
@@ -318,6 +323,12 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
         )
 
 
+def commanded(registry: Registry, run: PublishRun) -> None:
+    """Note a command to a board, whoever sends it."""
+    if (name := run.topic.name.removeprefix(COMMANDS)).count("/") == 0 and run.size <= _LONGEST:
+        registry.expected.command(name, run.payload(run.count - 1).decode(errors="replace"))
+
+
 class Watch:
     """A check of the registry and the ports, every second from its creation until `close`. Disk
     access runs on its own thread. changed: called when the registry has changed.
@@ -342,7 +353,6 @@ class Watch:
         self._ports = ports
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
-        engine.commanded = registry.expected.command
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())

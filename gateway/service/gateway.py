@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access.authentication import Passwords
 from gateway.access.users import Users
-from gateway.boards.admission import Registry, Watch
+from gateway.boards.admission import Registry, Watch, commanded
 from gateway.bridge.bridge import Bridges
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
@@ -176,6 +176,7 @@ class Gateway:
             clock = Clock(config.gateway.trust_clock)
             broker, restored = _open_broker(config, clock.utc())
             broker.registered = self._registry.reserves
+            broker.router.heard["commands"] = partial(commanded, self._registry)
             self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(

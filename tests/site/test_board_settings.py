@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.commands import control_client as control
-from gateway.mqtt.packets import Puback, Publish
+from gateway.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from provisioning.registry import Registry
 from tests.site.gateways import SOON_S, Gateways, gateways
 from tests.site.test_boards_nowhere import becomes, impatient, missing
@@ -19,7 +19,9 @@ async def ask(site: Gateways, gateway: str, **request: str) -> dict[str, Any]:
 
 async def with_board(site: Gateways) -> None:
     """A board that is silent at the gateway b."""
-    await site.connect("b", "roof-1")  # before it is registered, so that it needs no line
+    board, _ = await site.connect("b", "roof-1")  # before it is registered: it needs no line
+    board.send(Subscribe(7, [Subscription("commands/roof-1", 1)]))
+    await board.take(Suback)
     with closing(Registry(site.data("a") / "registry.db")) as registry:
         registry.admit("roof-1")
     await becomes(site, "b", ["roof-1"])
@@ -38,6 +40,7 @@ async def test_settings_hold_at_all_gateways_and_only_a_person_sets_them(tmp_pat
     async with gateways(tmp_path, "a", "b", program=impatient()) as site:
         await with_board(site)
         await _pauses(site)
+        await _is_commanded_elsewhere(site)
         await _sets_as_a_client(site)
         await _learns_later(site)
         await _forgets(site)
@@ -52,6 +55,18 @@ async def _pauses(site: Gateways) -> None:
     row = await ask(site, "a", do="pause", client="roof-1", interval="0")
     assert (row["state"], row["paused_s"]) == ("elsewhere", None)
     await becomes(site, "b", ["roof-1"])
+
+
+async def _is_commanded_elsewhere(site: Gateways) -> None:
+    """A command that comes to another gateway sets what the board's gateway expects."""
+    phone, _ = await site.connect("a", "phone")
+    number, row = 0, await ask(site, "b", do="boards")
+    async with asyncio.timeout(SOON_S):
+        while row["interval_s"] != 5400.0:  # the filter of the board reaches a in a moment
+            number += 1
+            phone.send(Publish("commands/roof-1", b"interval 90 min", 1, number))
+            await phone.take(Puback)
+            row = await ask(site, "b", do="boards")
 
 
 async def _sets_as_a_client(site: Gateways) -> None:
@@ -72,7 +87,7 @@ async def _learns_later(site: Gateways) -> None:
     await site.joined()
     await row_at(site, "b", never=True, set=True, state="paused")
     await ask(site, "a", do="expect", client="roof-1", interval="learn")
-    await row_at(site, "b", never=False, set=False, interval_s=None)
+    await row_at(site, "b", never=False, set=False, interval_s=5400.0)
 
 
 async def _forgets(site: Gateways) -> None:
