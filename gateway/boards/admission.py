@@ -470,6 +470,8 @@ class Watch:
             if port.refused is not None and not self._registry.knows(port.refused)
         ]
         for stranger in strangers:
+            if "key" in stranger:
+                continue  # `serial_port.py` has logged what lets it in: its name alone does not
             if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add(stranger["name"])
                 log.warning(

@@ -113,6 +113,15 @@ async def _device(folder: Path, *command: str) -> Any:
     return json.loads(out)
 
 
+async def _words(folder: Path, *command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(ONCEWAY, "device", *command, "--registry", str(folder / FILE)), stdout=subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), START_S)
+    assert process.returncode == 0
+    return out.decode()
+
+
 async def test_a_stranger_is_pending_until_it_is_admitted(folder: Path, lines: list[Pty]) -> None:
     stranger = {"name": "roof-3", "port": lines[0].path}
     assert pending(folder) is None, "no gateway, no answer"
@@ -291,6 +300,11 @@ async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
         unknown = Board(lines[1], "roof-7", key=KEY)
         await until(lambda: unknown.refused)
         await running.logged("the device 'roof-7' has a key that is not in the registry")
+        await running.logged(f"`onceway device rekey roof-7 --board KIND --port {lines[1].path}`")
+        await until(lambda: bool(pending(folder)))
+        said = await _words(folder, "admit", "roof-7")
+        assert f"onceway device rekey roof-7 --board KIND --port {lines[1].path}" in said
+        assert not any("NAME` lets it in" in line for line in running.log)
         unknown.power_off()
         board = await _connected(lines[0], "roof-1")
         await until(lambda: _shown(folder))
