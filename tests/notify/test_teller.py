@@ -6,7 +6,9 @@ import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from aiohttp import web
@@ -248,6 +250,35 @@ async def test_a_message_that_waited_is_not_sent_at_night(
     running = asyncio.create_task(teller._Line("mail", send, box, save, is_quiet).run())
     assert await asyncio.wait_for(sent.get(), 10) == 0, "looks that were left"
     running.cancel()
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("windows", "time", "quiet"),
+    [
+        (["22:00-06:00"], "2026-11-28T22:00+01:00", True),
+        (["22:00-06:00"], "2026-11-28T23:59:59+01:00", True),
+        (["22:00-06:00"], "2026-11-29T00:00+01:00", True),
+        (["22:00-06:00"], "2026-11-29T05:59:59+01:00", True),
+        (["22:00-06:00"], "2026-11-29T06:00+01:00", False),
+        (["22:00-06:00"], "2026-11-28T21:59:59+01:00", False),
+        (["22:00-00:00"], "2026-11-28T23:59+01:00", True),
+        (["22:00-00:00"], "2026-11-29T00:00+01:00", False),
+        (["12:00-13:00", "22:00-06:00"], "2026-11-28T12:30+01:00", True),
+        ([], "2026-11-28T23:00+01:00", False),
+        (["02:15-02:45"], "2026-10-25T00:30+00:00", True),  # summer time
+        (["02:15-02:45"], "2026-10-25T01:30+00:00", True),  # the same hour again
+        (["01:30-03:30"], "2026-03-29T01:15+00:00", True),  # 03:15: an hour was left out
+        (["02:00-03:00"], "2026-03-29T01:00+00:00", False),  # there is no such hour
+    ],
+)
+def test_the_quiet_time_is_local_and_may_pass_midnight(
+    windows: list[str], time: str, quiet: bool
+) -> None:
+    now = datetime.fromisoformat(time).astimezone(BERLIN)
+    assert teller.is_quiet(windows, now) is quiet
 
 
 async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:
