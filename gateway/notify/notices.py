@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -91,6 +92,18 @@ class Notices:
         self._started: float | None = None
         self._failed: str | None = None
         self._kept = self._state()
+
+    def recall(self, waiting: Iterable[Message]) -> None:
+        """Note messages that wait for a channel: the gateway may have died before `keep`."""
+        for message in waiting:
+            for text in message.problems:
+                one = _identity(text)
+                if message.event == "ends":
+                    self._known.pop(one, None)
+                else:
+                    known = self._known.setdefault(one, _Known(message.at, text=text))
+                    known.told = max(known.told or 0.0, message.at)
+        self._before = set(self._known)
 
     def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
         """Return the messages that are due. quiet: report nothing now, but after the quiet time.

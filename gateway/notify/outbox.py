@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class Outbox:
         """Return the oldest message that waits for a channel."""
         waiting = self._waiting[channel]
         return waiting[0] if waiting else None
+
+    def everything(self) -> Iterator[Message]:
+        """Yield the waiting messages of all channels, those of each channel in order."""
+        for waiting in self._waiting.values():
+            yield from waiting
 
     def put(self, messages: list[Message]) -> None:
         """Add messages to the queue of each channel."""

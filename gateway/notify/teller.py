@@ -52,6 +52,7 @@ class Teller:
         self._notices = Notices(folder, gateway, section.after_s, section.repeat_h * 3600.0)
         ways = channels(section)
         self._outbox = Outbox(folder, list(ways))
+        self._notices.recall(self._outbox.everything())
         self._lines = {
             name: _Line(name, send, self._outbox, self._save, self._is_quiet)
             for name, send in ways.items()
@@ -109,12 +110,12 @@ class Teller:
                 if found and self._lines:
                     self._outbox.put(found)
                     self._unsaved = True
-                    for line in self._lines.values():
-                        line.more.set()
                 if self._unsaved:
                     self._unsaved = not await self._save()
                 if not self._unsaved:
                     self._notices.keep()
+                for line in self._lines.values() if found else ():  # a full disk holds none back
+                    line.more.set()
             except Exception:
                 log.exception("notifications met an internal error")
             await asyncio.sleep(LOOK_S)

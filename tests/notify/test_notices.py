@@ -66,6 +66,21 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     assert told(one, [], 80) == ["ends: a"]
 
 
+def test_what_waits_for_a_channel_is_told_already(tmp_path: Path) -> None:
+    one = notices(tmp_path)
+    one.take(["a", "b"], 0)
+    began = one.take(["a", "b"], 30)  # the gateway dies before `keep`
+    again = notices(tmp_path)
+    again.recall(began)
+    assert told(again, ["a"], 40) == []
+    (end,) = again.take(["a"], 80)
+    assert (end.event, end.problems) == ("ends", ["b"])
+    third = notices(tmp_path)
+    third.recall([*began, end])
+    assert told(third, ["a"], 90) == []
+    assert told(third, ["a"], 130) == []
+
+
 def test_what_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
     one = notices(tmp_path)
     told(one, ["a"], 0)
