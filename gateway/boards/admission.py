@@ -438,16 +438,20 @@ class Watch:
         connected = {device.name for device in devices if device is not None}
         ports = self._ports()
         here = {port.device: port.path for port in ports if port.device}
-        there = {port.path for port in ports if port.is_open}
-        lent = {port.path for port in ports if port.problem == LENT}
+        there = {os.path.realpath(port.path) for port in ports if port.is_open}
+        lent = {os.path.realpath(port.path) for port in ports if port.problem == LENT}
         refused = {port.refused: port.path for port in ports if self._is_refused(port)}
-        last = self._registry.expected.port_of
+        last = {
+            name: os.path.realpath(port)  # a port has several names
+            for name in names
+            if (port := self._registry.expected.port_of(name)) is not None
+        }
         return {
             name: Seen(
                 name in connected,
                 here.get(name),
-                last(name) in there,
-                last(name) in lent,
+                last.get(name) in there,
+                last.get(name) in lent,
                 refused.get(name),
             )
             for name in names

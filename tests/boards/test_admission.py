@@ -19,12 +19,14 @@ import pytest
 from gateway.access.authentication import ListenerAccess, Passwords
 from gateway.access.identifiers import Identifiers
 from gateway.access.users import Users
-from gateway.boards.admission import FILE, LOOK_S, DeviceAccess, pending
+from gateway.boards.admission import FILE, LOOK_S, DeviceAccess, Watch, pending
 from gateway.boards.admission import Registry as Admitted
 from gateway.boards.reports import read as statuses
 from gateway.broker.access import Acl
 from gateway.config import AccessSection, AclSection, ListenerSection
 from gateway.links.greeter import Refusal as LinkRefusal
+from gateway.links.serial_port import PortStatus
+from gateway.links.statistics import LinkStatistics
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
@@ -358,3 +360,21 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
     assert not admitted.refresh_now(), "nothing is new"
     assert admitted.refresh(), "who looks each second is told of it, too"
     assert not admitted.refresh()
+
+
+def test_a_port_that_is_open_under_another_of_its_names_is_there(tmp_path: Path) -> None:
+    """As after a change of the configuration from /dev/ttyUSB0 to a name by the board's number."""
+    device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
+    device.touch()
+    by_id.symlink_to(device)
+    ports = [PortStatus(str(by_id), True, None, None, None, LinkStatistics())]
+    registry = SimpleNamespace(expected=SimpleNamespace(port_of=lambda name: str(device)))
+    watch = SimpleNamespace(
+        _ports=lambda: ports,
+        _registry=registry,
+        _engine=SimpleNamespace(broker=SimpleNamespace(connections=[])),
+        _is_refused=lambda port: False,
+    )
+    assert Watch._seen(watch, ["roof-1"])["roof-1"].port_open  # type: ignore[arg-type]
+    by_id.unlink()
+    assert not Watch._seen(watch, ["roof-1"])["roof-1"].port_open  # type: ignore[arg-type]
