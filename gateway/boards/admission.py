@@ -324,7 +324,7 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
 
 
 def commanded(registry: Registry, run: PublishRun) -> None:
-    """Note a command to a board, whoever sends it."""
+    """Note a command to a board, from any sender."""
     if (name := run.topic.name.removeprefix(COMMANDS)).count("/") == 0 and run.size <= _LONGEST:
         registry.expected.command(name, run.payload(run.count - 1).decode(errors="replace"))
 

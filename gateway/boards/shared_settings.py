@@ -1,5 +1,5 @@
-"""What a person has set for a board, at all gateways of a site: a board may move to any of them,
-and each gateway judges the boards whose sessions it has.
+"""A person's settings for a board, shared by all gateways of a site: a board may move to any of
+them, and each gateway judges the boards whose sessions it has.
 
 In: settings that were made here. Out: the same settings at each gateway, also at one that was away
 or starts later.

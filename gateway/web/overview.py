@@ -56,7 +56,7 @@ class Sample:
     came: int
     waiting: int
     landed: int | None
-    """None without an uplink, or if its state could not be read."""
+    """Landed messages; None without an uplink, or if its state could not be read."""
     down: bool
 
 

@@ -1,5 +1,5 @@
-"""The problems that people are told of: those of the page and of `onceway status`, but for the
-clock, which is not synchronised after each power cut, and but for notifications that wait.
+"""The problems that people are told of: those of the page and of `onceway status`. Two are left
+out: the clock, which is not synchronised after each power cut, and notifications that wait.
 
 In: a `Source`, and the uplink's state, read seldom. Out: problems in words.
 """

@@ -363,7 +363,7 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
 
 
 def test_a_port_that_is_open_under_another_of_its_names_is_there(tmp_path: Path) -> None:
-    """As after a change of the configuration from /dev/ttyUSB0 to a name by the board's number."""
+    """The configuration named /dev/ttyUSB0 before, and now a name by the board's number."""
     device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
     device.touch()
     by_id.symlink_to(device)

@@ -1,5 +1,5 @@
-"""The figures of page, commands, metrics and `/status` are those of what the senders have sent: the
-test counts by itself, at the senders and in the files that have landed.
+"""The figures of page, commands, metrics and `/status` agree with the senders: the test counts by
+itself, at the senders and in the files that have landed.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ landing = "file://{landing}"
 
 @dataclass
 class Sent:
-    """What the senders have sent for the uplink. Each message counts once, however often its packet
+    """The messages that were sent for the uplink. Each message counts once, however often its packet
     was sent.
     """
 

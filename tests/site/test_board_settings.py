@@ -78,7 +78,7 @@ async def _sets_as_a_client(site: Gateways) -> None:
 
 
 async def _learns_later(site: Gateways) -> None:
-    """A gateway that was away learns what was set then."""
+    """A gateway learns the settings that were made while it was away."""
     await ask(site, "a", do="expect", client="roof-1", interval="20m")
     await row_at(site, "b", interval_s=1200.0, set=True)
     assert await site.running["b"].end() == 0
