@@ -53,8 +53,8 @@ landing = "file://{landing}"
 
 @dataclass
 class Sent:
-    """The messages that were sent for the uplink. Each message counts once, however often its packet
-    was sent.
+    """The messages that were sent for the uplink. Each message counts once, however often its
+    packet was sent.
     """
 
     by: Counter[str] = field(default_factory=Counter)
