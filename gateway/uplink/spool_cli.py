@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
 from gateway.config import load
 from gateway.errors import OncewayError
-from gateway.system.amounts import amount, wait
+from gateway.system.amounts import amount, are, wait
 from gateway.system.lock import ProcessLock
 from gateway.uplink import credentials
 from gateway.uplink.cli import LandingOption, landing_settings
@@ -137,7 +137,7 @@ def discard(
     if as_json:
         typer.echo(json.dumps({"gateway": gateway, **_public(found)}))
     elif found.rows:
-        typer.echo(f"{gateway}: {amount(found.rows, 'message')} discarded ({found.bytes:,} bytes)")
+        typer.echo(f"{gateway}: {are(found.rows, size=found.bytes)} discarded")
     else:
         typer.echo(f"{gateway}: the spool is empty, there is nothing to discard")
 
@@ -150,4 +150,4 @@ def _words(found: Waiting) -> str:
     since = ""
     if found.oldest is not None:
         since = f", since {datetime.fromtimestamp(found.oldest / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
-    return f"{wait(found.rows)} for an uplink ({found.bytes:,} bytes){since}"
+    return f"{wait(found.rows, size=found.bytes)} for an uplink{since}"
