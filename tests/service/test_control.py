@@ -387,4 +387,4 @@ async def test_a_board_that_is_none_has_one_exit_code_and_a_hint(tmp_path: Path)
                     control_client.ask, tmp_path, **request | {"client": "nobody"}
                 )
             assert (wrong.value.exit_code, wrong.value.where) == (5, "nobody"), request
-            assert "onceway device list" in (wrong.value.hint or "")
+            assert "See: onceway" in str(wrong.value) or "`onceway device list`" in str(wrong.value)
