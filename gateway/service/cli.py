@@ -217,9 +217,10 @@ def _say_bridge(bridge: dict[str, Any]) -> None:
         f" {bridge['set_aside']} set aside"
     )
     if bridge["aside"] or bridge["aside_lost"]:
+        verb = "is" if bridge["aside"] == 1 else "are"
         typer.echo(
-            f"bridge {bridge['name']}: kept {amount(bridge['aside'], 'message')} that can never"
-            f" reach the other broker, lost {bridge['aside_lost']:,}. See: onceway bridge"
+            f"bridge {bridge['name']}: {amount(bridge['aside'], 'message')} that can never reach the"
+            f" other broker {verb} kept, {bridge['aside_lost']:,} were lost. See: onceway bridge"
             " aside"
         )
     if bridge["unconfirmed"]:
