@@ -219,9 +219,9 @@ def _say_bridge(bridge: dict[str, Any]) -> None:
     if bridge["aside"] or bridge["aside_lost"]:
         verb = "is" if bridge["aside"] == 1 else "are"
         typer.echo(
-            f"bridge {bridge['name']}: {amount(bridge['aside'], 'message')} that can never reach the"
-            f" other broker {verb} kept, {bridge['aside_lost']:,} were lost. See: onceway bridge"
-            " aside"
+            f"bridge {bridge['name']}: {amount(bridge['aside'], 'message')} that can never reach"
+            f" the other broker {verb} kept, {bridge['aside_lost']:,} were lost. See: onceway"
+            " bridge aside"
         )
     if bridge["unconfirmed"]:
         typer.echo(
