@@ -23,7 +23,7 @@ _MOST_FINDINGS = 20
 
 
 class StoreClosed(StoreError):
-    """This account may not read the store."""
+    """A store that this account may not read."""
 
     exit_code = NotAllowed.exit_code
 
