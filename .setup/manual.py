@@ -18,9 +18,17 @@ _CODES = (
     (0, "Success."),
     (1, "The command failed; the error says why. status, doctor: they found a problem."),
     (2, "The command line or the configuration file is wrong."),
-    (3, "A board of the registry is silent or faulty; or the store cannot be used."),
+    (
+        3,
+        "A board of the registry is silent or faulty; or the store cannot be used; or another store"
+        " uses the gateway's name at the landing place.",
+    ),
     (4, "Another process has the data directory."),
-    (5, "There is no such session or board."),
+    (
+        5,
+        "There is no such session, board or user. uplink status: the landing place has not been"
+        " reached for too long.",
+    ),
     (6, "This account has no permission: use sudo, or join the group onceway-admin."),
     (7, "The reload is done, but a part of the new configuration takes effect at the next start."),
     (8, "There is no [uplink], so nothing is landed; systemd does not start the uplink again."),

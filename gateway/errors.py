@@ -44,3 +44,9 @@ class NotAllowed(OncewayError):
     """An action that this account may not do, but another one may."""
 
     exit_code = 6
+
+
+class Unknown(OncewayError):
+    """The session or device that a command names does not exist."""
+
+    exit_code = 5

@@ -20,7 +20,7 @@ from gateway.boards.reports import KEYED
 from gateway.boards.reports import read as statuses
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import no_gateway, nothing_named
-from gateway.errors import OncewayError, UsageError
+from gateway.errors import OncewayError, Unknown, UsageError
 from gateway.links.lora.frames import LONGEST_NAME
 from gateway.system.logs import printable
 from provisioning import boards, device, ports
@@ -306,10 +306,13 @@ def _set_expected(registry: Path | None, as_json: bool, **request: str) -> None:
     (row,) = _request(_running_gateway(registry), **request)
     if as_json:
         print(json.dumps(row, indent=2))
-    elif row["state"] == "paused":
-        print(f"{row['name']} is paused for {words(row['paused_s'])}")
+        return
+    where = ", at all gateways of the site" if row.get("site") else ""
+    if row["state"] == "paused":
+        print(f"{row['name']} is paused for {words(row['paused_s'])}{where}")
     else:
-        print(f"{row['name']}: {_expectation(row)}; it is {row['state']}")
+        state = "at another gateway" if row["state"] == "elsewhere" else row["state"]
+        print(f"{row['name']}: {_expectation(row)}{where}; it is {state}")
 
 
 def _expectation(row: dict[str, Any]) -> str:
@@ -421,7 +424,7 @@ def ping(
         if row["age"] is not None and row["age"] < waited:
             break
         if not (row["known"] or row["radio"] or opened.find(name)):
-            raise OncewayError("there is no such device", name, "See: onceway device list")
+            raise Unknown("there is no such device", name, "See: onceway device list")
         if not told and not as_json:
             when = "It answers at its next turn" if row["radio"] else "It speaks when it has to"
             what = "connected" if row["connected"] else "not connected"

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import sqlite_utils
 
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError, Unknown
 from gateway.site.shared_state.board_entry import Entry
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
@@ -102,7 +102,7 @@ class Registry:
             migrate(connection, str(path))
         except OSError as error:
             denied = isinstance(error, PermissionError)
-            raise OncewayError(
+            raise (NotAllowed if denied else OncewayError)(
                 f"cannot open the device registry ({error.strerror})",
                 str(path),
                 "Run the command with sudo" if denied else "Name another one with --registry",
@@ -199,7 +199,7 @@ class Registry:
         """Return the device of that name. Raises OncewayError if there is none."""
         device = self.find(name)
         if device is None:
-            raise OncewayError(
+            raise Unknown(
                 f"no device is called {name!r}",
                 str(self.path),
                 "`onceway device list` shows them; `onceway device add` makes one",

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError, Unknown
 
 _N, _R, _P = 1 << 15, 8, 1  # 32 MiB and about 80 ms on a Raspberry Pi 4 (RFC 7914, section 2)
 _MAXIMUM = 1 << 26
@@ -21,6 +21,12 @@ _SALT, _HASH = 16, 32
 
 class UsersError(OncewayError):
     """The file of users is unusable, or does not allow the change."""
+
+
+class UnknownUser(UsersError):
+    """The file has no such user."""
+
+    exit_code = Unknown.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class Users:
         except FileNotFoundError:
             return
         except PermissionError as error:
-            raise UsersError(
+            raise NotAllowed(
                 "this account may not read the file of users",
                 str(path),
                 "Run the command with sudo",
@@ -126,7 +132,9 @@ class Users:
 
     def remove(self, name: str) -> None:
         if self.hashes.pop(name, None) is None:
-            raise UsersError(f"there is no user {name!r}", str(self.path))
+            raise UnknownUser(
+                f"there is no user {name!r}", str(self.path), "`onceway user list` shows them"
+            )
         self._save()
 
     def _save(self) -> None:

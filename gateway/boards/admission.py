@@ -27,7 +27,9 @@ from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
 from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
+from gateway.boards.shared_settings import SharedSettings, share
 from gateway.broker.access import ByAcl, Caller, Refusal
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
 from gateway.links.greeter import Refusal as LinkRefusal
@@ -50,6 +52,10 @@ done, the registry read before stays in force.
 """
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
+COMMANDS = "commands/"
+"""Begin of the topics of commands; the board's name follows."""
+_LONGEST = 64
+"""Most bytes of a command that may set an interval."""
 _MOST_TOLD = 1000
 """Most names of unregistered boards that are logged, once each."""
 
@@ -318,6 +324,12 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
         )
 
 
+def commanded(registry: Registry, run: PublishRun) -> None:
+    """Note a command to a board, from any sender."""
+    if (name := run.topic.name.removeprefix(COMMANDS)).count("/") == 0 and run.size <= _LONGEST:
+        registry.expected.command(name, run.payload(run.count - 1).decode(errors="replace"))
+
+
 class Watch:
     """A check of the registry and the ports, every second from its creation until `close`. Disk
     access runs on its own thread. changed: called when the registry has changed.
@@ -331,16 +343,17 @@ class Watch:
         ports: Callable[[], list[PortStatus]],
         changed: Callable[[], None] = lambda: None,
         holders: Holders | None = None,
+        is_first: Callable[[], bool] = lambda: True,
     ) -> None:
         self._file = folder / PENDING
-        self._nowhere = Nowhere(holders)
+        self._nowhere = Nowhere(holders, is_first)
+        self._settings = SharedSettings(engine, registry.expected)
         self._changed = changed
         self._registry = registry
         self._engine = engine
         self._ports = ports
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
-        engine.commanded = registry.expected.command
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())
@@ -412,8 +425,13 @@ class Watch:
             elsewhere = {name for name in names if name not in broker.sessions}
             missing = {name for name in elsewhere if registry.expected.was_problem(name)}
             elsewhere -= self._nowhere.among(elsewhere, broker.now, missing)
+            self._settings.take({*names})
             names = [name for name in names if name not in elsewhere]
-        registry.expected.look(names, self._seen(names), elsewhere)
+        forgotten = registry.expected.look(names, self._seen(names), elsewhere)
+        if broker.config.site is not None:
+            for name in forgotten:  # a later board of this name begins without settings
+                share(self._engine, name, "paused", None)
+                share(self._engine, name, "interval", None)
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
         """Return the gateway's current view of its boards."""
@@ -421,16 +439,20 @@ class Watch:
         connected = {device.name for device in devices if device is not None}
         ports = self._ports()
         here = {port.device: port.path for port in ports if port.device}
-        there = {port.path for port in ports if port.is_open}
-        lent = {port.path for port in ports if port.problem == LENT}
+        there = {os.path.realpath(port.path) for port in ports if port.is_open}
+        lent = {os.path.realpath(port.path) for port in ports if port.problem == LENT}
         refused = {port.refused: port.path for port in ports if self._is_refused(port)}
-        last = self._registry.expected.port_of
+        last = {
+            name: os.path.realpath(port)  # a port has several names
+            for name in names
+            if (port := self._registry.expected.port_of(name)) is not None
+        }
         return {
             name: Seen(
                 name in connected,
                 here.get(name),
-                last(name) in there,
-                last(name) in lent,
+                last.get(name) in there,
+                last.get(name) in lent,
                 refused.get(name),
             )
             for name in names
@@ -453,6 +475,8 @@ class Watch:
             if port.refused is not None and not self._registry.knows(port.refused)
         ]
         for stranger in strangers:
+            if "key" in stranger:
+                continue  # `serial_port.py` has logged what lets it in: its name alone does not
             if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add(stranger["name"])
                 log.warning(

@@ -66,7 +66,6 @@ async def send(
         return "The gateway takes no messages now: its disk or a queue is full."
     commit = publish(broker, run, "")
     broker.settle()
-    engine.commanded(device, text)
     try:
         async with asyncio.timeout(PATIENCE_S):
             await _on_disk(engine, commit)

@@ -43,9 +43,10 @@ NEVER = 0.0
 
 Cause = Literal["silent", "unplugged", "refused"]
 Value = dict[str, Any]
-Word = Literal["fine", "new", "paused", "silent", "unplugged", "refused"]
+Word = Literal["fine", "new", "paused", "silent", "unplugged", "refused", "elsewhere"]
 PROBLEMS: tuple[Cause, ...] = ("silent", "unplugged", "refused")
 WORDS: tuple[Word, ...] = ("fine", "new", "paused", *PROBLEMS)
+"""The words of boards that are judged here. `elsewhere`: another gateway of the site judges it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +208,22 @@ class Expected:
         self.clock = clock
         self.states: dict[str, BoardState] = {}
         """States by name, as of the last check."""
+        self.elsewhere: Collection[str] = ()
+        """Boards that another gateway of the site may hold, as of the last check."""
         self._seen: Mapping[str, Seen] = {}
 
     @property
     def problems(self) -> list[tuple[str, BoardState]]:
         """Return the boards that are a problem, in the order of the registry."""
         return [(name, state) for name, state in self.states.items() if state.is_problem]
+
+    def state_of(self, name: str) -> BoardState:
+        """Return the state of a board, also of one that another gateway of the site judges."""
+        if (state := self.states.get(name)) is not None:
+            return state
+        known = self._memory(name)
+        word: Word = "paused" if self.paused_for(name) else "elsewhere"
+        return BoardState(word, known.interval, known.heard)
 
     def is_problem(self, name: str) -> bool:
         state = self.states.get(name)
@@ -257,13 +268,23 @@ class Expected:
 
     def want(self, name: str, interval: float | None) -> None:
         """Set the interval given by a person. None: learn it from the readings."""
-        self._known[name].wanted = interval
+        self._memory(name).wanted = interval
         self._set(name)
 
     def pause(self, name: str, seconds: float) -> None:
         """Pause a board for some seconds: it is not a problem meanwhile. 0 ends a pause."""
-        self._known[name].paused = self.clock() + seconds if seconds else None
+        self.pause_until(name, self.clock() + seconds if seconds else None)
+
+    def pause_until(self, name: str, end: float | None) -> None:
+        """Pause a board until a time on the time axis. None ends a pause."""
+        self._memory(name).paused = end
         self._set(name)
+
+    def _memory(self, name: str) -> Memory:
+        """Return the facts about a board, new ones for a new board."""
+        if name not in self._known:
+            self._known[name], self._new = Memory(self.clock()), True
+        return self._known[name]
 
     def _set(self, name: str) -> None:
         """Save a person's setting and judge the board again at once."""
@@ -288,21 +309,25 @@ class Expected:
 
     def look(
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
-    ) -> None:
+    ) -> list[str]:
         """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
         boards of the registry that another gateway of the site may hold; they are not judged here.
+        Return the names that have left the registry.
         """
         now = self.clock()
         if self._started is None:
             self._started = now
             _clamp(self._known.values(), now)
-        wanted, self._seen = dict.fromkeys(names), seen
+        wanted, self._seen, self.elsewhere = dict.fromkeys(names), seen, elsewhere
+        forgotten = []
         for name in self._known.keys() - wanted:
             if name in elsewhere:
                 self._leave(name, now)
             else:
                 self._forget(name)
+                forgotten.append(name)
         self.states = {name: self._look_at(name, seen.get(name), now) for name in wanted}
+        return forgotten
 
     def port_of(self, name: str) -> str | None:
         """Return the serial port of a board's last session."""
@@ -331,10 +356,7 @@ class Expected:
             log.error("%s: cannot write the state of the boards (%s)", self._file, error.strerror)
 
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = Memory(now)
-            self._new = True
+        known = self._memory(name)
         seen = seen or Seen(port_open=False)
         if seen.connected:
             known.met = now

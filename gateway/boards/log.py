@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.boards.commands import send
 from gateway.boards.listening import ALIVE_S, ANSWER_S, MOST, PATIENCE_S, listen, message
 from gateway.boards.reports import UNKNOWN_COMMAND
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, Unknown
 
 if TYPE_CHECKING:
     from gateway.runtime.engine import Engine
@@ -39,7 +39,8 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
     """
     session = engine.broker.sessions.get(device)
     if session is None or session.connection is None:
-        raise OncewayError("the board is not connected", device, "See: onceway session list")
+        error = Unknown if session is None else OncewayError
+        raise error("the board is not connected", device, "See: onceway session list")
     async with listen(engine, device, "log") as heard:
         if problem := await send(engine, device, "log"):
             raise OncewayError(problem.rstrip("."), device)

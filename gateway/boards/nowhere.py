@@ -4,6 +4,9 @@ were away for longer than a session lasts.
 In: names without a session here, and the sessions of the other gateways. Out: the names that have a
 session at no gateway. A single gateway of the site judges them, so that people get one
 notification.
+
+Only a reply ends the search for a board that is a problem already: while another gateway is silent,
+nothing shows that the board is there again.
 """
 
 from __future__ import annotations
@@ -19,20 +22,22 @@ ASK_S = 60.0
 """Seconds between two queries while a board has no session at any gateway."""
 SELDOM_S = 600.0
 """Seconds between two queries while each board has a session at a gateway. The last reply counts
-for this time after the first query without one: a gateway that restarts is silent for a while.
+for this time after the first query without one: a gateway that restarts is silent for a while. From
+then on only the boards that are a problem remain.
 """
 
 Holders = Callable[[], Awaitable[set[str] | None]]
-"""Returns the clients whose sessions other gateways have; None if unknown, or if another gateway
-does the query.
-"""
+"""Returns the clients whose sessions other gateways have; None if a gateway does not answer."""
 
 
 class Nowhere:
-    """The search for boards without a session. holders: None without a site."""
+    """The search for boards without a session. holders: None without a site. is_ours: whether this
+    gateway does the search, and not another one.
+    """
 
-    def __init__(self, holders: Holders | None) -> None:
+    def __init__(self, holders: Holders | None, is_ours: Callable[[], bool] = lambda: True) -> None:
         self._holders = holders
+        self._is_ours = is_ours
         self._held: set[str] | None = None
         """The clients in the last reply; None if it no longer counts."""
         self._seen: frozenset[str] = frozenset()
@@ -43,12 +48,16 @@ class Nowhere:
         self._task: asyncio.Task[None] | None = None
 
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
-        """Return the names that have a session at no gateway, as of the last reply. before: the
-        names that count until the first reply.
+        """Return the names that have a session at no gateway, as of the last reply. before: those
+        that are a problem: they count until the first reply, and while a gateway is silent.
         """
+        if not self._is_ours():
+            self._held, self._unanswered, self._asked = None, None, -math.inf
+            return set()
         idle = self._task is None or self._task.done()
         if self._unanswered is not None and now - self._unanswered >= SELDOM_S:
-            self._held, self._seen = None, frozenset()
+            remaining = self._seen - (self._held or set())
+            self._held, self._seen = set(), remaining & frozenset(before)
         wait = SELDOM_S if self._held is not None and self._held.issuperset(names) else ASK_S
         if self._holders is not None and names and idle and now - self._asked >= wait:
             first = self._asked == -math.inf

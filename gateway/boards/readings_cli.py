@@ -10,7 +10,6 @@ import typer
 from gateway.boards.intervals import parse
 from gateway.commands.completion import devices
 from gateway.commands.control_client import NotRunning, ask
-from gateway.commands.exit_codes import UNKNOWN
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
@@ -18,16 +17,10 @@ from gateway.commands.options import (
     no_gateway,
     running_folder,
 )
-from gateway.errors import OncewayError, UsageError
+from gateway.errors import Unknown, UsageError
 from gateway.system.logs import printable
 
 app = typer.Typer()
-
-
-class NoSuchBoard(OncewayError):
-    """The registry does not have the board."""
-
-    exit_code = UNKNOWN
 
 
 COLUMNS = ("device", "name", "time", "value", "unit")
@@ -69,7 +62,7 @@ def readings(
     except NotRunning:
         raise no_gateway(folder) from None
     if not found:
-        raise NoSuchBoard("there is no such board here", device, "See: onceway status")
+        raise Unknown("there is no such board here", device, "See: onceway status")
     kept, rows = found[0], found[1:]
     if as_json:
         typer.echo(json.dumps(kept | {"readings": rows}, indent=2))

@@ -173,6 +173,8 @@ def publish(
         commit = core.promise()
     if run.retain:
         commit = _retain(core, run, client) or commit
+    if topic.heard is not None:
+        topic.heard(run)
     publisher = run.publisher
     routes = topic.routes
     if topic.moving:

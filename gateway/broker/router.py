@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Session
 from gateway.broker.topic import Node, Subscription, Topic, TopicIndex
 from gateway.mqtt.errors import ProtocolError
@@ -120,10 +121,11 @@ class Route:
 class RoutedTopic(Topic):
     """A Topic Name with the receivers of its messages."""
 
-    __slots__ = ("durable", "moving", "refusing", "routes", "shares")
+    __slots__ = ("durable", "heard", "moving", "refusing", "routes", "shares")
 
     def __init__(self, name: str, wire: bytes) -> None:
         super().__init__(name, wire)
+        self.heard: Callable[[PublishRun], None] | None = None
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
         """Routes to sessions whose move is not over; `routes` does not contain them. True: the
@@ -191,6 +193,8 @@ class Router:
         """Most bytes that known topics may take."""
         self._copies = copies
         """Whether a session gets one copy for each of its matching filters."""
+        self.heard: dict[str, Callable[[PublishRun], None]] = {}
+        """By first level: called with each run to a topic below it."""
         self.watch: Callable[[str], None] | None = None
         """Called with the filter of each subscription that is added, changed or removed."""
         self._root = _Node()
@@ -365,6 +369,7 @@ class Router:
         )
         bad = too_deep or topic.name.startswith(SHARE_PREFIX)
         topic.refused = ReasonCode.TOPIC_NAME_INVALID if bad else None
+        topic.heard = self.heard.get(topic.name.partition("/")[0])
         topic.spooled = any(topic_matches(item, topic.name) for item in self._spool)
         topic.shares = []
         for node in self._root.matching(topic.name):

@@ -186,14 +186,6 @@ class Spool:
                 account.spooled -= size
 
 
-def stranded(rows: int, size: int) -> str:
-    """Return a text for rows in a spool without an uplink. size: their bytes."""
-    return (
-        f"{rows:,} messages ({size:,} bytes) wait, and no [uplink] lands them. Add [uplink], or"
-        " give them up: onceway spool discard"
-    )
-
-
 def _size(run: PublishRun) -> int:
     # wire: with its length in two bytes
     return run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)

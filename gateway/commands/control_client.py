@@ -103,7 +103,7 @@ def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
 
 def _mute(error: OSError, where: str) -> OncewayError:
     text = f"the gateway does not answer ({error.strerror or error})"
-    return OncewayError(text, where, "Is its disk full? See the log")
+    return OncewayError(text, where, "Is its disk full? See its log: journalctl -u onceway-gateway")
 
 
 def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
@@ -113,7 +113,9 @@ def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
             if "row" in told:
                 yield told["row"]
             elif "error" in told:
-                raise OncewayError(told["error"], told.get("where") or where, told.get("hint"))
+                error = OncewayError(told["error"], told.get("where") or where, told.get("hint"))
+                error.exit_code = told.get("code", error.exit_code)
+                raise error
             else:
                 return
     except OSError as error:

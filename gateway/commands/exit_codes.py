@@ -7,11 +7,15 @@ FAILED = 1
 USAGE = 2
 """The command line or the configuration file is wrong."""
 PROBLEM = 3
-"""A board of the registry does not send as expected; or the store cannot be used."""
+"""A board of the registry does not send as expected; or the store cannot be used; or another store
+uses the gateway's name at the landing place.
+"""
 LOCKED = 4
 """Another process uses the data directory."""
 UNKNOWN = 5
-"""The session or device does not exist."""
+"""The session, device or user does not exist. `uplink status`: the landing place has not been
+reached for too long.
+"""
 NOT_ALLOWED = 6
 """Your account has no permission: use sudo, or join the group onceway-admin."""
 NEEDS_RESTART = 7

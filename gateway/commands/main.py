@@ -9,12 +9,14 @@ is read from their source code.
 import ast
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from inspect import getdoc
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +26,7 @@ import typer
 
 from gateway import __version__
 from gateway.commands.extras import how_to_get
-from gateway.errors import OncewayError, UsageError
+from gateway.errors import NotAllowed, OncewayError, UsageError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 _WRONG_USE = cast(type[Exception], typer.BadParameter.__base__)
@@ -58,7 +60,22 @@ def _load(point: EntryPoint) -> typer.Typer:
         for package in ("numpy", "pandas"):
             sys.modules.setdefault(package, cast(ModuleType, None))
     app: typer.Typer = point.load()
+    unwrap(app)
     return app
+
+
+def unwrap(app: typer.Typer) -> None:
+    """Let the terminal break the lines of help texts, and not the source code."""
+    for command in app.registered_commands:
+        command.help = _flowing(command.help or getdoc(command.callback) or "")
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            unwrap(group.typer_instance)
+
+
+def _flowing(text: str) -> str:
+    """Return a text with one line for each paragraph."""
+    return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 
 
 @contextmanager
@@ -89,9 +106,9 @@ def _summary(point: EntryPoint) -> str:
                 for option in options:
                     match option:
                         case ast.keyword(arg="help", value=ast.Constant(str(text))):
-                            return text
+                            return _flowing(text)
             case ast.FunctionDef(name=point.name):
-                return (ast.get_docstring(node) or "").split("\n\n")[0]
+                return _flowing(ast.get_docstring(node) or "").partition("\n")[0]
     return ""
 
 
@@ -137,7 +154,7 @@ def _words() -> list[str]:
 
 def _forbidden(error: PermissionError) -> OncewayError:
     """Return the error for a file that this account may not open."""
-    return OncewayError(
+    return NotAllowed(
         "this account may not open the file", error.filename, "Run the command with sudo"
     )
 

@@ -13,6 +13,7 @@ from gateway.commands.control_client import NotRunning, ask
 from gateway.config import BridgeSection, Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
+from gateway.system.amounts import amount, are, wait, were
 
 
 def bridges(config: Config) -> Iterator[Finding]:
@@ -51,29 +52,29 @@ def _connection(part: str, state: dict[str, Any] | None) -> Finding:
     if state is None:
         return unseen(part, "the running gateway does not have this bridge", _RESTART)
     if state["error"] is not None:
-        return wrong(part, f"{state['error']}; {state['waiting']:,} messages wait", _REACH)
+        return wrong(part, f"{state['error']}; {wait(state['waiting'])}", _REACH)
     if state["dropped"]:
         return warning(
             part,
-            f"{state['dropped']:,} messages were dropped because too many waited",
+            f"{were(state['dropped'])} dropped because too many waited",
             "Set max_messages and max_bytes of the bridge higher",
         )
-    return ok(part, f"connected; {state['waiting']:,} messages wait, {state['sent']:,} were sent")
+    return ok(part, f"connected; {wait(state['waiting'])}, {state['sent']:,} sent")
 
 
 def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
     """Yield messages that the other broker can never accept."""
     if state.get("aside") or state.get("aside_lost"):
         lost = f", {state['aside_lost']:,} more were lost" if state["aside_lost"] else ""
-        yield warning(part, f"{state['aside']:,} messages are set aside{lost}", _ASIDE)
+        yield warning(part, f"{are(state['aside'])} set aside{lost}", _ASIDE)
     if state.get("unconfirmed"):
-        text = f"{state['unconfirmed']:,} messages were given up at their PUBREL and may be there"
+        text = f"{were(state['unconfirmed'])} given up at their PUBREL and may be there"
         yield warning(part, text, _LOG)
     if state.get("not_taken"):
-        text = f"{state['not_taken']:,} messages from the other broker cannot be taken here"
+        text = f"{amount(state['not_taken'], 'message')} from the other broker cannot be taken here"
         yield warning(part, text, _LOG)
     if state.get("held"):
-        yield warning(part, f"{state['held']:,} messages from the other broker wait for room", _LOG)
+        yield warning(part, f"{wait(state['held'])} for room here, from the other broker", _LOG)
     for item in state.get("lacking", ()):
         yield warning(part, f"the other broker gives no subscription to {item}", _LACKING)
 

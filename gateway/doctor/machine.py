@@ -26,7 +26,7 @@ def clock(trusted: bool) -> Iterator[Finding]:
     else:
         yield wrong(
             "clock",
-            f"not synchronised, it shows {now}: readings wait for their time",
+            f"not synchronised, it shows {now}: messages wait for their time",
             "`timedatectl` shows why. Without a network add a clock module, or set"
             " gateway.trust_clock = true if this clock is right",
         )

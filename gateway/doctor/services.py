@@ -6,11 +6,11 @@ temporary files are written and removed.
 
 from collections.abc import Iterator
 
-from gateway.broker.spool import stranded
 from gateway.commands.control_client import NotRunning, ask
 from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
+from gateway.system.amounts import amount, stranded, wait
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look
@@ -29,8 +29,10 @@ def gateway(config: Config) -> Iterator[Finding]:
             "`sudo systemctl start onceway-gateway`; if it ends again:"
             " `journalctl -u onceway-gateway`",
         )
-    except OncewayError as error:
+    except NotAllowed as error:
         yield unseen("gateway", str(error))
+    except OncewayError as error:
+        yield _failure("gateway", error)
     else:
         problems = [
             row for row in found["problems"] if row["part"] != "site"
@@ -40,6 +42,11 @@ def gateway(config: Config) -> Iterator[Finding]:
             yield wrong("gateway", f"{problem['part']}: {problem['what']}", todo)
         if not problems:
             yield ok("gateway", f"{found['gateway']}, version {found['version']}, runs")
+
+
+def _failure(part: str, error: OncewayError) -> Finding:
+    where = f"{error.where}: " if error.where else ""
+    return wrong(part, f"{where}{error.what}", error.hint or _SEE_LOG)
 
 
 _SEE_LOG = "`journalctl -u onceway-gateway` tells more"
@@ -54,8 +61,11 @@ def uplink(config: Config) -> Iterator[Finding]:
         if config.uplink is not None:
             yield unseen("uplink", "the gateway has not made its database yet")
         return
+    except NotAllowed as error:
+        yield unseen("uplink", str(error))
+        return
     except OncewayError as error:
-        yield unseen("uplink", str(error), "Run the command with sudo")
+        yield _failure("uplink", error)
         return
     if config.uplink is None:
         if state.rows:
@@ -72,7 +82,7 @@ def _uplink(state: Status) -> Iterator[Finding]:
     if state.running is None:
         yield wrong(
             "uplink",
-            f"it does not run; {state.rows:,} readings wait",
+            f"it does not run; {wait(state.rows)}",
             "`sudo systemctl start onceway-uplink`; if it ends again:"
             " `journalctl -u onceway-uplink`",
         )
@@ -83,7 +93,9 @@ def _uplink(state: Status) -> Iterator[Finding]:
             "Use a larger card, or set spool.max_bytes higher",
         )
     else:
-        yield ok("uplink", f"runs; {state.rows:,} readings wait, {state.landed:,} batches landed")
+        yield ok(
+            "uplink", f"runs; {wait(state.rows)}, {amount(state.landed, 'batch', 'batches')} landed"
+        )
 
 
 def _landing(config: Config, state: Status) -> Iterator[Finding]:

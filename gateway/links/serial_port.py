@@ -452,8 +452,9 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
         case Refusal.UNKNOWN_KEY:
             return (
                 f"the device {name!r} has a key that is not in the registry. Restore the registry"
-                " that has it with `onceway registry import`, or provision the board here:"
-                f" `onceway device provision {quoted} --port {path}`"
+                " that has it with `onceway registry import`; or give the board a new key, and keep"
+                f" its readings: `onceway device admit {quoted}`, then `onceway device rekey"
+                f" {quoted} --board KIND --port {path}`"
             )
         case Refusal.NO_PROOF:
             return (

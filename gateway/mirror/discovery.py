@@ -92,7 +92,7 @@ def of_gateway(gateway: str, topic: str) -> Message:
             ),
             "waiting": component(
                 "waiting",
-                "Readings that wait for the uplink",
+                "Messages that wait for the uplink",
                 platform="sensor",
                 state_class="measurement",
                 entity_category="diagnostic",

@@ -68,6 +68,8 @@ class LastReadings:
 
     def take(self, device: str, reading: Reading) -> bool:
         """Keep a reading. Return False if there is no room for its name."""
+        if not reading.status and (time := reading.time or reading.received) is not None:
+            self._counts.take(device, time)
         names = self._boards.get(device, {})
         series = names.get(reading.name)
         if series is None:
@@ -80,8 +82,6 @@ class LastReadings:
         elif reading.received is not None and series.last.received is not None:
             series.gaps.append((reading.received - series.last.received) / 1_000_000)
         series.last = reading
-        if not reading.status and (time := reading.time or reading.received) is not None:
-            self._counts.take(device, time)
         if reading.time is not None and not isinstance(reading.value, str):
             series.points.append((reading.time, float(reading.value)))
         self._new = True
@@ -111,9 +111,11 @@ class LastReadings:
         known = self.of(device).values()
         return max((item.last.received for item in known if item.last.received), default=None)
 
-    def per_hour(self, device: str, utc: int) -> int:
-        """Return the number of a board's readings in the last hour, to the minute."""
-        return self._counts.of(device, utc)
+    def per_hour(self, device: str, utc: int | None) -> int | None:
+        """Return the number of a board's readings in the last hour, to the minute; None while the
+        time is not known.
+        """
+        return None if utc is None else self._counts.of(device, utc)
 
     def news(self) -> str | None:
         """Return the text for `write` if anything has changed since the last call, else None."""

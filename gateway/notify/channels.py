@@ -1,4 +1,5 @@
-"""Notification channels: a command, a webhook, e-mail.
+"""Notification channels: a command, a webhook, e-mail. Each address of `mail_to` is a channel of
+its own: a server may refuse one of them.
 
 In: a message. A channel returns when the message was accepted, and raises OSError, SMTPException or
 ValueError with the reason otherwise. All channels block: call them on a thread.
@@ -12,8 +13,9 @@ import ssl
 import urllib.request
 from collections.abc import Callable
 from email.message import EmailMessage
-from email.utils import formatdate, make_msgid
-from typing import TYPE_CHECKING
+from email.utils import formatdate
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.system.spawn import run
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from gateway.notify.notices import Message
 
 PATIENCE_S = 20.0
+MAIL = "mail"
+"""Name of the channel of a single address, and begin of the names if there are several."""
 Channel = Callable[["Message"], None]
 
 
@@ -33,8 +37,9 @@ def channels(section: NotifySection) -> dict[str, Channel]:
         found["command"] = lambda message: _command(section.command, message)
     if url := section.webhook:
         found["webhook"] = lambda message: _webhook(url, message)
-    if section.mail_to:
-        found["mail"] = lambda message: _mail(section, message)
+    for to in section.mail_to:
+        name = MAIL if len(section.mail_to) == 1 else f"{MAIL} to {to}"
+        found[name] = partial(_mail, section, to)
     return found
 
 
@@ -49,13 +54,23 @@ def _webhook(url: str, message: Message) -> None:
     request = urllib.request.Request(  # noqa: S310 - the configuration takes http and https alone
         url, body, {"Content-Type": "application/json", "User-Agent": "onceway"}
     )
-    with urllib.request.urlopen(request, timeout=PATIENCE_S):  # noqa: S310 - as above
+    with _STRAIGHT.open(request, timeout=PATIENCE_S):
         pass
 
 
-def _mail(section: NotifySection, message: Message) -> None:
-    """Send an e-mail over TLS: from the start for smtps://, by STARTTLS for smtp://. A server
-    without STARTTLS gets nothing.
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: the request would go on without the message, as a GET."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_STRAIGHT = urllib.request.build_opener(_NoRedirect)
+
+
+def _mail(section: NotifySection, to: str, message: Message) -> None:
+    """Send an e-mail to one address over TLS: from the start for smtps://, by STARTTLS for smtp://.
+    A server without STARTTLS gets nothing.
     """
     url = urlsplit(section.mail_server or "")
     context = ssl.create_default_context(cafile=section.mail_ca and str(section.mail_ca))
@@ -71,7 +86,7 @@ def _mail(section: NotifySection, message: Message) -> None:
         if section.mail_user is not None and section.mail_password_file is not None:
             password = section.mail_password_file.read_text(encoding="utf-8").rstrip("\n")
             server.login(section.mail_user, password)
-        server.send_message(mail)
+        server.send_message(mail, to_addrs=[to])
 
 
 def _composed(section: NotifySection, message: Message) -> EmailMessage:
@@ -80,6 +95,6 @@ def _composed(section: NotifySection, message: Message) -> EmailMessage:
     mail["To"] = ", ".join(section.mail_to)
     mail["Subject"] = message.title
     mail["Date"] = formatdate(message.at)
-    mail["Message-ID"] = make_msgid("onceway")
+    mail["Message-ID"] = f"<{message.id}@{message.gateway}.onceway>"
     mail.set_content(message.text)
     return mail

@@ -1,17 +1,22 @@
 """Decides which problems to report, and when.
 
-In: the current problems. Out: messages, each once; and `DATA/notices.json`, so that a restart
-repeats no message.
+In: the current problems, in words. Out: messages, each once; and `DATA/notices.json`, so that a
+restart repeats no message. A problem stays the same one while only the figures in its words change.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from gateway.system.amounts import amount
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +38,22 @@ class Message:
     gateway: str
     at: float
 
+    @property
+    def id(self) -> str:
+        """The same text for each try of a message. After a crash, a channel may get a message
+        twice.
+        """
+        text = json.dumps([self.event, self.problems, self.gateway, self.at])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
     def public(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"id": self.id}
 
     @property
     def title(self) -> str:
         if self.event == "test":
             return f"Onceway {self.gateway}: a test"
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        count = amount(len(self.problems), "problem")
         return f"Onceway {self.gateway}: {count} {_VERBS[self.event]}"
 
     @property
@@ -54,11 +67,12 @@ _VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not 
 @dataclass(slots=True)
 class _Known:
     """One known problem. since: when the problem began. told: time of the last message about the
-    problem; None before the first one.
+    problem; None before the first one. text: its words in that message.
     """
 
     since: float
     told: float | None = None
+    text: str = ""
 
 
 class Notices:
@@ -79,37 +93,50 @@ class Notices:
         self._failed: str | None = None
         self._kept = self._state()
 
+    def recall(self, waiting: Iterable[Message]) -> None:
+        """Note messages that wait for a channel: the gateway may have died before `keep`."""
+        for message in waiting:
+            for text in message.problems:
+                one = _identity(text)
+                if message.event == "ends":
+                    self._known.pop(one, None)
+                else:
+                    known = self._known.setdefault(one, _Known(message.at, text=text))
+                    known.told = max(known.told or 0.0, message.at)
+        self._before = set(self._known)
+
     def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
         """Return the messages that are due. quiet: report nothing now, but after the quiet time.
         Call `keep` once the messages are on disk.
         """
-        present = dict.fromkeys(problems[:MOST])
-        for text in present:
-            self._known.setdefault(text, _Known(now))
+        present = {_identity(text): text for text in problems[:MOST]}
+        for one, text in present.items():
+            known = self._known.setdefault(one, _Known(now, text=text))
+            known.since = min(known.since, now)  # the clock was ahead
+            known.told = None if known.told is None else min(known.told, now)
         self._started = now if self._started is None else self._started
         if now - self._started >= SETTLE_S:
             self._before.clear()
         gone = [one for one in self._known if one not in present and one not in self._before]
         told = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
-        for text in gone:
-            if self._known[text].told is None:
-                del self._known[text]  # never reported
+        for one in gone:
+            if self._known[one].told is None:
+                del self._known[one]  # never reported
             elif not quiet:
-                del self._known[text]
-                told["ends"].append(text)
-        for text in [] if quiet else present:
-            known = self._known[text]
+                told["ends"].append(self._known.pop(one).text or one)
+        for one, text in () if quiet else present.items():
+            known = self._known[one]
             if known.told is None and now - known.since >= self._after_s:
                 told["begins"].append(text)
             elif known.told is not None and self._repeat_s and now - known.told >= self._repeat_s:
                 told["goes on"].append(text)
             else:
                 continue
-            known.told = now
+            known.told, known.text = now, text
         return [Message(event, texts, self._gateway, now) for event, texts in told.items() if texts]
 
     def _state(self) -> str:
-        return json.dumps({text: asdict(known) for text, known in self._known.items()})
+        return json.dumps({one: asdict(known) for one, known in self._known.items()})
 
     def keep(self) -> None:
         """Write the file if the reported problems have changed."""
@@ -129,8 +156,18 @@ class Notices:
             self._failed = error.strerror
 
 
+_FIGURE = re.compile(r"(?<![\w.:-])[0-9][0-9,.]*(?![\w:-]|[.,][0-9])")
+"""A number that stands alone. Those in the names of boards, ports and gateways stay."""
+
+
+def _identity(text: str) -> str:
+    """Return the words of a problem without its figures."""
+    return _FIGURE.sub("#", text)
+
+
 def _read(file: Path) -> dict[str, _Known]:
     try:
-        return {str(text): _Known(**row) for text, row in json.loads(file.read_text()).items()}
+        found = json.loads(file.read_text())
+        return {_identity(str(text)): _Known(**row) for text, row in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -10,10 +10,13 @@ import json
 import logging
 import os
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from gateway.notify.channels import MAIL
 from gateway.notify.notices import MOST, Message
+from gateway.system.amounts import amount
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +34,13 @@ class Outbox:
         self.lost = 0
         """Messages dropped since the start to make room for later ones."""
         kept = _read(self._file)
+        mails = [name for name in channels if name.startswith(f"{MAIL} to ")]
+        if mails and MAIL in kept:  # one channel for all addresses, as until 0.2.1
+            kept |= dict.fromkeys(mails, kept.pop(MAIL))
         for name in kept.keys() - set(channels):
             log.warning(
-                "notify: %d messages waited for %s, which [notify] has no more: they are dropped",
-                len(kept[name]),
+                "notify: dropped %s that waited for %s, which [notify] has no more",
+                amount(len(kept[name]), "message"),
                 name,
             )
         self._waiting = {name: deque(kept.get(name, ()), maxlen=MOST) for name in channels}
@@ -46,6 +52,11 @@ class Outbox:
         """Return the oldest message that waits for a channel."""
         waiting = self._waiting[channel]
         return waiting[0] if waiting else None
+
+    def everything(self) -> Iterator[Message]:
+        """Yield the waiting messages of all channels, those of each channel in order."""
+        for waiting in self._waiting.values():
+            yield from waiting
 
     def put(self, messages: list[Message]) -> None:
         """Add messages to the queue of each channel."""

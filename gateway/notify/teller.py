@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError, URLError
 
 from gateway.config.values import split_window
 from gateway.errors import OncewayError
@@ -21,6 +22,7 @@ from gateway.notify.channels import PATIENCE_S, Channel, channels
 from gateway.notify.mqtt_beat import keep
 from gateway.notify.notices import Message, Notices
 from gateway.notify.outbox import Outbox
+from gateway.system.amounts import are, wait
 
 if TYPE_CHECKING:
     from gateway.config import NotifySection
@@ -42,7 +44,7 @@ class Teller:
         folder: Path,
         gateway: str,
         section: NotifySection,
-        problems: Callable[[], list[str]],
+        problems: Callable[[], Awaitable[list[str]]],
     ) -> None:
         self._gateway = gateway
         self._section = section
@@ -50,6 +52,7 @@ class Teller:
         self._notices = Notices(folder, gateway, section.after_s, section.repeat_h * 3600.0)
         ways = channels(section)
         self._outbox = Outbox(folder, list(ways))
+        self._notices.recall(self._outbox.everything())
         self._lines = {
             name: _Line(name, send, self._outbox, self._save, self._is_quiet)
             for name, send in ways.items()
@@ -69,7 +72,7 @@ class Teller:
         """The notifications that could not be sent, in words."""
         found = [line.failure for line in self._lines.values() if line.failure is not None]
         if lost := self._outbox.lost:
-            found.append(f"{lost} notifications are lost: they made room for later ones")
+            found.append(f"{are(lost, 'notification')} lost: room was needed for later ones")
         return found + ([self._heart] if self._heart is not None else [])
 
     def start(self) -> None:
@@ -101,16 +104,18 @@ class Teller:
     async def _look(self) -> None:
         while True:
             try:
-                found = self._notices.take(self._problems(), time.time(), quiet=self._is_quiet())
+                found = self._notices.take(
+                    await self._problems(), time.time(), quiet=self._is_quiet()
+                )
                 if found and self._lines:
                     self._outbox.put(found)
                     self._unsaved = True
-                    for line in self._lines.values():
-                        line.more.set()
                 if self._unsaved:
                     self._unsaved = not await self._save()
                 if not self._unsaved:
                     self._notices.keep()
+                for line in self._lines.values() if found else ():  # a full disk holds none back
+                    line.more.set()
             except Exception:
                 log.exception("notifications met an internal error")
             await asyncio.sleep(LOOK_S)
@@ -121,12 +126,7 @@ class Teller:
             return await asyncio.to_thread(self._outbox.write, self._outbox.text())
 
     def _is_quiet(self) -> bool:
-        now = datetime.now().astimezone().time()
-        for begin, end in map(split_window, self._section.quiet):
-            inside = begin <= now < end if begin <= end else now >= begin or now < end
-            if inside:
-                return True
-        return False
+        return is_quiet(self._section.quiet, datetime.now().astimezone())
 
     async def _beat(self, url: str) -> None:
         """Request the URL once per interval. The service behind the URL notices a gateway that is
@@ -181,7 +181,7 @@ class _Line:
                 await asyncio.to_thread(self.send, message)
             except Exception as error:
                 count = self._outbox.count(self.name)
-                self.failure = f"{count} notifications wait for {self.name}: {_words(error)}"
+                self.failure = f"{wait(count, 'notification')} for {self.name}: {_words(error)}"
                 if not tried:
                     log.warning("notify: %s", self.failure)
                 await asyncio.sleep(AGAIN_S[min(tried, len(AGAIN_S) - 1)])
@@ -192,6 +192,17 @@ class _Line:
                 await self._save()
 
 
+def is_quiet(windows: list[str], now: datetime) -> bool:
+    """Return whether a local time is in one of the windows, such as 22:00-06:00. The time of day
+    counts, so an hour that comes twice in autumn is in the window twice.
+    """
+    for begin, end in map(split_window, windows):
+        inside = (begin <= now.time(), now.time() < end)
+        if all(inside) if begin <= end else any(inside):
+            return True
+    return False
+
+
 def _get(url: str) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "onceway"})  # noqa: S310 - checked
     with urllib.request.urlopen(request, timeout=PATIENCE_S):  # noqa: S310
@@ -199,4 +210,9 @@ def _get(url: str) -> None:
 
 
 def _words(error: Exception) -> str:
+    """Return the reason of a failure, in words."""
+    if isinstance(error, URLError) and isinstance(error.reason, Exception):
+        return _words(error.reason)  # it came with "<urlopen error …>"
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, HTTPError):
+        return error.strerror
     return str(error) or type(error).__name__

@@ -116,8 +116,6 @@ class Engine:
         self._logins = Logins(self._loop, partial(self._do, self._found_out), asker)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
-        self.commanded: Callable[[str, str], None] = lambda board, text: None
-        """Called with each command that the gateway has sent to a board."""
         broker.set_clock(clock.utc_start(self._loop.time()))
         broker.overtime = self._overtime
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from gateway.broker.spool import stranded
+from gateway.boards.expected import PROBLEMS
+from gateway.boards.intervals import words
 from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
     ConfigOption,
@@ -29,6 +30,7 @@ from gateway.config.reference import as_toml, entries
 from gateway.service.check_cli import check_config, load_to_serve
 from gateway.service.gateway import serve
 from gateway.system import logs
+from gateway.system.amounts import amount, stranded, wait, were
 
 log = logging.getLogger(__name__)
 
@@ -157,9 +159,7 @@ def status(
             if "todo" in problem:
                 typer.echo(f"    {problem['todo']}")
         for port in found["ports"]:
-            typer.echo(
-                f"port {port['port']}: {port['problem'] or port['device'] or 'open, no device'}"
-            )
+            typer.echo(f"port {port['port']}: {port['problem'] or _device(port)}")
         for bridge in found["bridges"]:
             _say_bridge(bridge)
         spool = found["spool"]
@@ -199,34 +199,44 @@ def reload(
         raise typer.Exit(NEEDS_RESTART)
 
 
+def _device(port: dict[str, Any]) -> str:
+    """Return which device is on a port, and since when it has been silent."""
+    if port["device"] is None:
+        return "open, no device" if port["open"] else "not open"
+    heard, state = port.get("heard_s"), port.get("state")  # earlier versions have none
+    ago = "" if heard is None else f", last heard {words(heard)} ago"
+    return f"{port['device']}{f' is {state}' if state in PROBLEMS else ''}{ago}"
+
+
 def _say_bridge(bridge: dict[str, Any]) -> None:
     """Print the state of a bridge."""
     typer.echo(
-        f"bridge {bridge['name']}: {bridge['error'] or 'connected'}; {bridge['waiting']}"
-        f" messages wait, {bridge['sent']} sent, {bridge['refused']} refused,"
+        f"bridge {bridge['name']}: {bridge['error'] or 'connected'};"
+        f" {wait(bridge['waiting'])}, {bridge['sent']} sent, {bridge['refused']} refused,"
         f" {bridge['dropped']} dropped, {bridge['received']} received,"
         f" {bridge['set_aside']} set aside"
     )
     if bridge["aside"] or bridge["aside_lost"]:
+        verb = "is" if bridge["aside"] == 1 else "are"
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['aside']} messages that can never reach the"
-            f" other broker are kept, {bridge['aside_lost']} were lost. See: onceway bridge"
-            " aside"
+            f"bridge {bridge['name']}: {amount(bridge['aside'], 'message')} that can never reach"
+            f" the other broker {verb} kept, {bridge['aside_lost']:,} were lost. See: onceway"
+            " bridge aside"
         )
     if bridge["unconfirmed"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['unconfirmed']} messages were given up at"
+            f"bridge {bridge['name']}: {were(bridge['unconfirmed'])} given up at"
             " their PUBREL, and may have reached the other broker"
         )
     if bridge["not_taken"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['not_taken']} messages from the other broker"
-            " could not be taken here. See the log"
+            f"bridge {bridge['name']}: {amount(bridge['not_taken'], 'message')} from the other"
+            " broker could not be taken here. See the log"
         )
     if bridge["held"]:
         typer.echo(
-            f"bridge {bridge['name']}: {bridge['held']} messages from the other broker wait for"
-            " room here. See the log"
+            f"bridge {bridge['name']}: {wait(bridge['held'])} for room here, from the other"
+            " broker. See the log"
         )
     for item in bridge["lacking"]:
         typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")

@@ -3,8 +3,8 @@
 The socket is `DATA/control.sock`. Only the gateway's own account and root may use it. With the
 Debian package it is in /run/onceway, and members of the group onceway-admin may use it, too. In:
 one request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines
-`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where` and `hint` if
-they are known.
+`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where`, `hint` and
+the exit `code` of a command, if they are known.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same for all members of the site, with `member`; for a member that
@@ -42,10 +42,11 @@ they are known.
                            no row at all for an unknown board
     expect, client, interval
                            set the interval in which the board is expected to send, such as 5m;
-                           `never`; `learn` to estimate it from the readings; one row as of `boards`
+                           `never`; `learn` to estimate it from the readings; one row as of
+                           `boards`, and `site`: whether all gateways of a site take it over
     pause, client, interval
                            silence problems of the board for a time; `0` ends the pause; one row,
-                           as of `boards`
+                           as of `expect`
     reload                 one row {"wrong": why the old configuration stays in force, or null,
                            "mistakes": [the same, one each], "restart": [keys that take effect at
                            the next start only]}
@@ -72,19 +73,19 @@ from gateway.boards import log as board_log
 from gateway.boards.expected import NEVER
 from gateway.boards.intervals import parse
 from gateway.boards.listening import PATIENCE_S
+from gateway.boards.shared_settings import share
 from gateway.broker.sys_topics import figures
 from gateway.broker.view import details
 from gateway.commands.control_client import FILE, LEND_S, TIMEOUT_S, Row, place, short
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, Unknown
 from gateway.links.lora.status import Overheard
-from gateway.links.serial_port import PortStatus
 from gateway.mqtt.errors import quote
 from gateway.payload.readings import iso
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.service import device_commands
 from gateway.system.logs import about
-from gateway.web.everything import board_row, everything, last_rows
+from gateway.web.everything import board_row, everything, last_rows, port_rows
 from gateway.web.health import status
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkReader
@@ -235,7 +236,8 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            return {"error": error.what, "where": error.where, "hint": error.hint}
+            told = {"error": error.what, "where": error.where, "hint": error.hint}
+            return told | {"code": error.exit_code}
         return {"done": True}
 
     async def _lend(
@@ -334,18 +336,23 @@ class Control:
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         """Set the expected interval, or pause, of a board."""
         name, text, expected = request["client"], request["interval"], self._source.expected
-        if expected is None or name not in expected.states:
-            raise OncewayError(
+        if expected is None or not (name in expected.states or name in expected.elsewhere):
+            raise Unknown(
                 "no such board is expected here",
                 name,
                 "`onceway device list` shows the boards; one that was added a second ago is known"
                 " soon",
             )
-        if request["do"] == "pause":
-            expected.pause(name, 0.0 if text == "0" else parse(text) or 0.0)
+        pauses = request["do"] == "pause"
+        seconds = {"never": NEVER, "learn": None, "0": None}.get(text, parse(text))
+        in_site = self._engine.broker.config.site is not None
+        if in_site:
+            share(self._engine, name, "paused" if pauses else "interval", seconds)
+        if pauses:
+            expected.pause(name, seconds or 0.0)
         else:
-            expected.want(name, {"never": NEVER, "learn": None}.get(text, parse(text)))
-        yield board_row(self._source, name)
+            expected.want(name, seconds)
+        yield board_row(self._source, name) | {"site": in_site}
 
     async def _test_notify(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         if self.test_notify is None:
@@ -371,7 +378,7 @@ class Control:
 
     async def _status(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         yield status(self._source) | {
-            "ports": [_port(port) for port in self._source.ports()],
+            "ports": port_rows(self._source),
             "bridges": [asdict(bridge) for bridge in self._source.bridges()],
             "spool": self._spool(),
             "figures": figures(self._engine.broker),
@@ -427,6 +434,13 @@ class Control:
             "snr": signal and signal.snr,
         }
 
+    def _check_known(self, device: str) -> None:
+        """Raise Unknown for a board that is not registered and has never connected."""
+        expected = self._source.expected
+        names = () if expected is None else (*expected.states, *expected.elsewhere)
+        if device not in names and device not in self._engine.broker.sessions:
+            raise Unknown("there is no such board here", device, "See: onceway device list")
+
     async def _log(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         """Read the log of a board. Two readers at a time would each miss lines."""
         device, wait_s = request["client"], int(request["wait"] or PATIENCE_S)
@@ -441,6 +455,7 @@ class Control:
 
     async def _command(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         device, text, wait = request["client"], request["text"], request["wait"]
+        self._check_known(device)
         log.warning("%s: the command %r of the socket", device, text, extra=about(client=device))
         async for row in answers.ask(self._engine, device, text, int(wait) if wait else None):
             yield row
@@ -471,10 +486,6 @@ class Control:
     """The handler of each request that is answered by rows."""
 
     REQUESTS = (*_ROWS, "lend")
-
-
-def _port(port: PortStatus) -> Row:
-    return {"port": port.path, "open": port.is_open, "device": port.device, "problem": port.problem}
 
 
 def _parse(line: bytes) -> dict[str, str]:

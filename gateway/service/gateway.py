@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.access.authentication import Passwords
 from gateway.access.users import Users
-from gateway.boards.admission import Registry, Watch
+from gateway.boards.admission import Registry, Watch, commanded
 from gateway.boards.device_list import DeviceList
 from gateway.bridge.bridge import Bridges
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.core import Core
 from gateway.broker.neighbours import Neighbours, alone
-from gateway.broker.spool import stranded
 from gateway.broker.store_rows import Recovered
 from gateway.config import Config
 from gateway.errors import OncewayError
@@ -48,6 +47,7 @@ from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
 from gateway.system.accounts import leave_for_uplink
+from gateway.system.amounts import stranded
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 
@@ -180,6 +180,7 @@ class Gateway:
             clock = Clock(config.gateway.trust_clock)
             broker, restored = _open_broker(config, clock.utc())
             broker.registered = self._registry.reserves
+            broker.router.heard["commands"] = partial(commanded, self._registry)
             self._registry.boards.said.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
@@ -256,6 +257,7 @@ class Gateway:
                             lambda: self.ports,
                             partial(_tell_change, self._devices, membership),
                             membership.holders if membership else None,
+                            (lambda: membership.is_first) if membership else (lambda: True),
                         )
                     ),
                     closing(Watchdog(parts)),

@@ -22,7 +22,7 @@ from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
-from gateway.web.health import UNTOLD, problems
+from gateway.web.health import problems
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
@@ -133,12 +133,13 @@ class Management:
 
     def _start_notify(self, section: NotifySection) -> None:
         from gateway.notify.teller import Teller
+        from gateway.web.told import Told
 
         teller = Teller(
             self._config.gateway.data,
             self._config.gateway.name,
             section,
-            lambda: [item.what for item in problems(self._source) if item.part != UNTOLD],
+            Told(self._source).problems,
         )
         teller.start()
         self._source.untold.append(lambda: teller.failures)

@@ -14,7 +14,7 @@ import typer
 from gateway.broker.view import IN_DOUBT, gone
 from gateway.commands import control_client as control
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, Unknown
 from gateway.runtime.clock import Clock
 from gateway.store import views
 from gateway.store.schema import FILE, connect
@@ -27,10 +27,8 @@ ClientArgument = Annotated[str, typer.Argument(help="The client identifier.")]
 Row = dict[str, Any]
 
 
-class UnknownClient(OncewayError):
+class UnknownClient(Unknown):
     """The gateway has no session of this client."""
-
-    exit_code = 5
 
 
 @app.command("list")

@@ -6,7 +6,6 @@ from typing import Any
 import typer
 
 from gateway.boards.intervals import words
-from gateway.broker.spool import stranded
 from gateway.commands.exit_codes import of_status
 from gateway.commands.options import (
     ConfigOption,
@@ -15,6 +14,7 @@ from gateway.commands.options import (
     ask_running,
     running_folder,
 )
+from gateway.system.amounts import amount, stranded, wait
 
 app = typer.Typer()
 
@@ -42,7 +42,7 @@ def status(
 
 def _lines(found: Row) -> list[str]:
     count = len(found["problems"])
-    verdict = "all is well" if not count else f"{count} problem{'s' if count > 1 else ''}"
+    verdict = "all is well" if not count else amount(count, "problem")
     lines = [f"{verdict}: gateway {found['gateway']}, version {found['version']}"]
     for problem in found["problems"]:
         lines += [f"! {problem['what']}", f"    {problem['todo']}"]
@@ -74,4 +74,4 @@ def _uplink(found: Row) -> str:
     if not uplink["known"]:
         return "uplink: its state cannot be read now"
     state = "does not run" if not uplink["running"] else uplink["error"] or "runs"
-    return f"uplink: {state}; {spool['messages']:,} readings wait, {uplink['readings']:,} landed"
+    return f"uplink: {state}; {wait(spool['messages'])}, {uplink['messages']:,} landed"

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from gateway.config import MEMBER
+from gateway.errors import NotAllowed
 from gateway.store import cells, wal
 from gateway.store.cells import broken, sound, teach
 from gateway.store.queue_reads import SIZE
@@ -19,6 +20,12 @@ from gateway.store.references import missing
 from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
 
 _MOST_FINDINGS = 20
+
+
+class StoreClosed(StoreError):
+    """A store that this account may not read."""
+
+    exit_code = NotAllowed.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ a store that has lost sessions, such a message may have been delivered already.
 
 def check(folder: Path) -> list[str]:
     """Return the findings for the store in a folder; empty if the store is sound. Raises StoreError
-    if the folder has no store, or if this account may not read it.
+    if the folder has no store, and StoreClosed if this account may not read it.
     """
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]
@@ -113,7 +120,7 @@ def check(folder: Path) -> list[str]:
     except sqlite3.DatabaseError as error:
         if not (os.access(path, os.R_OK) and os.access(folder, os.W_OK)):
             hint = "SQLite's log needs the right to write, even for reading"
-            raise StoreError(
+            raise StoreClosed(
                 f"this account may not look at the store ({error})", str(path), hint
             ) from error
         return [str(error)]

@@ -314,7 +314,7 @@ def status(
         str, typer.Option(metavar="TIME", help="How long an outage may last, e.g. 30m or 2h.")
     ] = "1h",
 ) -> None:
-    """Show waiting readings, cut batches and landed batches, and what holds the readings: an
+    """Show waiting messages, cut batches and landed batches, and what holds the readings: an
     outage, the window, the rate, or a batch that is not full yet.
 
     Exit code 5: there is a problem. The landing place has not been reached for longer than

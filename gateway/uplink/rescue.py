@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from gateway.config import UplinkSection
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.store.copies import FILE as SHELF
 from gateway.store.copies import bring_all
 from gateway.store.schema import (
@@ -267,7 +267,7 @@ def _must_hold_a_store(directory: Path) -> None:
             hint or f"Name the gateway's data directory; on its card: {_USUAL}",
         )
     if not readable:
-        raise OncewayError(
+        raise NotAllowed(
             "this account may not read the gateway's data", str(directory), "Run it as root."
         )
     if not keyed:

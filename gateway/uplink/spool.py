@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.store.cells import sound, teach
 from gateway.store.references import spool_holes
 from gateway.store.schema import (
@@ -39,9 +39,9 @@ EVER = (1 << 63) - 1  # above every spool id
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
 WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
 RIVAL = "uplink.rival"  # in `meta`: of another one of our name: JSON with seen (µs UTC), what, note
-_BATCHES, _READINGS, _BYTES, _FAILURES = (
+_BATCHES, _MESSAGES, _BYTES, _FAILURES = (
     "uplink.batches",
-    "uplink.readings",
+    "uplink.readings",  # its name since 0.1; it has always counted rows, so messages
     "uplink.bytes",
     "uplink.failures",
 )
@@ -86,12 +86,13 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Totals since the database was created. batches, readings, bytes: of landed Parquet files.
+    """Totals since the database was created. batches, messages, bytes: of landed Parquet files.
+    messages: each publication once, whether a reading, a status of a board or another message.
     failures: failed attempts.
     """
 
     batches: int
-    readings: int
+    messages: int
     bytes: int
     failures: int
 
@@ -120,7 +121,7 @@ class Spool(DamagedRows):
             made = self._db.execute("PRAGMA user_version").fetchone()[0]
             teach(self._db)
         except PermissionError as error:
-            raise OncewayError(
+            raise NotAllowed(
                 "this account may not read the gateway's data",
                 str(path),
                 "Run it as the service's account or as root.",
@@ -404,7 +405,7 @@ class Spool(DamagedRows):
                 "UPDATE batch SET landed = ? WHERE number = ?", (time.time_ns() // 1000, cut.number)
             )
             db.execute("DELETE FROM spool WHERE id BETWEEN ? AND ?", (cut.first, cut.last))
-            _add(db, {_BATCHES: 1, _READINGS: cut.rows, _BYTES: cut.size})
+            _add(db, {_BATCHES: 1, _MESSAGES: cut.rows, _BYTES: cut.size})
             for table in ("batch", "batch_content"):
                 db.execute(f"DELETE FROM {table} WHERE number <= ?", (cut.number - KEEP,))  # noqa: S608 - the names stand here
 
@@ -419,7 +420,7 @@ class Spool(DamagedRows):
 
     def totals(self) -> Totals:
         return Totals(
-            *(int(self.get(key) or 0) for key in (_BATCHES, _READINGS, _BYTES, _FAILURES))
+            *(int(self.get(key) or 0) for key in (_BATCHES, _MESSAGES, _BYTES, _FAILURES))
         )
 
     # A new epoch

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
 from gateway.config import load
 from gateway.errors import OncewayError
+from gateway.system.amounts import amount, are, wait
 from gateway.system.lock import ProcessLock
 from gateway.uplink import credentials
 from gateway.uplink.cli import LandingOption, landing_settings
@@ -69,7 +70,7 @@ def land(
         TextColumn("landing"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("readings"),
+        TextColumn("messages"),
         TimeRemainingColumn(),
         console=console,
         transient=True,
@@ -89,8 +90,8 @@ def land(
         typer.echo(json.dumps({**asdict(done), "landing": place}))
         return
     typer.echo(
-        f"{done.gateway}, epoch {done.epoch}: {done.readings:,} readings landed now in"
-        f" {done.batches:,} batches, {done.there:,} were there already."
+        f"{done.gateway}, epoch {done.epoch}: {amount(done.readings, 'message')} landed now in"
+        f" {amount(done.batches, 'batch', 'batches')}, {done.there:,} were there already."
         f"{f' {done.copies:,} of them are copies for other gateways.' if done.copies else ''}"
         f" {place} has all that this store held for it"
     )
@@ -100,7 +101,7 @@ def land(
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Count the readings that wait in the spool. The gateway may run meanwhile.
+    """Count the messages that wait in the spool. The gateway may run meanwhile.
 
     Example: onceway spool status
     """
@@ -119,8 +120,8 @@ def discard(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the readings that wait in the spool: they were acknowledged, and never land. The
-    gateway may run, but its uplink must be stopped. Later readings are kept. Exit code 1: the
+    """Delete the messages that wait in the spool: they were acknowledged, and never land. The
+    gateway may run, but its uplink must be stopped. Later messages are kept. Exit code 1: the
     answer was no.
 
     Example: onceway spool discard
@@ -136,7 +137,7 @@ def discard(
     if as_json:
         typer.echo(json.dumps({"gateway": gateway, **_public(found)}))
     elif found.rows:
-        typer.echo(f"{gateway}: {found.rows:,} messages ({found.bytes:,} bytes) are discarded")
+        typer.echo(f"{gateway}: {are(found.rows, size=found.bytes)} discarded")
     else:
         typer.echo(f"{gateway}: the spool is empty, there is nothing to discard")
 
@@ -149,4 +150,4 @@ def _words(found: Waiting) -> str:
     since = ""
     if found.oldest is not None:
         since = f", since {datetime.fromtimestamp(found.oldest / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
-    return f"{found.rows:,} messages ({found.bytes:,} bytes) wait for an uplink{since}"
+    return f"{wait(found.rows, size=found.bytes)} for an uplink{since}"

@@ -64,7 +64,9 @@ class Status:
         return 0.0 if self.outage is None else max(0.0, now - self.outage["since"] / 1e6)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        found = asdict(self)
+        found["sent"]["readings"] = self.sent.messages  # its name until 0.2.1
+        return found
 
     def as_text(self) -> str:
         sent = self.sent
@@ -73,18 +75,18 @@ class Status:
             f"gateway   {self.gateway}, epoch {self.epoch}",
             f"uplink    {self.running or 'not running'}",
             (
-                f"spool     readings: {self.rows:,}, bytes: {self.bytes:,}, readings in no batch"
+                f"spool     messages: {self.rows:,}, bytes: {self.bytes:,}, messages in no batch"
                 f" yet: {self.waiting:,}"
             ),
             f"batches   {self.cut:,} cut, {self.landed:,} landed{when}{_way(self.way)}",
             (
-                f"sent      readings: {sent.readings:,}, bytes: {sent.bytes:,}, batches:"
+                f"sent      messages: {sent.messages:,}, bytes: {sent.bytes:,}, batches:"
                 f" {sent.batches:,}, failed tries: {sent.failures:,}"
             ),
         ]
         if self.clockless:
             lines.append(
-                "clock     not synchronised: readings without a time wait up to two minutes for it"
+                "clock     not synchronised: messages without a time wait up to two minutes for it"
             )
         if self.outage:
             lines.append(f"outage    since {_moment(self.outage['since'])}: {self.outage['error']}")

@@ -143,7 +143,7 @@ class BoardRows:
             "last": last and value(last),
             "seen": self._readings.received(name),
             "heard": self._heard(name),
-            "per_hour": self._readings.per_hour(name, self._source.broker.utc or 0),
+            "per_hour": self._readings.per_hour(name, self._source.broker.utc),
             "again": port.statistics.retransmissions if port else None,
             "bad": port.statistics.crc_errors if port else None,
             "life": told.get("life"),

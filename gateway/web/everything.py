@@ -31,15 +31,7 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
         "restored": source.restored,
         "restart": list(source.restart),
         "boards": [board_row(source, name) for name in _names(source)],
-        "ports": [
-            {
-                "port": port.path,
-                "open": port.is_open,
-                "device": port.device,
-                "problem": port.problem,
-            }
-            for port in source.ports()
-        ],
+        "ports": port_rows(source),
         "spool": {
             "used": bool(broker.config.spooled),
             "messages": broker.spool.count,
@@ -51,14 +43,40 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
     }
 
 
+def port_rows(source: Source) -> list[Row]:
+    """Return the serial ports seen so far. device: the board in session; without power it stays in
+    session until its Keep Alive is over. heard_s: seconds since its last packet. state: of the
+    board, null if it is not registered.
+    """
+    broker, expected = source.broker, source.expected
+    seen = {
+        connection.peer.device.name: connection.seen
+        for connection in broker.connections
+        if connection.peer.device is not None
+    }
+    states = expected.states if expected is not None else {}
+    return [
+        {
+            "port": port.path,
+            "open": port.is_open,
+            "device": port.device,
+            "problem": port.problem,
+            "heard_s": _rounded(broker.now - seen[port.device]) if port.device in seen else None,
+            "state": states[port.device].word if port.device in states else None,
+        }
+        for port in source.ports()
+    ]
+
+
 def board_row(source: Source, name: str) -> Row:
     """Return the state of one expected board. interval_s: 0 if the board need not send, null if not
     known. heard_s: seconds since its last reading, null before the first one. set: whether a person
-    set the interval.
+    set the interval. state: as page and metrics have it; `elsewhere`: another gateway of the site
+    judges the board.
     """
     expected = source.expected
-    assert expected is not None  # noqa: S101 - it has a state there
-    state = expected.states[name]
+    assert expected is not None  # noqa: S101 - each gateway has it
+    state = expected.state_of(name)
     return {
         "name": name,
         "state": state.word,
@@ -109,5 +127,6 @@ def _uplink(uplink: UplinkState | None) -> Row:
         "cut": uplink.cut,
         "landed": uplink.landed,
         "landed_at": uplink.landed_at,
-        "readings": uplink.totals.readings,
+        "messages": uplink.totals.messages,
+        "readings": uplink.totals.messages,  # its name until 0.2.1
     }

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
+from gateway.system.amounts import amount
 from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
@@ -117,8 +118,8 @@ def _spool(source: Source) -> list[Problem]:
     return [
         Problem(
             "spool",
-            f"the spool is full ({spool.count} messages, {spool.size} bytes): readings are refused"
-            " until the uplink lands some",
+            f"the spool is full ({amount(spool.count, 'message')}, {spool.size:,} bytes): messages"
+            " are refused until the uplink lands some",
         )
     ]
 

@@ -325,7 +325,8 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
             state.landed_at / 1e6,
         )
     yield _counter("uplink_batches", "Batches that have landed", totals.batches)
-    yield _counter("uplink_readings", "Readings that have landed", totals.readings)
+    yield _counter("uplink_messages", "Messages that have landed", totals.messages)
+    yield _counter("uplink_readings", "Older name of uplink_messages", totals.messages)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
     yield _counter("uplink_failures", "Tries to land a batch that failed", totals.failures)
 
@@ -372,7 +373,7 @@ def _site(source: Source) -> Iterator[Metric]:
     copies = rows[0]["copies"]
     yield _counter(
         "site_copies_landed",
-        "Readings of silent members that were brought into this spool",
+        "Messages of silent members that were brought into this spool",
         copies["copies_landed"],
     )
     for figure, text in _COPIES_GAUGES.items():

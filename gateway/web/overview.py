@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway import __version__
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.system.amounts import amount, are, wait, were
 from gateway.web.health import problems
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkState
@@ -41,7 +42,7 @@ _TODO = {
     "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
-    "clock": "Look at the network and at timedatectl: readings wait for the time",
+    "clock": "Look at the network and at timedatectl",
     "restored": "Read what a restore means in gateway/README.md",
 }
 
@@ -54,7 +55,8 @@ class Sample:
 
     came: int
     waiting: int
-    landed: int
+    landed: int | None
+    """Landed messages; None without an uplink, or if its state could not be read."""
     down: bool
 
 
@@ -73,8 +75,9 @@ class History:
         if self._spools != bool(broker.config.spooled):
             self._spools = not self._spools
             self._samples.clear()  # the other count begins
-        came = broker.spool.next if self._spools else sum(broker.statistics.received)
-        landed = uplink.totals.readings if uplink else 0
+        told = broker.statistics
+        came = broker.spool.next if self._spools else sum(told.received) - told.repeated
+        landed = uplink.totals.messages if uplink else None
         self._samples.append(Sample(came, broker.spool.count, landed, is_down(uplink)))
 
     def per_day(self) -> float | None:
@@ -95,9 +98,14 @@ class History:
         return {
             "came": [later.came - before.came for before, later in pairs],
             "waiting": [later.waiting for _, later in pairs],
-            "landed": [max(0, later.landed - before.landed) for before, later in pairs],
+            "landed": [_growth(before.landed, later.landed) for before, later in pairs],
             "down": [int(later.down) for _, later in pairs],
         }
+
+
+def _growth(before: int | None, later: int | None) -> int:
+    """Return by how much a total has grown; 0 where one of the two is unknown."""
+    return 0 if before is None or later is None else max(0, later - before)
 
 
 def is_down(uplink: UplinkState | None) -> bool:
@@ -127,6 +135,7 @@ def overview(
             "since": None
             if not spool.count or age is None or utc is None
             else utc - int(age * 1e6),
+            "from": None if not spool.count or age is None else round(broker.now - age) * 1_000_000,
         },
         "uplink": _uplink(source, uplink),
         "room_days": _room_days(source, history),
@@ -160,22 +169,23 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
         elif uplink.outage:
             found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
-            found.append(("late", f"the oldest reading has waited for {age / 3600:.0f} h"))
+            found.append(("late", f"the oldest message has waited for {age / 3600:.0f} h"))
     if not broker.config.spooled and broker.spool.count:
         found.append(
             (
                 "stranded",
-                f"{broker.spool.count} readings wait in the spool, and no uplink lands them",
+                f"{wait(broker.spool.count)} in the spool, and no uplink lands them",
             )
         )
     found += [
-        ("bridge", f"bridge {item.name}: {item.error}; {item.waiting} messages wait")
+        ("bridge", f"bridge {item.name}: {item.error}; {wait(item.waiting)}")
         for item in source.bridges()
         if item.error is not None
     ]
     found += _never_there(source)
     if broker.utc is None:
-        found.append(("clock", "the clock is not synchronised: batches wait for the time"))
+        waits = ": batches wait for the time" if broker.config.uplink is not None else ""
+        found.append(("clock", f"the clock is not synchronised{waits}"))
     return found
 
 
@@ -185,16 +195,16 @@ def _never_there(source: Source) -> list[tuple[str, str]]:
     for item in source.bridges():
         lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
         if item.aside or lost:
-            text = f"bridge {item.name}: {item.aside:,} messages are set aside{lost}"
+            text = f"bridge {item.name}: {are(item.aside)} set aside{lost}"
             found.append(("aside", text))
         if item.unconfirmed:
-            text = f"{item.unconfirmed:,} messages were given up at their PUBREL and may be there"
+            text = f"{were(item.unconfirmed)} given up at their PUBREL and may be there"
             found.append(("unconfirmed", f"bridge {item.name}: {text}"))
         if item.not_taken:
-            text = f"{item.not_taken:,} messages from the other broker cannot be taken here"
+            text = f"{amount(item.not_taken, 'message')} from the other broker cannot be taken here"
             found.append(("not_taken", f"bridge {item.name}: {text}"))
         if item.held:
-            text = f"{item.held:,} messages from the other broker wait for room here"
+            text = f"{wait(item.held)} for room here, from the other broker"
             found.append(("held", f"bridge {item.name}: {text}"))
         found += [
             ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
@@ -212,7 +222,8 @@ def _uplink(source: Source, uplink: UplinkState | None) -> dict[str, Any] | None
         "cut": uplink.cut,
         "landed": uplink.landed,
         "at": uplink.landed_at,
-        "readings": uplink.totals.readings,
+        "messages": uplink.totals.messages,
+        "readings": uplink.totals.messages,  # its name until 0.2.1
         "batches": uplink.totals.batches,
     }
 

@@ -19,12 +19,14 @@ import pytest
 from gateway.access.authentication import ListenerAccess, Passwords
 from gateway.access.identifiers import Identifiers
 from gateway.access.users import Users
-from gateway.boards.admission import FILE, LOOK_S, DeviceAccess, pending
+from gateway.boards.admission import FILE, LOOK_S, DeviceAccess, Watch, pending
 from gateway.boards.admission import Registry as Admitted
 from gateway.boards.reports import read as statuses
 from gateway.broker.access import Acl
 from gateway.config import AccessSection, AclSection, ListenerSection
 from gateway.links.greeter import Refusal as LinkRefusal
+from gateway.links.serial_port import PortStatus
+from gateway.links.statistics import LinkStatistics
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
@@ -111,6 +113,15 @@ async def _device(folder: Path, *command: str) -> Any:
     out, _ = await asyncio.wait_for(process.communicate(), START_S)
     assert process.returncode == 0
     return json.loads(out)
+
+
+async def _words(folder: Path, *command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *(ONCEWAY, "device", *command, "--registry", str(folder / FILE)), stdout=subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), START_S)
+    assert process.returncode == 0
+    return out.decode()
 
 
 async def test_a_stranger_is_pending_until_it_is_admitted(folder: Path, lines: list[Pty]) -> None:
@@ -291,6 +302,11 @@ async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
         unknown = Board(lines[1], "roof-7", key=KEY)
         await until(lambda: unknown.refused)
         await running.logged("the device 'roof-7' has a key that is not in the registry")
+        await running.logged(f"`onceway device rekey roof-7 --board KIND --port {lines[1].path}`")
+        await until(lambda: bool(pending(folder)))
+        said = await _words(folder, "admit", "roof-7")
+        assert f"onceway device rekey roof-7 --board KIND --port {lines[1].path}" in said
+        assert not any("NAME` lets it in" in line for line in running.log)
         unknown.power_off()
         board = await _connected(lines[0], "roof-1")
         await until(lambda: _shown(folder))
@@ -344,3 +360,21 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
     assert not admitted.refresh_now(), "nothing is new"
     assert admitted.refresh(), "who looks each second is told of it, too"
     assert not admitted.refresh()
+
+
+def test_a_port_that_is_open_under_another_of_its_names_is_there(tmp_path: Path) -> None:
+    """The configuration named /dev/ttyUSB0 before, and now a name by the board's number."""
+    device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
+    device.touch()
+    by_id.symlink_to(device)
+    ports = [PortStatus(str(by_id), True, None, None, None, LinkStatistics())]
+    registry = SimpleNamespace(expected=SimpleNamespace(port_of=lambda name: str(device)))
+    watch = SimpleNamespace(
+        _ports=lambda: ports,
+        _registry=registry,
+        _engine=SimpleNamespace(broker=SimpleNamespace(connections=[])),
+        _is_refused=lambda port: False,
+    )
+    assert Watch._seen(watch, ["roof-1"])["roof-1"].port_open  # type: ignore[arg-type]
+    by_id.unlink()
+    assert not Watch._seen(watch, ["roof-1"])["roof-1"].port_open  # type: ignore[arg-type]

@@ -89,12 +89,49 @@ async def test_what_was_missing_before_a_restart_counts_until_the_first_answer()
     assert nowhere.among(boards, 5 + ASK_S) == {"roof-2", "roof-3"}
 
 
-async def test_what_was_missing_before_a_restart_does_not_count_for_good() -> None:
+async def test_only_an_answer_ends_a_problem() -> None:
     others = Others()
+    answer, others.held = others.held, None
+    nowhere, boards = Nowhere(others), ["roof-1", "roof-2"]
+    assert nowhere.among(boards, 5, before={"roof-1"}) == {"roof-1"}
+    for now in (5 + SELDOM_S, 5 + 9 * SELDOM_S):
+        assert nowhere.among(boards, now, before={"roof-1"}) == {"roof-1"}
+        await answered()
+    others.held = answer | {"roof-1"} if answer is not None else None
+    nowhere.among(boards, 5 + 10 * SELDOM_S, before={"roof-1"})
+    await answered()
+    assert nowhere.among(boards, 5 + 10 * SELDOM_S, before={"roof-1"}) == {"roof-2"}
+
+
+async def test_what_was_no_problem_yet_may_be_at_a_silent_gateway() -> None:
+    others = Others()
+    nowhere, boards = Nowhere(others), ["roof-1", "roof-2"]
+    nowhere.among(boards, 0)
+    await answered()
+    assert nowhere.among(boards, 1) == {"roof-1", "roof-2"}
     others.held = None
+    nowhere.among(boards, ASK_S, before={"roof-2"})
+    await answered()
+    assert nowhere.among(boards, ASK_S + SELDOM_S, before={"roof-2"}) == {"roof-2"}
+
+
+async def test_a_board_that_left_this_gateway_is_no_problem_of_it() -> None:
+    others = Others("roof-1")
     nowhere = Nowhere(others)
-    assert nowhere.among(["roof-1"], 5, before={"roof-1"}) == {"roof-1"}
-    assert nowhere.among(["roof-1"], 5 + SELDOM_S, before={"roof-1"}) == set()
+    nowhere.among(["roof-1"], 0)
+    await answered()
+    others.held = None
+    for now in (SELDOM_S, 3 * SELDOM_S):
+        assert nowhere.among(["roof-1", "roof-2"], now, before={"roof-1", "roof-2"}) == set()
+        await answered()
+
+
+async def test_another_gateway_that_searches_ends_the_search_here() -> None:
+    others, first = Others(), [True]
+    nowhere = Nowhere(others, lambda: first[0])
+    assert nowhere.among(["roof-1"], 0, before={"roof-1"}) == {"roof-1"}
+    first[0] = False
+    assert nowhere.among(["roof-1"], 1, before={"roof-1"}) == set()
 
 
 @pytest.mark.parametrize("others", [None, Others()])

@@ -86,7 +86,7 @@ def test_who_may_not_open_the_files_is_told_to_use_sudo(words: str) -> None:
             check=False,
             **accounts.under(65534, 65534),
         )
-    assert done.returncode != 0
+    assert done.returncode == 6
     assert done.stderr.startswith(f"error: {folder}")
     assert done.stderr.count("\n") == 1
     assert any(word in done.stderr for word in ("sudo", "as root")), done.stderr

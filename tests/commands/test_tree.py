@@ -3,6 +3,7 @@ prints JSON too, and each takes a wrong command line with exit code 2 and says w
 """
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -39,11 +40,17 @@ def leaves(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
         yield words, command
 
 
+def _load(point: Any) -> Any:
+    app = point.load()
+    script.unwrap(app)
+    return app
+
+
 @cache
 def _build(wanted: str | None) -> Any:
     """Return the root command. Packages that only the script leaves out stay in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script, "_load", lambda point: point.load())
+        patch.setattr(script, "_load", _load)
         return typer.main.get_command(script._build(wanted))
 
 
@@ -108,6 +115,36 @@ def test_help_has_an_example_of_the_command(name: str, run: Run) -> None:
 @pytest.mark.parametrize("name", TREE)
 def test_help_of_a_command_is_shown_by_help(name: str, run: Run) -> None:
     assert run("help", *name.split()) == run(*name.split(), "--help")
+
+
+def _groups(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
+    if hasattr(command, "commands"):
+        yield words, command
+        for name, inner in command.commands.items():
+            yield from _groups([*words, name], inner)
+
+
+def test_only_the_terminal_breaks_the_lines_of_help() -> None:
+    """A paragraph is one line, in each help and in each list of commands."""
+    texts = {name: command.help or "" for name, command in TREE.items()}
+    for point in [None, *sorted(item.name for item in entry_points(group="onceway.commands"))]:
+        for words, group in _groups([], _build(point)):
+            texts |= {f"{words} {name}": item.help or "" for name, item in group.commands.items()}
+    assert len(texts) > 100
+    for name, text in texts.items():
+        assert not re.search(r"[^\n]\n[^\n]", text), name
+
+
+@pytest.mark.parametrize("width", ["40", "73", "120"])
+@pytest.mark.parametrize("words", ["", "device", "spool land", "restore", "device list"])
+def test_help_fills_the_width_of_the_terminal(
+    words: str, width: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setenv("TERMINAL_WIDTH", width)
+    code, out, _ = run(*words.split(), "--help")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= int(width)
 
 
 @pytest.mark.parametrize("name", TREE.keys() - WITHOUT_JSON)
@@ -232,3 +269,29 @@ def test_each_mistake_in_a_configuration_is_told_with_its_line(
         found = json.loads(err)
         assert [item["line"] for item in found["mistakes"]] == [2, 5]
         assert found["where"] == str(file)
+
+
+_BY_NAME = sorted(
+    name
+    for name, command in TREE.items()
+    if name.startswith("device ")
+    and any(item.name == "name" for item in command.params if _is_argument(item))
+)
+"""Commands that take the name of a device."""
+_NEW = {"device add", "device provision", "device admit"}
+"""Commands that make a device."""
+_OF_GATEWAY = {"device expect", "device pause", "device log", "device command", "device ping"}
+"""Commands that ask the running gateway; `tests/service/test_control.py` tries them."""
+
+
+@pytest.mark.parametrize("name", [one for one in _BY_NAME if one not in _NEW | _OF_GATEWAY])
+def test_a_device_that_is_none_has_one_exit_code(name: str, run: Run, tmp_path: Path) -> None:
+    registry = tmp_path / "registry.db"
+    assert run("device", "admit", "roof-1", "--registry", str(registry))[0] == 0
+    words = [
+        "nobody" if item.name == "name" else "other"
+        for item in TREE[name].params
+        if _is_argument(item) and item.required
+    ]
+    code, _, err = run(*name.split(), *words, "--registry", str(registry), "--json")
+    assert (code, "nobody" in json.loads(err)["error"]) == (5, True)

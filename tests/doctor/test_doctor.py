@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,10 +19,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from gateway.commands import control_client
 from gateway.config import Config, parse
-from gateway.doctor import bridges, disk, machine, ports, settings
+from gateway.doctor import bridges, disk, machine, ports, services, settings
 from gateway.doctor.finding import Finding, State
-from gateway.store.schema import open_store
+from gateway.store.schema import FILE, open_store
 from gateway.system import accounts
 from gateway.uplink.spool import OUTAGE, Spool
 from tests.service.process import start
@@ -313,7 +315,7 @@ def test_a_stopped_gateway_is_wrong_and_what_to_type_is_said(configured: Path) -
     done = doctor(configured)
     assert done.returncode == 1
     assert "✗ gateway: it does not run\n    `sudo systemctl start onceway-gateway`" in done.stdout
-    assert "✗ uplink: it does not run; 0 readings wait" in done.stdout
+    assert "✗ uplink: it does not run; 0 messages wait" in done.stdout
     assert "no serial port and no radio is served" in done.stdout
     assert "landing place file://" in done.stdout
 
@@ -387,3 +389,24 @@ def test_without_a_configuration_it_says_which_is_missing(tmp_path: Path) -> Non
     done = doctor(tmp_path / "none.toml")
     assert done.returncode == 2
     assert "none.toml" in done.stderr
+
+
+def test_a_gateway_that_hangs_is_wrong_and_not_merely_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_client, "TIMEOUT_S", 0.1)
+    config = parse({"gateway": {"data": str(tmp_path)}}, "here")
+    with socket.socket(socket.AF_UNIX) as listening, control_client.short(tmp_path) as path:
+        listening.bind(path)
+        listening.listen()  # and nobody accepts
+        (found,) = services.gateway(config)
+    assert (found.state, "does not answer" in found.what) == (State.WRONG, True)
+    assert "journalctl" in f"{found.what} {found.todo}"
+
+
+def test_a_database_that_is_none_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 100)
+    config = parse({"gateway": {"data": str(tmp_path)}, "uplink": {"landing": "file:///x"}}, "here")
+    (found,) = services.uplink(config)
+    assert (found.state, "onceway store check" in (found.todo or "")) == (State.WRONG, True)
+    assert "sudo" not in (found.todo or ""), "a right is not what it lacks"

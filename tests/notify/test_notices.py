@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from gateway.notify.notices import FILE, Notices
+import pytest
+
+from gateway.notify.notices import FILE, Message, Notices
 
 DAY = 86_400.0
 
@@ -64,6 +66,21 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     assert told(one, [], 80) == ["ends: a"]
 
 
+def test_what_waits_for_a_channel_is_told_already(tmp_path: Path) -> None:
+    one = notices(tmp_path)
+    one.take(["a", "b"], 0)
+    began = one.take(["a", "b"], 30)  # the gateway dies before `keep`
+    again = notices(tmp_path)
+    again.recall(began)
+    assert told(again, ["a"], 40) == []
+    (end,) = again.take(["a"], 80)
+    assert (end.event, end.problems) == ("ends", ["b"])
+    third = notices(tmp_path)
+    third.recall([*began, end])
+    assert told(third, ["a"], 90) == []
+    assert told(third, ["a"], 130) == []
+
+
 def test_what_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
     one = notices(tmp_path)
     told(one, ["a"], 0)
@@ -74,3 +91,47 @@ def test_what_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
 def test_a_damaged_file_is_begun_again(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("[1")
     assert told(notices(tmp_path), ["a"], 0) == []
+
+
+def test_a_problem_is_one_while_its_figures_change(tmp_path: Path) -> None:
+    def refused(count: int) -> list[str]:
+        return [f"roof-1: publications to 't' are refused (0x87; {count:,} since it began)"]
+
+    one = notices(tmp_path)
+    for now in range(30):
+        assert told(one, refused(now), now) == []
+    assert told(one, refused(1030), 30) == [f"begins: {refused(1030)[0]}"]
+    assert told(one, refused(1031), 31) == []
+    assert told(notices(tmp_path), refused(1040), 40) == []
+    (end,) = told(one, [], 60)
+    assert end == f"ends: {refused(1030)[0]}", "as it was told"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("roof-1: no reading", "roof-2: no reading"),
+        ("7: no reading", "8: no reading"),
+        ("/dev/ttyUSB0: gone", "/dev/ttyUSB1: gone"),
+        ("bridge a: 10.0.0.5:1883 refuses", "bridge a: 10.0.1.5:1883 refuses"),
+        ("refused (0x87)", "refused (0x97)"),
+    ],
+)
+def test_names_with_digits_are_two_problems(tmp_path: Path, one: str, other: str) -> None:
+    made = notices(tmp_path)
+    told(made, [one, other], 0)
+    assert told(made, [one, other], 30) == [f"begins: {one}, {other}"]
+    assert told(made, [other], 31) == [f"ends: {one}"]
+
+
+def test_a_clock_that_was_ahead_delays_nothing(tmp_path: Path) -> None:
+    one = notices(tmp_path)
+    assert told(one, ["a"], 1e9) == []
+    assert told(one, ["a"], 100) == []
+    assert told(one, ["a"], 130) == ["begins: a"]
+
+
+def test_each_try_of_a_message_has_the_same_number(tmp_path: Path) -> None:
+    message = Message("begins", ["a"], "site-1", 5.0)
+    assert message.public()["id"] == Message("begins", ["a"], "site-1", 5.0).id
+    assert message.id != Message("ends", ["a"], "site-1", 5.0).id

@@ -36,6 +36,25 @@ def test_what_one_channel_has_taken_waits_for_the_other_one_after_a_restart(tmp_
     assert waiting(Outbox(tmp_path, ["mail", "webhook"]), "webhook") == []
 
 
+def test_a_message_that_was_sent_and_not_noted_comes_again_with_its_number(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, ["mail"])
+    box.put([message(1)])
+    box.write(box.text())
+    sent = box.first("mail")
+    assert sent is not None
+    again = Outbox(tmp_path, ["mail"]).first("mail")  # it died before `taken`
+    assert again is not None
+    assert again.id == sent.id
+
+
+def test_messages_of_one_mail_channel_wait_for_each_address(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, ["mail"])
+    box.put([message(1)])
+    box.write(box.text())
+    again = Outbox(tmp_path, ["mail to a@x", "mail to b@x"])
+    assert [again.count(name) for name in ("mail to a@x", "mail to b@x")] == [1, 1]
+
+
 def test_a_message_that_makes_room_is_counted(tmp_path: Path) -> None:
     box = Outbox(tmp_path, ["mail"])
     box.put([message(number) for number in range(MOST)])
@@ -60,7 +79,7 @@ def test_a_channel_that_is_configured_no_more_is_told(
     box.put([message(1)])
     box.write(box.text())
     Outbox(tmp_path, ["webhook"])
-    assert "1 messages waited for mail" in caplog.text
+    assert "1 message that waited for mail" in caplog.text
 
 
 def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(

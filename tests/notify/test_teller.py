@@ -6,16 +6,19 @@ import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from aiohttp import web
 
 from gateway.commands.control_client import ask
-from gateway.config import ConfigError, parse
+from gateway.config import ConfigError, NotifySection, parse
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
 from gateway.notify import teller
+from gateway.notify.channels import channels
 from gateway.notify.notices import Message
 from gateway.notify.outbox import Outbox
 from tests.bridge.mosquitto import Mosquitto, mosquitto
@@ -33,6 +36,7 @@ class Web:
         self.posted: asyncio.Queue[dict[str, object]] = asyncio.Queue()
         self.beats: asyncio.Queue[str] = asyncio.Queue()
         self.refuses = 0
+        self.status = 503
         self.port = 0
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
@@ -40,7 +44,8 @@ class Web:
             self.beats.put_nowait(request.path)
         elif self.refuses:
             self.refuses -= 1
-            return web.Response(status=503)
+            moved = {"Location": f"http://127.0.0.1:{self.port}/elsewhere"}
+            return web.Response(status=self.status, headers=moved)
         else:
             self.posted.put_nowait(await request.json())
         return web.Response()
@@ -59,7 +64,7 @@ async def web_server() -> AsyncIterator[Web]:
 
 @asynccontextmanager
 async def mail_server(
-    context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool
+    context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool, refused: str = "@none"
 ) -> AsyncIterator[int]:
     """An SMTP server (RFC 5321) with TLS from the start, or by STARTTLS (RFC 3207). Without TLS it
     takes no mail.
@@ -84,6 +89,8 @@ async def mail_server(
                 say("354 go on")
                 mails.put_nowait((await reader.readuntil(b"\r\n.\r\n")).decode())
                 say("250 taken")
+            elif verb == "RCPT" and refused in line:
+                say("550 no such mailbox")
             elif verb == "QUIT":
                 say("221 bye")
                 break
@@ -137,6 +144,50 @@ async def test_a_problem_comes_by_mail_webhook_and_command(tmp_path: Path, start
     assert json.loads(out.read_text().partition("}")[0] + "}")["gateway"] == "site-1"
 
 
+async def test_an_address_that_is_refused_keeps_nothing_from_the_others(tmp_path: Path) -> None:
+    authority, mails = Authority(tmp_path), asyncio.Queue[str]()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*authority.issue("mail"))
+    async with mail_server(context, mails, starttls=False, refused="gone@") as port:
+        text = (
+            'mail_to = ["gone@example.org", "lena@example.org"]\nmail_from = "gw@example.org"\n'
+            f'mail_server = "smtps://127.0.0.1:{port}"\nmail_ca = "{authority.path}"\n'
+        )
+        async with gateway(tmp_path, "--config", str(configuration(tmp_path, text))) as running:
+            mail = await asyncio.wait_for(mails.get(), 60)
+            await running.logged("waits for mail to gone@example.org")
+            (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
+    assert "1 problem began" in mail
+    assert mails.empty(), "once"
+    (untold,) = [item["what"] for item in row["problems"] if item["part"] == "notify"]
+    assert "550" in untold
+    assert "lena" not in untold
+
+
+@pytest.mark.parametrize("status", [500, 302, 307])
+async def test_a_hook_that_does_not_take_a_message_gets_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(teller, "AGAIN_S", (0.05,))
+    async with web_server() as site:
+        site.refuses, site.status = 1, status
+        hook = f"http://127.0.0.1:{site.port}/hook"
+        send = channels(NotifySection(webhook=hook))["webhook"]
+        box = Outbox(tmp_path, ["webhook"])
+        message = Message("begins", ["a"], "site-1", 0.0)
+        box.put([message])
+
+        async def save() -> None: ...
+
+        line = teller._Line("webhook", send, box, save, lambda: False)
+        running = asyncio.create_task(line.run())
+        posted = await asyncio.wait_for(site.posted.get(), 10)
+        running.cancel()
+    assert posted["id"] == message.id
+    assert site.refuses == 0
+    assert site.beats.empty(), "it is no GET elsewhere"
+
+
 async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
     quick = (
         "-c",
@@ -149,7 +200,7 @@ async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> No
         running = await start("--config", str(file), program=quick)
         await running.ready()
         async with asyncio.timeout(60):
-            await running.logged("notifications wait for webhook")
+            await running.logged(" waits for webhook")
             (row,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
             message = await site.posted.get()
             while row["problems"][-1]["part"] == "notify":
@@ -166,7 +217,7 @@ async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None
         running = await start("--config", str(file))
         await running.ready()
         async with asyncio.timeout(60):
-            await running.logged("notifications wait for webhook")
+            await running.logged(" waits for webhook")
             running.process.kill()
             await running.process.wait()
             site.refuses = 0
@@ -199,6 +250,35 @@ async def test_a_message_that_waited_is_not_sent_at_night(
     running = asyncio.create_task(teller._Line("mail", send, box, save, is_quiet).run())
     assert await asyncio.wait_for(sent.get(), 10) == 0, "looks that were left"
     running.cancel()
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("windows", "time", "quiet"),
+    [
+        (["22:00-06:00"], "2026-11-28T22:00+01:00", True),
+        (["22:00-06:00"], "2026-11-28T23:59:59+01:00", True),
+        (["22:00-06:00"], "2026-11-29T00:00+01:00", True),
+        (["22:00-06:00"], "2026-11-29T05:59:59+01:00", True),
+        (["22:00-06:00"], "2026-11-29T06:00+01:00", False),
+        (["22:00-06:00"], "2026-11-28T21:59:59+01:00", False),
+        (["22:00-00:00"], "2026-11-28T23:59+01:00", True),
+        (["22:00-00:00"], "2026-11-29T00:00+01:00", False),
+        (["12:00-13:00", "22:00-06:00"], "2026-11-28T12:30+01:00", True),
+        ([], "2026-11-28T23:00+01:00", False),
+        (["02:15-02:45"], "2026-10-25T00:30+00:00", True),  # summer time
+        (["02:15-02:45"], "2026-10-25T01:30+00:00", True),  # the same hour again
+        (["01:30-03:30"], "2026-03-29T01:15+00:00", True),  # 03:15: an hour was left out
+        (["02:00-03:00"], "2026-03-29T01:00+00:00", False),  # there is no such hour
+    ],
+)
+def test_the_quiet_time_is_local_and_may_pass_midnight(
+    windows: list[str], time: str, quiet: bool
+) -> None:
+    now = datetime.fromisoformat(time).astimezone(BERLIN)
+    assert teller.is_quiet(windows, now) is quiet
 
 
 async def test_the_heartbeat_stops_with_the_gateway(tmp_path: Path) -> None:

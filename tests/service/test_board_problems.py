@@ -4,6 +4,7 @@ cause.
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -226,3 +227,16 @@ async def test_the_alert_of_a_board_asks_for_a_metric_that_is_there(site: Site) 
     assert "expr: onceway_board_problem == 1" in rules
     _, text = await _get(f"{site.web}/metrics")
     assert text.count("onceway_board_problem{") == len(CAUSES)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_port_of_a_silent_board_does_not_look_like_that_of_a_good_one(
+    site: Site,
+) -> None:
+    _, text = await _command(site, "gateway", "status")
+    assert re.search(r"^port .*: roof-1 is silent, last heard .* ago$", text, re.M)
+    assert re.search(r"^port .*: roof-4, last heard .* ago$", text, re.M)
+    _, status = await _get(f"{site.web}/status")
+    ports = {row["device"]: row for row in json.loads(status)["ports"]}
+    assert (ports["roof-1"]["state"], ports["roof-4"]["state"]) == ("silent", "fine")
+    assert ports["roof-1"]["heard_s"] > 0

@@ -370,3 +370,21 @@ def test_each_command_is_there_and_has_an_example(command: str) -> None:
     ).stdout
     assert f"Example: onceway {command}" in shown
     assert "--json" in shown
+
+
+async def test_a_board_that_is_none_has_one_exit_code_and_a_hint(tmp_path: Path) -> None:
+    requests = [
+        {"do": "expect", "interval": "5m"},
+        {"do": "pause", "interval": "3d"},
+        {"do": "log"},
+        {"do": "command", "text": "identify"},
+        {"do": "command", "text": "identify", "wait": "5"},
+    ]
+    async with gateway(tmp_path):
+        for request in requests:
+            with pytest.raises(OncewayError) as wrong:
+                await asyncio.to_thread(
+                    control_client.ask, tmp_path, **request | {"client": "nobody"}
+                )
+            assert (wrong.value.exit_code, wrong.value.where) == (5, "nobody"), request
+            assert "See: onceway" in str(wrong.value) or "`onceway device list`" in str(wrong.value)

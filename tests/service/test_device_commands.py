@@ -41,7 +41,7 @@ async def test_the_gateway_does_what_the_account_may_not(
         code, out, _ = await asyncio.to_thread(ask, "admit", "roof-2")
         assert (code, out) == (0, "roof-2 is admitted; it does not ask to be let in now\n")
         code, out, err = await asyncio.to_thread(ask, "show", "roof-9")
-        assert (code, out) == (1, "")
+        assert (code, out) == (5, "")
         assert "no device is called 'roof-9'" in err
     assert {one.name for one in Registry(closed.parent / "data" / FILE).devices()} == {
         "roof-1",

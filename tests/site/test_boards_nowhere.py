@@ -29,6 +29,20 @@ async def missing(site: Gateways, name: str) -> list[str]:
     return found
 
 
+async def looked(site: Gateways, name: str, times: int) -> None:
+    """Wait until a gateway has looked at its boards so often: once a second of its own time, and
+    longer after the first question that a silent gateway did not answer than that may last.
+    """
+    async with asyncio.timeout(SOON_S):
+        while (await site.rows(name))[1]["connected"]:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.1)
+        (row,) = await asyncio.to_thread(control.ask, site.data(name), do="status")
+        end = row["uptime_s"] + times + 1
+        while row["uptime_s"] < end:
+            await asyncio.sleep(0.1)
+            (row,) = await asyncio.to_thread(control.ask, site.data(name), do="status")
+
+
 async def becomes(site: Gateways, name: str, wanted: list[str]) -> None:
     async with asyncio.timeout(SOON_S):
         while await missing(site, name) != wanted:  # noqa: ASYNC110 - it has no event
@@ -45,6 +59,13 @@ async def test_a_board_that_came_nowhere_is_told_once(tmp_path: Path) -> None:
         await becomes(site, "b", ["roof-2"])
         assert await missing(site, "a") == ["roof-1"]
         await site.kill("b")
+        await looked(site, "a", 3)
+        assert await missing(site, "a") == ["roof-1"], "nothing shows that it is there again"
+        await site.start("b")
+        await site.joined()
+        assert await missing(site, "a") == ["roof-1"]
+        with closing(Registry(site.data("b") / "registry.db")) as registry:
+            registry.revoke("roof-1")
         await becomes(site, "a", [])
 
 

@@ -174,7 +174,7 @@ def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
         "room",
     ]
     assert "2 landed" in lines[3]
-    assert "readings: 700," in lines[4]
+    assert "messages: 700," in lines[4]
 
 
 def test_bad_starts_say_what_to_do(data, onceway, tmp_path):

@@ -21,9 +21,9 @@ UPLINK = {"uplink": {"landing": "file:///landing"}}
 NOW = time.time_ns() // 1000
 
 
-def uplink(running: bool = True, outage: bool = False, readings: int = 0) -> UplinkState:
+def uplink(running: bool = True, outage: bool = False, messages: int = 0) -> UplinkState:
     error = "no route to host" if outage else None
-    return UplinkState(running, outage, 3, 2, NOW, Totals(2, readings, 900, 0), error)
+    return UplinkState(running, outage, 3, 2, NOW, Totals(2, messages, 900, 0), error)
 
 
 def source(folder: Path, **sections: Any) -> Source:
@@ -37,10 +37,10 @@ def problems(found: dict[str, Any]) -> list[str]:
 
 
 def test_nothing_is_wrong_with_a_gateway_that_works(tmp_path: Path) -> None:
-    found = overview(source(tmp_path), uplink(readings=26), History(), (1, 2))
+    found = overview(source(tmp_path), uplink(messages=26), History(), (1, 2))
     assert problems(found) == []
     assert found["boards"] == {"connected": 1, "known": 2}
-    assert (found["uplink"]["cut"], found["uplink"]["landed"], found["uplink"]["readings"]) == (
+    assert (found["uplink"]["cut"], found["uplink"]["landed"], found["uplink"]["messages"]) == (
         3,
         2,
         26,
@@ -71,6 +71,19 @@ def test_a_clock_that_is_not_synchronised_needs_somebody(tmp_path: Path) -> None
     assert (found["clock"], found["started"]) == (False, None)
 
 
+def test_without_a_clock_the_time_axis_knows_how_long_a_message_waits(tmp_path: Path) -> None:
+    made = a_source(tmp_path, parse(UPLINK, "here"))
+    spool = made.broker.spool
+    spool.size, spool.lowest, spool.next = 100, 1, 2
+    made.broker.now = 100.0
+    spool.oldest = Oldest(spool.boot, made.broker.monotonic - 40_000_000, None)
+    found = overview(made, uplink(), History(), (0, 0))
+    assert (found["spool"]["since"], found["spool"]["from"]) == (None, 60_000_000)
+    assert "batches wait" in found["problems"][0]["what"]
+    alone = overview(a_source(tmp_path), None, History(), (0, 0))
+    assert alone["problems"][0]["what"] == "the clock is not synchronised", "no batch waits"
+
+
 def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None:
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
     made.broker.disk_full = True
@@ -88,13 +101,38 @@ def test_the_history_has_what_came_landed_and_waited_between_two_looks(tmp_path:
     assert overview(made, None, history, (0, 0))["room_days"] is None
     for number in range(SAMPLES + 5):
         made.broker.spool.next += 10
-        history.add(made, uplink(running=number % 2 == 0, readings=number * 8))
+        history.add(made, uplink(running=number % 2 == 0, messages=number * 8))
     found = history.public()
     assert {len(series) for series in found.values()} == {SAMPLES}
     assert set(found["came"]) == {10}
     assert set(found["landed"]) == {8}
     assert found["down"][-2:] == [1, 0]
     assert history.per_day() == pytest.approx(10 * 86_400 / SAMPLE_S)
+
+
+def test_a_total_that_could_not_be_read_makes_no_peak(tmp_path: Path) -> None:
+    made, history = source(tmp_path), History()
+    for state in (uplink(messages=21_208), None, uplink(messages=21_273), uplink(messages=21_275)):
+        history.add(made, state)
+    assert history.public()["landed"] == [0, 0, 2]
+
+
+def test_a_packet_that_came_twice_counts_once(tmp_path: Path) -> None:
+    made, history = a_source(tmp_path), History()
+    for _ in range(2):
+        history.add(made, None)  # the first one notes that there is no uplink
+    made.broker.statistics.received[2] += 3
+    made.broker.statistics.repeated += 1
+    history.add(made, None)
+    assert history.public()["came"][-1] == 2
+
+
+def test_one_is_told_as_one(tmp_path: Path) -> None:
+    state = BridgeStatus("cloud", "mqtts://far", None, 0, 0, 1, 0, 0, 0)
+    bridge = replace(state, aside=1, unconfirmed=1, held=1, error="no route", waiting=1)
+    found = overview(replace(source(tmp_path), bridges=lambda: [bridge]), None, History(), (0, 0))
+    for problem in found["problems"]:
+        assert "1 messages" not in problem["what"]
 
 
 def test_the_room_lasts_for_what_is_left_at_the_present_rate(tmp_path: Path) -> None:
@@ -118,7 +156,7 @@ def test_it_says_since_when_the_oldest_reading_waits(tmp_path: Path) -> None:
     found = overview(made, uplink(), History(), (0, 0))
     assert found["spool"]["since"] == NOW - 7_200_000_000
     (problem,) = found["problems"]
-    assert (problem["part"], problem["what"]) == ("late", "the oldest reading has waited for 2 h")
+    assert (problem["part"], problem["what"]) == ("late", "the oldest message has waited for 2 h")
 
 
 def test_what_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> None:

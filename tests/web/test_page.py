@@ -214,7 +214,7 @@ async def test_figures_come_as_they_change(tmp_path: Path) -> None:
             assert (await client.get("/api/where?device=roof-1&sequence=9"))[1]["places"] == []
             for wrong in ("device=&sequence=1", "device=a&sequence=-1", "device=a&sequence=x"):
                 assert (await client.get(f"/api/where?{wrong}"))[0] == 400
-            while (event.get("overview") or {}).get("uplink", {}).get("readings") != 2:
+            while (event.get("overview") or {}).get("uplink", {}).get("messages") != 2:
                 event = await anext(news)
             assert [item["part"] for item in event["overview"]["problems"]] == ["process"]
 

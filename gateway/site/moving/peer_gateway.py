@@ -133,6 +133,8 @@ def _act(
     core: Core, peer: PeerGateway, run: PublishRun, identifiers: Sequence[int], commit: int
 ) -> None:
     to = read_address(identifiers)
+    if (call := core.router.routed(run.topic).heard) is not None:
+        call(run)
     if run.topic.name == NOTICES:
         heard(core, peer.member, run.payloads())
     elif to is not None:

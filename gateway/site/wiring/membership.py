@@ -64,6 +64,7 @@ class Membership:
     def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
         assert config.site is not None  # noqa: S101 - said above
         self._broker = broker = engine.broker
+        self._name = config.gateway.name
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
         self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
         self._site = site = Site(
@@ -201,14 +202,17 @@ class Membership:
         return self._listing.sessions()
 
     async def holders(self) -> set[str] | None:
-        """Return the clients whose sessions other members have, if this member is the one that
-        looks for boards without any: the first by name of those in contact. None if it is not, or
-        if a member does not answer.
+        """Return the clients whose sessions other members have; None if a member does not
+        answer.
         """
-        here, *others = self.rows()
-        if any(not row["connected"] or row["name"] < here["name"] for row in others):
-            return None
         return await self._listing.holders()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this member looks for boards without a session: the first by name of those in
+        contact.
+        """
+        return all(self._name <= other for other in self._site.up)
 
     async def shown(self) -> dict[str, Any]:
         """Return the data for the page: `rows` with the `counts` of each member, null for one that

@@ -49,26 +49,28 @@ function way() {
     station("Boards", `${count(boards.connected)} of ${count(boards.known)}`,
       ["connected", rate(history.came)], spark(history.came)),
     station("Spool", count(spool.waiting),
-      [spool.waiting ? `readings wait for the uplink, the oldest for ${waited(spool.since)}` : spool.used ? "nothing waits" : "not used without an uplink",
+      [spool.waiting ? `${spool.waiting === 1 ? "message waits" : "messages wait"} for the uplink, the oldest for ${waited(spool)}` : spool.used ? "nothing waits" : "not used without an uplink",
         (spool.used || spool.waiting > 0) && `${bytes(spool.bytes)} of ${bytes(spool.limit)}`],
       spark(history.waiting)),
     station("Batch", uplink ? count(open) : "–",
       uplink ? [open === 1 ? "batch has not landed yet" : "batches have not landed yet", uplink.cut ? `newest batch: number ${count(uplink.cut)}` : "no batch has been cut yet"]
         : ["no uplink is configured"]),
-    station("Landed", uplink ? count(uplink.readings) : "–",
-      uplink ? [`readings in ${plural(uplink.batches, "batch", "batches")}`, uplink.at ? `last batch landed ${ago(uplink.at, now())}` : "no batch has landed yet"] : [],
+    station("Landed", uplink ? count(uplink.messages) : "–",
+      uplink ? [`${uplink.messages === 1 ? "message" : "messages"} in ${plural(uplink.batches, "batch", "batches")}`, uplink.at ? `last batch landed ${ago(uplink.at, now())}` : "no batch has landed yet"] : [],
       uplink && spark(history.landed)));
 }
 
-function waited(since) {
-  return since === null || now() === null ? "an unknown time" : span((now() - since) / 1e6);
+/** How long the oldest message has waited. Without a clock the gateway's time axis (`from`) knows. */
+function waited(spool) {
+  if (spool.since !== null && now() !== null) return span((now() - spool.since) / 1e6);
+  return spool.from === null ? "an unknown time" : span(since(spool.from));
 }
 
 function rate(came) {
   const hour = came.slice(-60);
   if (hour.length === 0) return null;
   const sum = hour.reduce((all, one) => all + one, 0);
-  return `${plural(sum, "reading")} in the last ${span(hour.length * state.overview.sample_s)}`;
+  return `${plural(sum, "message")} in the last ${span(hour.length * state.overview.sample_s)}`;
 }
 
 let tried = "", wrong = false, busy = false;

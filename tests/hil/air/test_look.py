@@ -99,7 +99,7 @@ async def test_ping_is_answered_at_the_next_turn(site: RadioSite) -> None:
     assert "roof-1 is not connected. It answers at its next turn" in error
     assert "nothing was heard of it within 1 s" in error
     code, _, error = await said(site, "device", "ping", "nobody", "--wait", "1")
-    assert (code, "there is no such device" in error) == (1, True)
+    assert (code, "there is no such device" in error) == (5, True)
     await site.start_board("roof-1")
     code, out, _ = await said(site, "device", "ping", "roof-1", "--json")
     assert code == 0

@@ -1,0 +1,37 @@
+"""The problems that people are told of: those of the page and of `onceway status`. Two are left
+out: the clock, which is not synchronised after each power cut, and notifications that wait.
+
+In: a `Source`, and the uplink's state, read seldom. Out: problems in words.
+"""
+
+import math
+
+from gateway.web.health import UNTOLD
+from gateway.web.overview import problems_and_remedies
+from gateway.web.source import Source
+from gateway.web.uplink import UplinkReader, UplinkState
+
+READ_S = 10.0
+"""Seconds between two reads of the uplink's state."""
+_UNTOLD = (UNTOLD, "clock")
+
+
+class Told:
+    """The present problems. While the uplink's state cannot be read, the last one counts."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._reader = UplinkReader(source.folder)
+        self._uplink: UplinkState | None = None
+        self._read = -math.inf
+
+    async def problems(self) -> list[str]:
+        """Return the present problems."""
+        broker = self._source.broker
+        if broker.config.uplink is None:
+            self._uplink = None
+        elif broker.now - self._read >= READ_S:
+            self._read = broker.now
+            self._uplink = await self._reader.state() or self._uplink
+        found = problems_and_remedies(self._source, self._uplink)
+        return [item["what"] for item in found if item["part"] not in _UNTOLD]
