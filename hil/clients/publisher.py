@@ -61,7 +61,7 @@ def main(
 ) -> None:
     """Publish."""
     answers: queue.Queue[ReasonCode] = queue.Queue()
-    under_way = UnderWay()
+    under_way = InFlight()
     client = _connected(port, name, answers, under_way)
     rng = random.Random(seed)
     start = time.monotonic()
@@ -84,7 +84,7 @@ def main(
     client.loop_stop()
 
 
-class UnderWay:
+class InFlight:
     """The message in flight, by paho's log."""
 
     def begin(self, sequence: int) -> None:
@@ -101,7 +101,7 @@ class UnderWay:
 
 
 def _connected(
-    port: int, name: str, answers: queue.Queue[ReasonCode], under_way: UnderWay
+    port: int, name: str, answers: queue.Queue[ReasonCode], under_way: InFlight
 ) -> mqtt.Client:
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
     client.reconnect_delay_set(1, 2)

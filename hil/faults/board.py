@@ -395,7 +395,7 @@ class BoardSwapped(Strike):
             return None
         old = device.ledger.incarnation
         try:
-            async with system.site.hands:  # the registry is on the gateway's disk
+            async with system.site.process_lock:  # the registry is on the gateway's disk
                 await device.swap(fault.id, MET_WITHIN)
             async with asyncio.timeout(MET_WITHIN):
                 await wait_until(lambda: device.look() and device.ledger.incarnation)

@@ -69,7 +69,7 @@ class SiteUnderTest(Protocol):
     """Disk of the gateway's data, if the bench cuts the gateway's power."""
     landing_disk: LoopDisk | None
     """Disk of the landing place, if the bench cuts its power."""
-    hands: asyncio.Lock
+    process_lock: asyncio.Lock
     """Held while a fault stops and restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
 

@@ -60,7 +60,7 @@ class Seen:
     """Places with a copy of another gateway's row (`copied.py`)."""
     doubled: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
-    owed_copies: int = 0
+    expected_copies: int = 0
     """Number of rows that dead gateways had not landed, and of which others must have copies."""
     stores: set[str] = field(default_factory=set)
     """Origins of rows seen in a gateway's store."""
@@ -82,7 +82,7 @@ class Seen:
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
     """Payloads of such copies."""
-    unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unexpected_answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Answers to packets not sent on that connection, by end and kind of packet."""
     unread: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)
@@ -117,7 +117,7 @@ class Seen:
     begun: bool = False
     began: int = -columns.FAR
     """Start of the run."""
-    ours: bool = True
+    is_onceway: bool = True
     """Whether the system is Onceway, and not the glue."""
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
@@ -138,11 +138,11 @@ class Seen:
 
     def take(self, event: Event) -> None:
         self.clocks.take(event)
-        self._take_of_any(event)
+        self._take_shared_event(event)
         for take in _TAKERS.get(event.hop, ()):
             take(self, event)
 
-    def _take_of_any(self, event: Event) -> None:
+    def _take_shared_event(self, event: Event) -> None:
         """Take an event that any part of the system may report."""
         data = event.data
         match event.hop, event.event:
@@ -162,7 +162,7 @@ class Seen:
                 self.restores += links.is_restore(event)
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += data["kind"] != COMMAND
-                self.owed_copies += data.get("copied", 0)
+                self.expected_copies += data.get("copied", 0)
             case program, "ended":
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
@@ -171,7 +171,7 @@ class Seen:
             case program, "erred":
                 self.errors.append(f"{program} met an internal error: {data['error']}")
 
-    def _take_of_board(self, event: Event) -> None:
+    def _take_board_event(self, event: Event) -> None:
         """Take an event of a board or client."""
         data = event.data
         match event.hop, event.event:
@@ -198,14 +198,14 @@ class Seen:
                     f"the ledger of {data['device']} contradicts itself: {data['text']}"
                 )
 
-    def _take_of_packets(self, event: Event) -> None:
+    def _take_packet_event(self, event: Event) -> None:
         """Take a packet that was read on a line or in the air."""
         data = event.data
         match event.hop, event.event:
             case "wire", "pubrel" if data["direction"] == "up":
                 self.released[data["line"], data["id"]].append(event.t)
             case "board" | "wire" | "air", "unasked":
-                self.unasked[_end_of(data), data["packet"]] += 1
+                self.unexpected_answers[_end_of(data), data["packet"]] += 1
             case "wire" | "air", "publish" if data["direction"] == "up" and "id" in data:
                 self.published[data["line"], data["id"]].append(event.t)
             case "wire" | "air", "connack" if not data["reason"]:
@@ -221,7 +221,7 @@ class Seen:
                 if data.get("packet") == "pubrec" and data["reason"] in FOR_GOOD:
                     self.aside.add((data["line"], data["id"]))
 
-    def _take_of_sessions(self, event: Event) -> None:
+    def _take_session_event(self, event: Event) -> None:
         """Take counts of a line or of the air."""
         data = event.data
         match event.hop, event.event:
@@ -238,7 +238,7 @@ class Seen:
                 self.counted.add(data["line"])
                 self.by_air.add(data["line"])
 
-    def _take_of_rig(self, event: Event) -> None:
+    def _take_rig_event(self, event: Event) -> None:
         """Take an event of the rig about the run."""
         data = event.data
         match event.hop, event.event:
@@ -256,14 +256,14 @@ class Seen:
                 named = data.get("gateway") or ()
                 self.gateways = {named} if isinstance(named, str) else set(named)
                 self.batch_count = data.get("batch_count") or columns.FAR
-                self.ours = "hops" not in data
+                self.is_onceway = "hops" not in data
                 self.began = event.t
             case "rig", "stalled":
                 self.stalled = True
             case "rig", "end":
                 self.ended = True
 
-    def _take_of_rows(self, event: Event) -> None:
+    def _take_row_event(self, event: Event) -> None:
         """Take an event of rows after the gateway."""
         data = event.data
         match event.hop, event.event:
@@ -350,7 +350,7 @@ class Seen:
                     if record.time is not None:
                         yield key.device, record.time, way["board"][0].sampled
 
-    def died_acknowledged(self, key: Key) -> bool:
+    def lost_after_acknowledgement(self, key: Key) -> bool:
         """Whether it was lost with a gateway after its publisher had the acknowledgement. Without
         one, the publisher publishes it again.
         """
@@ -385,7 +385,7 @@ class Seen:
         copies = places & self.copies if self.claim == "batch" else ()
         if len(rows) - len(copies) > self.allowed(key, qos):
             return True
-        return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
+        return self.claim == "table" and self.is_onceway and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
         """Whether it landed twice at one place of a store's order, or at a place unknown to the
@@ -425,7 +425,7 @@ class Seen:
         before = HOPS[1 : HOPS.index(hop)]
         for found in way[hop]:
             why = (
-                self._says_otherwise(key, found)
+                self._payload_differs(key, found)
                 or columns.wrong(key, found, way["board"][0], self.clocks, self.gateways)
                 or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
                 or self._shares_place(key, found)
@@ -440,7 +440,7 @@ class Seen:
             return None
         return f"{min(others)} has its place, too: {found.origin} position {found.position}"
 
-    def _says_otherwise(self, key: Key, found: Sighting) -> str | None:
+    def _payload_differs(self, key: Key, found: Sighting) -> str | None:
         way = self.ways[key]
         board = way["board"][0]
         if key in self.sent:
@@ -464,11 +464,11 @@ class Seen:
 
 
 _TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
-    "board": (Seen._take_of_board, Seen._take_of_packets),
-    "wire": (Seen._take_of_packets, Seen._take_of_sessions),
-    "air": (Seen._take_of_packets, Seen._take_of_sessions),
-    "rig": (Seen._take_of_rig,),
-    **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_of_rows,)),
+    "board": (Seen._take_board_event, Seen._take_packet_event),
+    "wire": (Seen._take_packet_event, Seen._take_session_event),
+    "air": (Seen._take_packet_event, Seen._take_session_event),
+    "rig": (Seen._take_rig_event,),
+    **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_row_event,)),
 }
 """Methods that take the events of a hop."""
 

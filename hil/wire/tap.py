@@ -40,7 +40,7 @@ Tell = Callable[[dict[str, Any]], object]
 
 
 @dataclass(slots=True)
-class _Way:
+class _Direction:
     """One direction of a session. fitting, strange: numbers of frames of this session, and of
     similar bytes that are none. ahead: payloads of frames that came before an earlier one was
     whole. arrived: number of the frame that the other end must wait for, by the frames that arrived
@@ -65,8 +65,8 @@ class _Session:
     welcome: Welcome
     seal: Seal | None
     connection: Connection
-    ways: dict[str, _Way] = field(
-        default_factory=lambda: {direction: _Way() for direction in DIRECTIONS}
+    ways: dict[str, _Direction] = field(
+        default_factory=lambda: {direction: _Direction() for direction in DIRECTIONS}
     )
 
     @property

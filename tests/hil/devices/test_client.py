@@ -18,7 +18,7 @@ from gateway.errors import OncewayError
 from hil import examples
 from hil.bench.tables import ClientTable, SubscriberTable
 from hil.clients.payloads import text_of
-from hil.clients.publisher import UnderWay
+from hil.clients.publisher import InFlight
 from hil.devices.client import Client
 from hil.devices.subscriber import Subscriber
 from hil.judge.sessions import wrong
@@ -245,7 +245,7 @@ def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
 def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
 
     def log(*texts: str) -> None:
         for text in texts:

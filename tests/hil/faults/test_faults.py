@@ -180,7 +180,7 @@ async def test_a_kill_of_the_ingest_says_before_which_file_it_stood(
     child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
     machine = Held(held=0, hold=1)
     site = SimpleNamespace(
-        hands=asyncio.Lock(),
+        process_lock=asyncio.Lock(),
         running={"ingest": child},
         start_ingest=nothing,
         machine={"ingest": machine}.__getitem__,
@@ -231,7 +231,8 @@ def cut(
 
 def rig_of(**device: Any) -> Any:
     return SimpleNamespace(
-        device=lambda _: SimpleNamespace(**device), site=SimpleNamespace(hands=asyncio.Lock())
+        device=lambda _: SimpleNamespace(**device),
+        site=SimpleNamespace(process_lock=asyncio.Lock()),
     )
 
 
@@ -479,7 +480,7 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
         return started
 
     site = SimpleNamespace(
-        hands=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")}
+        process_lock=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")}
     )
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9})
     await asyncio.gather(*(restart(rig, name, start(name)) for name in ("gateway", "uplink")))
@@ -492,7 +493,7 @@ async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_pa
         child = await programs.start("gateway", ["false"])
         await child.process.wait()
         rig: Any = SimpleNamespace(
-            site=SimpleNamespace(hands=asyncio.Lock(), running={"gateway": child}),
+            site=SimpleNamespace(process_lock=asyncio.Lock(), running={"gateway": child}),
             counters={"spooled": 9},
         )
         with pytest.raises(EndedError, match="gateway ended by itself"):
@@ -515,7 +516,10 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
     child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
     folder = SimpleNamespace(checkpoint=tmp_path / "checkpoint")
     site = SimpleNamespace(
-        hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest
+        process_lock=asyncio.Lock(),
+        running={"ingest": child},
+        folder=folder,
+        start_ingest=start_ingest,
     )
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=Progress())
     evidence = await CheckpointLost(kind="checkpoint-lost").inject(fault("checkpoint-lost"), rig)
@@ -550,7 +554,7 @@ async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
 
     child = SimpleNamespace(pid=1, finish=finish, check=lambda: None)
     site = SimpleNamespace(
-        hands=asyncio.Lock(),
+        process_lock=asyncio.Lock(),
         running={"ingest": child},
         folder=SimpleNamespace(table=table),
         landing=SimpleNamespace(repeat=repeat),

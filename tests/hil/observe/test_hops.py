@@ -263,8 +263,8 @@ def test_what_is_not_taken_waits(tmp_path: Path, key: Path, history: History) ->
     land(tmp_path / "landing", 1, [1])
     land(tmp_path / "landing", 2, [2, 3])
     hop.look()
-    hop.look_what_waits({"site/0a1b2c3d": 1})
-    hop.look_what_waits({"site/0a1b2c3d": 2})
+    hop.note_waiting({"site/0a1b2c3d": 1})
+    hop.note_waiting({"site/0a1b2c3d": 2})
     history.close()
     assert [event.data["sequence"] for event in read(history.path) if event.event == "waiting"] == [
         2,
