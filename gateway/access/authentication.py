@@ -16,7 +16,7 @@ from math import inf
 from gateway.access.hook import WRONG, AuthHook
 from gateway.access.identifiers import Identifiers
 from gateway.access.users import NOBODY, Users
-from gateway.broker.access import ByAcl, Caller, Question, Refusal
+from gateway.broker.access import AclAccess, Caller, Refusal, SlowCheck
 from gateway.config import AccessSection, ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
@@ -113,7 +113,7 @@ class Passwords:
         return hashlib.blake2b(password, key=self._key).digest()
 
 
-class ListenerAccess(ByAcl):
+class ListenerAccess(AclAccess):
     """The rules of a network listener, from its section. If there are no users at all, the user
     name of an anonymous client is ignored.
     """
@@ -149,7 +149,7 @@ class ListenerAccess(ByAcl):
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
         )
 
-    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None:
         certified = caller.peer.certificate_name
         if certified is not None:
             if packet.username not in (None, certified):
@@ -176,7 +176,7 @@ class ListenerAccess(ByAcl):
             caller.user = name
             return None
         asked = self.passwords
-        return Question(
+        return SlowCheck(
             name,
             partial(
                 asked.wrong, name, password, caller.client, caller.peer.address, self.section.name
@@ -187,4 +187,4 @@ class ListenerAccess(ByAcl):
 
     def holds(self, caller: Caller) -> bool:
         """Whether an anonymous connection that was let in would be let in again."""
-        return self.takes_anonymous or not caller.let_in or caller.user is not None
+        return self.takes_anonymous or not caller.is_accepted or caller.user is not None

@@ -27,7 +27,7 @@ from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
 from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
-from gateway.broker.access import ByAcl, Caller, Refusal
+from gateway.broker.access import AclAccess, Caller, Refusal
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
 from gateway.links.greeter import Refusal as LinkRefusal
@@ -234,7 +234,7 @@ def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:
     return stranger if name not in known else known[name].status != "revoked"
 
 
-class DeviceAccess(ByAcl):
+class DeviceAccess(AclAccess):
     """The access rules of a serial port. stranger: whether a board that is not registered may
     connect; may change.
     """
@@ -274,7 +274,7 @@ class DeviceAccess(ByAcl):
     def heard(self, identity: Identity, payload: bytes, monotonic: int) -> None:
         self._registry.boards.said.hear(identity, payload, monotonic)
 
-    def met(
+    def note_publication(
         self,
         device: str,
         topic: str,
@@ -283,7 +283,7 @@ class DeviceAccess(ByAcl):
         monotonic: int,
         utc: int | None,
     ) -> None:
-        self._registry.boards.met(device, topic, payload, reason, monotonic, utc)
+        self._registry.boards.note_publication(device, topic, payload, reason, monotonic, utc)
         if reason is None and self._registry.reserves(device):
             _note(self._registry, device, topic, payload, utc)
 

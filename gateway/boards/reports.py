@@ -99,7 +99,7 @@ class Boards:
         self.answered: Callable[[str], None] | None = None
         """Called with the name of a board that has answered a command."""
 
-    def met(
+    def note_publication(
         self,
         name: str,
         topic: str,

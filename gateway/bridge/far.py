@@ -52,7 +52,7 @@ _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SS
 _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 
 
-class Far(asyncio.Protocol):
+class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
     came: called with the packets of one read, after `listen`. lost: called once, with the reason,

@@ -66,12 +66,12 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait until a commit is on two disks (`twice`), or for earlier ones."""
+    """Acknowledgements that wait until a commit is on two disks, or for earlier ones."""
 
     commit: int
     packets: bytes
     acknowledgements: int
-    twice: bool
+    copied: bool
 
 
 class Connection:
@@ -100,9 +100,9 @@ class Connection:
         "pinged",
         "policy",
         "problem_information",
+        "quota_pause_s",
         "reads_reasons",
         "receive_maximum",
-        "rest_s",
         "seen",
         "sequence",
         "session",
@@ -167,7 +167,7 @@ class Connection:
         """Time at which the client was last heard."""
         self.unheard = False
         """Whether the broker has stopped reading from the client."""
-        self.rest_s = 0.0
+        self.quota_pause_s = 0.0
         """Seconds for which input waits because the user exceeds the quota's rate."""
         self.pinged = 0
         """Number of PINGREQ packets in `stream` that were answered already."""
@@ -228,24 +228,23 @@ class Connection:
                 self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
 
     def acknowledge(
-        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
+        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, copied: bool = False
     ) -> None:
         """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
-        [MQTT-4.6.0-2]. twice: wait also until the commit is on two disks, where required.
-        Other packets do not wait for that.
+        [MQTT-4.6.0-2]. copied: wait also until the commit is on two disks, where required.
         """
-        twice = twice and self.broker.must_wait(commit)
-        if not twice and not self.copied:
+        copied = copied and self.broker.must_wait(commit)
+        if not copied and not self.copied:
             self.send(packets, commit, acknowledgements)
         elif self.state is not State.CLOSED:
-            self.copied.append(_Copied(commit, packets, acknowledgements, twice))
-            if twice:
-                self.broker.waits.hold(self, commit, twice=True)
+            self.copied.append(_Copied(commit, packets, acknowledgements, copied))
+            if copied:
+                self.broker.waits.hold(self, commit, copied=True)
 
     def on_two_disks(self) -> None:
         """Release acknowledgements that no longer wait for a second disk."""
         waiting = self.copied
-        while waiting and not (waiting[0].twice and self.broker.must_wait(waiting[0].commit)):
+        while waiting and not (waiting[0].copied and self.broker.must_wait(waiting[0].commit)):
             copied = waiting.popleft()
             self.send(copied.packets, copied.commit, copied.acknowledgements)
         if self.pause is not None and not waiting:
@@ -371,7 +370,7 @@ class Connection:
         self.state = state
 
     @property
-    def let_in(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the client's CONNECT was accepted."""
         return self.session is not None
 
@@ -387,10 +386,10 @@ class Connection:
     def meter(self, account: Account, messages: int, size: int) -> None:
         """Count published messages and bytes against the user's rate."""
         broker = self.broker
-        rest_s = account.publishes(messages, size, broker.now)
-        if rest_s > 0:
-            self.rest_s = rest_s
-            broker.statistics.rests += 1
+        quota_pause_s = account.publishes(messages, size, broker.now)
+        if quota_pause_s > 0:
+            self.quota_pause_s = quota_pause_s
+            broker.statistics.quota_pauses += 1
             say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
     def remember(self, wire: bytes) -> bool:
@@ -463,7 +462,7 @@ class Connection:
         return run, identity
 
     @property
-    def choked(self) -> bool:
+    def stops_reading(self) -> bool:
         """Whether reading stops until the pause is over: too much is postponed, or waits next."""
         pause, broker = self.pause, self.broker
         if pause is None or broker.now >= pause.until:
@@ -484,9 +483,9 @@ class Connection:
             return None
         if now >= pause.until:
             return now + _LOOK_S if pause.farewell and self.copied else None
-        return pause.until if pause.put_off or pause.farewell or self.choked else None
+        return pause.until if pause.put_off or pause.farewell or self.stops_reading else None
 
-    def got_through(self, run: PublishRun) -> None:
+    def note_accepted(self, run: PublishRun) -> None:
         """Note that a publication was accepted."""
         pause, broker = self.pause, self.broker
         spooled = broker.router.routed(run.topic).spooled
@@ -496,7 +495,7 @@ class Connection:
             if not pause.put_off:
                 self.pause = None
 
-    def turn_away(self, lack: Lack, topic: str, text: str) -> None:
+    def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
         """Refuse a publication where no reason code can: the client takes any code for success, its
         version has none, or the packet cannot be read. The connection ends after the
         acknowledgements of earlier publications have left.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import secrets
 
-from gateway.broker.access import Ask, Question
+from gateway.broker.access import Ask, SlowCheck
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
 from gateway.broker.peer import DeviceIdentity, State
@@ -67,7 +67,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
     )
-    if isinstance(decision, Question):
+    if isinstance(decision, SlowCheck):
         connection.become(State.ASKED)
         broker.questions.append(Ask(connection, packet, decision))
     elif decision:
@@ -141,7 +141,7 @@ def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> N
     if device.proved:
         mark = broker.marks.of(device.name, device.incarnation)
         mark.greeted(device.next_sequence)
-    if session.receive_flow.go_by(mark):
+    if session.receive_flow.use_mark(mark):
         broker.changes.flows[session] = None
 
 

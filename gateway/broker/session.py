@@ -51,7 +51,7 @@ class Attached(Receiver, Holder, Protocol):
     def acl(self) -> Acl: ...
 
     @property
-    def let_in(self) -> bool: ...
+    def is_accepted(self) -> bool: ...
 
     @property
     def session(self) -> Session | None: ...
@@ -96,7 +96,7 @@ class Role:
         """Whether the session may receive messages of a topic."""
         return acl.may_read(session.user, session.client, topic)
 
-    def came_with(self, topic: str) -> bool:
+    def had_subscribed(self, topic: str) -> bool:
         """Whether the session had subscribed to a topic when it moved here."""
         return False
 

@@ -96,7 +96,7 @@ class Spool:
         self.full = True
         return False
 
-    def may_ever_fit(self, run: PublishRun, account: Account | None) -> bool:
+    def fits_when_empty(self, run: PublishRun, account: Account | None) -> bool:
         """Whether an empty spool has room for one publication of a run. account: as for `fits`."""
         size = _size(run) // run.count
         if account is None:

@@ -23,7 +23,7 @@ from gateway.mirror.discovery import Message, identifier, of_board, of_gateway, 
 from gateway.mirror.json_topics import Mirror, tell
 from gateway.mqtt.packets import Publish
 from gateway.runtime.engine import Engine
-from gateway.runtime.internal_client import Inside
+from gateway.runtime.internal_client import InternalClient
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class HomeAssistant:
         self._gone: dict[str, None] = {}
         """Cleared topics, which are cleared again: Home Assistant may have been offline."""
         self._kinds: dict[str, Kind] = {}
-        self._inside: Inside | None = None
+        self._inside: InternalClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         mirror.on_gone.append(self._clear)
 
@@ -86,7 +86,7 @@ class HomeAssistant:
         while True:
             try:
                 if self._inside is None or self._inside.closed:
-                    self._inside = Inside(
+                    self._inside = InternalClient(
                         self._engine, [f"{self._section.prefix}/status"], self._heard
                     )
                 await self._look()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection
 
-from gateway.broker.access import ByAcl, Caller, Policy, Refusal
+from gateway.broker.access import AclAccess, Caller, Policy, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.peer import Peer
 from gateway.config import INSIDE, MEMBER
@@ -32,7 +32,7 @@ from gateway.runtime.engine import Engine
 _LONGEST_PACKET = 1 << 28
 
 
-class _Access(ByAcl):
+class _Access(AclAccess):
     """Access rules that let an internal client in."""
 
     def __init__(self, user: str) -> None:
@@ -85,7 +85,7 @@ class Client:
             keep_alive_s=0,
             keeps_sessions=connect is not None,
             reads_reasons=True,
-            stays=True,
+            never_moves=True,
             packet_bytes=packet_bytes,
         )
         self._receiver: Receiver | None = engine.accept(policy)(self)
@@ -144,7 +144,7 @@ class Client:
             self._receiver.receive(data)
 
 
-class Inside:
+class InternalClient:
     """The gateway itself as a client: the user INSIDE, with the read rights that `Config` gives it.
     heard: called at QoS 0 with each message that matches a filter.
     """

@@ -32,35 +32,35 @@ RECEIVED = b"\x50\x02\x00\x01"
 STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 11.4}, {0: "worn", 2: 2}]
 
 
-def met(
+def note_publication(
     boards: Boards, topic: str, reason: ReasonCode | None, now: int, payload: bytes = b""
 ) -> None:
-    boards.met("roof-1", topic, payload, reason, now, 1_767_225_600_000_000)
+    boards.note_publication("roof-1", topic, payload, reason, now, 1_767_225_600_000_000)
 
 
 def test_a_refusal_is_a_trouble_until_it_ends_or_is_long_ago(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     for now in (0, 1):
-        met(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
-    met(boards, "sensors/roof-1/adc0", None, 2)
+        note_publication(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
+    note_publication(boards, "sensors/roof-1/adc0", None, 2)
     assert boards.troubles(2) == [
         "roof-1: publications to 'sensors/roof-1/status' are refused"
         " (not authorized, 0x87; 2 since it began)"
     ]
     assert boards.troubles(1 + FORGET_US) == []
-    met(boards, "sensors/roof-1/status", None, 3)
+    note_publication(boards, "sensors/roof-1/status", None, 3)
     assert boards.troubles(3) == []
 
 
 def test_a_full_spool_is_no_trouble_of_a_board(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
+    note_publication(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
     assert boards.troubles(0) == []
 
 
 def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
+    note_publication(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
     text = boards.news()
     assert text
     assert boards.news() is None, "nothing new"
@@ -84,7 +84,7 @@ def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
 )
 def test_what_is_no_status_of_this_board_is_passed_over(tmp_path: Path, payload: bytes) -> None:
     boards = Boards(tmp_path)
-    met(boards, "sensors/roof-1/status", None, 0, payload)
+    note_publication(boards, "sensors/roof-1/status", None, 0, payload)
     assert boards.status("roof-1") is None
 
 
@@ -93,8 +93,8 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
 ) -> None:
     boards = Boards(tmp_path)
     for payload in (b"unknown command: blnik", b"unknown command: \xff\n" + b"x" * 300):
-        met(boards, "logs/roof-1", None, 0, payload)
-        met(boards, "logs/roof-1", ReasonCode.NOT_AUTHORIZED, 0, payload)
+        note_publication(boards, "logs/roof-1", None, 0, payload)
+        note_publication(boards, "logs/roof-1", ReasonCode.NOT_AUTHORIZED, 0, payload)
     first, second = caplog.messages
     assert first == (
         "roof-1: the board does not know the command 'blnik';"
@@ -109,7 +109,7 @@ def test_a_lost_publication_is_told(tmp_path: Path, caplog: pytest.LogCaptureFix
     boards = Boards(tmp_path)
     for sequence in (70, 1234):
         boards.said.hear(("roof-1", 1, sequence), b"lost", 0)
-        met(boards, "logs/roof-1", None, 0, b"lost")
+        note_publication(boards, "logs/roof-1", None, 0, b"lost")
     assert caplog.messages[-1] == (
         "roof-1: publication 1234 is lost: its bytes in the board's memory changed while it waited"
     )
@@ -137,38 +137,40 @@ def test_a_broken_sensor_is_a_trouble_until_it_is_well(
     boards = Boards(tmp_path)
     said = f"roof-1: 'temperature' {words(number)}"
     for _ in range(2):
-        met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
+        note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
     assert "has no value" in said
     assert caplog.messages == boards.troubles(0) == [said]
     text = boards.news()
     assert text
     boards.write(text)
     assert Boards(tmp_path).troubles(0) == [said], "a restart forgets it"
-    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
     assert boards.troubles(0) == []
     assert caplog.messages[-1] == "roof-1: 'temperature' has values again"
 
 
 def test_a_value_ends_the_fault_of_its_own_quantity(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1), ("humidity.fault", 3)))
-    met(boards, "sensors/roof-1", None, 0, pack(("voltage", 3.3)))
+    note_publication(
+        boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1), ("humidity.fault", 3))
+    )
+    note_publication(boards, "sensors/roof-1", None, 0, pack(("voltage", 3.3)))
     assert len(boards.troubles(0)) == 2
-    met(boards, "sensors/roof-1", None, 0, pack(("temperature", 20.5)))
+    note_publication(boards, "sensors/roof-1", None, 0, pack(("temperature", 20.5)))
     assert boards.troubles(0) == [f"roof-1: 'humidity' {words(3)}"]
 
 
 def test_a_fault_and_the_figures_of_a_status_keep_one_another(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, STATUS_TOPIC, None, 0, pack(("boot", 3), ("life", 11.4)))
-    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("boot", 3), ("life", 11.4)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1)))
     assert boards.status("roof-1") == {
         "boot": 3,
         "life": 11.4,
         "temperature.fault": 1,
         "seen": 1_767_225_600,
     }
-    met(boards, STATUS_TOPIC, None, 0, pack(("boot", 4)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("boot", 4)))
     assert len(boards.troubles(0)) == 1
     assert (boards.status("roof-1") or {})["boot"] == 4
 
@@ -177,15 +179,15 @@ def test_a_board_tells_a_bounded_number_of_faults(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     for first in (0, 8, 16):
         names = [(f"q{number}.fault", 1.0) for number in range(first, first + 8)]
-        met(boards, STATUS_TOPIC, None, 0, pack(*names))
+        note_publication(boards, STATUS_TOPIC, None, 0, pack(*names))
     assert len(boards.troubles(0)) == MOST_FAULTS
 
 
 def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
     boards.said.hear(("roof-2", 1, 70), b"lost", 0)
-    met(boards, "logs/roof-1", None, 0, b"lost")
-    met(boards, "readings/roof-2", None, 0, b"lost")
+    note_publication(boards, "logs/roof-1", None, 0, b"lost")
+    note_publication(boards, "readings/roof-2", None, 0, b"lost")
     assert caplog.messages == []
     assert boards.troubles(0) == []
 
@@ -194,9 +196,9 @@ def test_what_else_a_board_says_is_no_unknown_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     boards = Boards(tmp_path)
-    met(boards, "logs/roof-2", None, 0, b"unknown command: blnik")
-    met(boards, "sensors/roof-1/adc0", None, 0, b"unknown command: blnik")
-    met(boards, "logs/roof-1", None, 0, b"1767225600 unknown command: blnik")
+    note_publication(boards, "logs/roof-2", None, 0, b"unknown command: blnik")
+    note_publication(boards, "sensors/roof-1/adc0", None, 0, b"unknown command: blnik")
+    note_publication(boards, "logs/roof-1", None, 0, b"1767225600 unknown command: blnik")
     assert not caplog.records
 
 
@@ -205,8 +207,8 @@ def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
     for number in range(MOST_BOARDS + 10):
         name = f"b{number}"
         payload = cbor2.dumps([{-2: f"{name}:", 0: "life", 2: 1}])
-        boards.met(name, "/status", payload, None, 0, None)
-        boards.met(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
+        boards.note_publication(name, "/status", payload, None, 0, None)
+        boards.note_publication(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
     assert boards.status("b9") is None
     assert boards.status(name) == {"life": 1}
     assert len(boards.troubles(0)) == MOST_BOARDS

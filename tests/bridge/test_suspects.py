@@ -19,11 +19,11 @@ def connection(
     suspects.keep(waiting)
     left = [number for number in waiting if not suspects.guilty(number)]
     for number in set(waiting) - set(left):
-        suspects.convict(number)
-    alone = suspects.on_trial
+        suspects.forget_guilty(number)
+    alone = suspects.tries_suspects
     now = 0.0
     while left:
-        together = left[:1] if alone and suspects.on_trial else list(left)
+        together = left[:1] if alone and suspects.tries_suspects else list(left)
         for number in together:
             suspects.sent(number, 100, now)
         for number in together:
@@ -52,7 +52,7 @@ def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) ->
         tries += 1
         assert tries <= 1 + (TIMES + 1) * len(poison)
     assert sorted(taken) == [number for number in range(count) if number not in poison]
-    assert not suspects.on_trial
+    assert not suspects.tries_suspects
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -109,4 +109,4 @@ def test_an_end_that_has_other_reasons_blames_nobody() -> None:
     for _ in range(TIMES):
         suspects.sent(1, 0, 0)
         suspects.ended(False, 0)
-    assert not suspects.on_trial
+    assert not suspects.tries_suspects

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from gateway.broker.access import ByAcl, Policy, Question, Refusal
+from gateway.broker.access import AclAccess, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
@@ -76,13 +76,15 @@ UPLINK = UplinkSection(landing="file:///landing")
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
-class Anonymous(ByAcl):
+class Anonymous(AclAccess):
     """Takes clients without asking who they are, or takes nobody."""
 
     def __init__(self, allowed: bool = True) -> None:
         self._allowed = allowed
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         return None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "takes no anonymous clients")
 
     def holds(self, connection: Connection) -> bool:
@@ -482,7 +484,7 @@ class World:
             writer=self._make_writer,  # type: ignore[arg-type]
             asker=Passwords(),
         )
-        self.broker.overtime = lambda: False  # how busy the machine is shall change nothing
+        self.broker.turn_is_over = lambda: False  # how busy the machine is shall change nothing
 
     def _make_writer(self, *args: Any, **more: Any) -> MemoryWriter:
         self._writer = MemoryWriter(self, *args, **more)

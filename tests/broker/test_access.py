@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access.logins import Logins
-from gateway.broker.access import Policy, Question, Refusal, covers
+from gateway.broker.access import Policy, Refusal, SlowCheck, covers
 from gateway.broker.connection import Connection
 from gateway.broker.peer import DeviceIdentity
 from gateway.config import AclSection
@@ -33,7 +33,9 @@ V4, V5 = Version.V3_1_1, Version.V5
 class Named(Anonymous):
     """Takes every user name at its word."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         connection.user = packet.username
         return None
 
@@ -41,9 +43,11 @@ class Named(Anonymous):
 class Slow(Anonymous):
     """Needs time to find out that the password is `right`."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         wrong = (R.BAD_USER_NAME_OR_PASSWORD, "wrong")
-        return Question(
+        return SlowCheck(
             packet.username or "", lambda: None if packet.password == b"right" else wrong
         )
 
@@ -475,9 +479,9 @@ def test_an_error_in_one_login_keeps_nobody_else_out(
         raise ArithmeticError("boom")
 
     class Failing(Anonymous):
-        def refuses_connect(self, connection: Connection, packet: Connect) -> Question:
+        def refuses_connect(self, connection: Connection, packet: Connect) -> SlowCheck:
             answer = boom if call == "answer" else lambda: None
-            return Question("bob", answer, boom if call == "holds" else lambda: True)  # type: ignore[arg-type]
+            return SlowCheck("bob", answer, boom if call == "holds" else lambda: True)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         if call == "submit":

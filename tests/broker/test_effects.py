@@ -46,7 +46,7 @@ def test_the_longest_queue_pays_though_all_of_it_is_in_the_store(slow_disk: bool
     world.slow_disk = False
     world.commit()
     assert world.broker.queued <= 100_000
-    assert world.broker.owed == 0
+    assert world.broker.to_drop == 0
     assert set(world.broker.sessions) >= {"long", "short"}
     came = len(world.durable("short", answers=True).payloads)
     assert came + world.broker.statistics.refused("publish") == 300

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 import gateway.broker
-from gateway.broker.access import ByAcl, Policy, Question, Refusal
+from gateway.broker.access import AclAccess, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Outgoing
@@ -73,12 +73,14 @@ SPOOLED = {11, 12, 13, 14, 21, 22, 23, 24}
 """Identifiers of what the victim publishes into the spool: from 21 on at QoS 2."""
 
 
-class Asking(harness.Anonymous):
+class WaitingCaller(harness.Anonymous):
     """Has to find out whether the password is `right`."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         wrong = ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong"
-        return Question(VICTIM, lambda: None if packet.password == b"right" else wrong)
+        return SlowCheck(VICTIM, lambda: None if packet.password == b"right" else wrong)
 
 
 class Injected(Exception):
@@ -536,7 +538,7 @@ class Scene:
         """What a client does to whom a password is asked, in whose way bounds are, and who speaks
         MQTT 3.1.1; and what a board does that has proved its key.
         """
-        asked = Policy(Asking())
+        asked = Policy(WaitingCaller())
         bound = Policy(harness.Anonymous(), receive_maximum=2)
         long = b"x" * 30_000
         return [
@@ -579,7 +581,7 @@ class Scene:
     def hurry(self) -> None:
         """The turn is over before all of its bytes are looked at."""
         broker, calls = self.world.broker, iter([True])
-        broker.overtime = lambda: next(calls, False)
+        broker.turn_is_over = lambda: next(calls, False)
         self.say(Pingreq(), Pingreq())
 
     def be_the_slowest(self) -> None:
@@ -744,7 +746,7 @@ _OF_A_CLASS = {
 OWN = {
     str(call)
     for call in CALLS
-    if call.owner in (Client, ClientLink, ByAcl) or call.name in _OF_A_CLASS.get(call.owner, ())
+    if call.owner in (Client, ClientLink, AclAccess) or call.name in _OF_A_CLASS.get(call.owner, ())
 }
 """Calls for one connection: take, encode, write, close, decode, and what its client may do."""
 SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "RoutedTopic.")

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from gateway.access.logins import MOST_OF_ONE
-from gateway.broker.access import Policy, Question, Refusal
+from gateway.broker.access import Policy, Refusal, SlowCheck
 from gateway.broker.admission import origin
 from gateway.broker.connection import Connection
 from gateway.config import AclSection, QueueSection
@@ -37,8 +37,10 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 class Slow(Anonymous):
     """Needs time to find out that everybody may enter."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
-        return Question("u", lambda: None)
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
+        return SlowCheck("u", lambda: None)
 
 
 # -- connections

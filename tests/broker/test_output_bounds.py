@@ -401,12 +401,12 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
     greedy, modest = world.accepted("greedy"), world.accepted("modest")
     looks = 0
 
-    def overtime() -> bool:
+    def turn_is_over() -> bool:
         nonlocal looks
         looks += 1
         return looks % 101 == 100
 
-    world.broker.overtime = overtime
+    world.broker.turn_is_over = turn_is_over
     greedy.bring(PINGS)
     modest.bring(encode(Pingreq(), V5))
     assert greedy.paused
@@ -424,7 +424,7 @@ def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
     world = World()
     client = world.accepted("c")
     looks = iter([True])
-    world.broker.overtime = lambda: next(looks, False)
+    world.broker.turn_is_over = lambda: next(looks, False)
     client.bring(encode(Pingreq(), V5))
     assert client.connection.out == []
     assert not client.paused
@@ -437,7 +437,7 @@ def test_a_client_that_is_put_off_may_end_meanwhile() -> None:
     world = World()
     client = world.accepted("c")
     looks = iter(range(200))
-    world.broker.overtime = lambda: next(looks, 0) >= 100
+    world.broker.turn_is_over = lambda: next(looks, 0) >= 100
     client.bring(PINGS)
     client.drop()
     assert world.broker.partial == 0

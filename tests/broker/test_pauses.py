@@ -112,10 +112,10 @@ def _room_on_the_disk() -> Full:
 def _memory() -> Full:
     world = _world(memory_bytes=100_000)
     world.absent("away")
-    world.broker.owed, world.broker.queued = 1, 112_500
+    world.broker.to_drop, world.broker.queued = 1, 112_500
 
     def room() -> None:
-        world.broker.owed = world.broker.queued = 0
+        world.broker.to_drop = world.broker.queued = 0
 
     return Full(world, Bound.MEMORY, "t", room)
 

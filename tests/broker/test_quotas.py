@@ -93,7 +93,7 @@ def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(
         assert not fast.closed
     assert len(fast.take_all(Puback)) == 40
     assert len(watching.payloads) == 41
-    assert world.broker.statistics.rests >= 3
+    assert world.broker.statistics.quota_pauses >= 3
     assert caplog.text.count("it is read more slowly") == 1
 
 
@@ -307,4 +307,4 @@ def test_a_will_s_publication_does_not_count_as_the_rate_of_its_user() -> None:
     will = Will("t", b"", properties={P.WILL_DELAY_INTERVAL: 0})
     for _ in range(5):
         world.accepted("c", will=will).drop()
-    assert world.broker.statistics.rests == 0
+    assert world.broker.statistics.quota_pauses == 0

@@ -189,12 +189,12 @@ def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -
     clients = [world.durable(f"{at}", will=Will("will", b"%d" % at, 1)) for at in range(5)]
     left = []
 
-    def overtime() -> bool:
+    def turn_is_over() -> bool:
         if waiting := len(world.broker.effects.wills):
             left.append(waiting)
         return waiting > 0
 
-    world.broker.overtime = overtime
+    world.broker.turn_is_over = turn_is_over
     for client in clients:
         client.break_line()
     world.turn()
@@ -210,7 +210,7 @@ def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(cl
     watching = watcher(world)
     client = world.durable("c", will=Will("will", b"gone", 1))
     client.subscribe("will")
-    world.broker.overtime = lambda: bool(world.broker.effects.wills)
+    world.broker.turn_is_over = lambda: bool(world.broker.effects.wills)
     client.break_line()
     again = world.open()
     again.bring(encode(Connect("c", V5, clean, properties=FOREVER), V5))
@@ -229,12 +229,12 @@ def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back:
         client.subscribe("t", "u")
     effects, left = world.broker.effects, []
 
-    def overtime() -> bool:
+    def turn_is_over() -> bool:
         if waiting := len(effects.leaves):
             left.append(waiting)
         return waiting > 0
 
-    world.broker.overtime = overtime
+    world.broker.turn_is_over = turn_is_over
     for client in clients:
         client.break_line()
     if back:

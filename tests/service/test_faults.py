@@ -34,7 +34,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.runtime.internal_client import Inside
+from gateway.runtime.internal_client import InternalClient
 from gateway.store.schema import FILE
 from tests.broker.harness import World
 from tests.service import faulty
@@ -220,8 +220,8 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
     reader = world.accepted("reader")
     reader.subscribe("t")
     heard: list[Publish] = []
-    bad = Inside(world.engine, ["t"], boom)
-    good = Inside(world.engine, ["t"], heard.append)
+    bad = InternalClient(world.engine, ["t"], boom)
+    good = InternalClient(world.engine, ["t"], heard.append)
     world.turn()
     world.accepted("writer").publish("t", "1", 1)
     assert (bad.closed, good.closed) == (True, False)

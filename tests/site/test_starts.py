@@ -281,8 +281,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
         for _ in range(60):
             world.run(0.1)
             for client in world.clients:
-                stays = world.now < came[client] + STAYS_S or random.random() > 0.04
-                if client.connection is None or not stays:
+                never_moves = world.now < came[client] + STAYS_S or random.random() > 0.04
+                if client.connection is None or not never_moves:
                     hop(world, client, random)
                     came[client] = world.now
                 client.publish()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
-from gateway.broker.access import Asking
+from gateway.broker.access import WaitingCaller
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.router import Route, RoutedTopic
@@ -27,12 +27,12 @@ from gateway.store.move_rows import OWN, Moves, moved_of
 class SessionLookup(Protocol):
     """The session lookup, for sessions that are not here."""
 
-    def waits(self, connection: Asking, packet: Connect) -> bool:
+    def waits(self, connection: WaitingCaller, packet: Connect) -> bool:
         """Whether a CONNECT waits for the replies of a session lookup. Then `dispatch.placed` is
         called, unless the connection has ended by then.
         """
 
-    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+    def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Whether the others are queried about identifiers that are unknown here. Then
         `exchanges.released` is called for each.
         """
@@ -60,14 +60,14 @@ class SiteNeighbours(WithSessionMoves):
 
     # -- what clients ask for
 
-    def claim(self, connection: Asking, packet: Connect) -> bool:
+    def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
         if self.lookup is None:
             return False
         cast("Connection", connection).broker.settle(connection.client)
         with self._core.step:
             return self.lookup.waits(connection, packet)
 
-    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+    def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         if self.lookup is None:
             return False
         with self._core.step:

@@ -119,19 +119,19 @@ class SessionMove(Role):
             return acl.may_read(forwarder.user, forwarder.name, topic)
         return super().may_read(acl, session, topic)
 
-    def came_with(self, topic: str) -> bool:
+    def had_subscribed(self, topic: str) -> bool:
         """Whether the session had subscribed to a topic when it arrived. This visits all its
         filters.
         """
         return any(topic_matches(item, topic) for item in self.filters)
 
-    def takes(self, member: str, came_with: bool) -> bool:
+    def takes(self, member: str, had_subscribed: bool) -> bool:
         """Whether messages that a gateway forwards, or this one publishes (OWN), are for this
-        session. came_with: the value of `came_with` for the topic.
+        session. had_subscribed: the value of `had_subscribed` for the topic.
         """
         if self.forwarder is not None and member in self.forwarder.done:
             return False
-        return member not in self.closed or not came_with
+        return member not in self.closed or not had_subscribed
 
 
 def move_of(session: Session) -> SessionMove | None:

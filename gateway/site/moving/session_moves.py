@@ -128,9 +128,9 @@ class SessionMoves:
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Yield the routes of messages that a gateway forwards, to sessions that move."""
-        for route, came_with in topic.moving:
+        for route, had_subscribed in topic.moving:
             move = move_of(route.session)
-            if move is None or move.takes(member, came_with):
+            if move is None or move.takes(member, had_subscribed):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route

@@ -306,7 +306,7 @@ class _Port:
         peer = self._peer
         peer.mark = self._broker.marks.of(f"{self._client}<", queue)
         peer.latest = 0
-        self.session.receive_flow.go_by(peer.mark)
+        self.session.receive_flow.use_mark(peer.mark)
         self._near = _Near(self._engine, self, self._client, max(packet_bytes, 128))
 
     def shut(self) -> None:

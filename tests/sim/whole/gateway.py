@@ -194,7 +194,7 @@ class Gateway:
             writer=lambda folder, done, failed, landed: _Writer(self, done, failed, landed),
             asker=Passwords(),
         )
-        broker.overtime = lambda: False  # how busy the machine is shall change nothing
+        broker.turn_is_over = lambda: False  # how busy the machine is shall change nothing
         registry = copy(self._registry)
         registry.boards = Boards(NOWHERE)
         access = DeviceAccess(registry, stranger=False)

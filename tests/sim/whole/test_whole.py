@@ -66,7 +66,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "_commit",
         _tell_before_it_is_written,
     ),
-    "what comes again goes nowhere": (ReceiveFlow, "has_come", lambda *_: False),
+    "what comes again goes nowhere": (ReceiveFlow, "is_duplicate", lambda *_: False),
     "all have the same retained messages": (SiteRetained, "_take", lambda *_: None),
     "what is acknowledged is on a second disk": (Replicated, "_look", _tell_before_it_is_copied),
 }

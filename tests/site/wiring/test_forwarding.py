@@ -17,7 +17,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.properties import PropertyId
-from gateway.runtime.internal_client import Inside, forget_members
+from gateway.runtime.internal_client import InternalClient, forget_members
 from gateway.site.forwarding.messages import FIRST
 from gateway.store.move_rows import name_of
 from tests.broker.harness import FOREVER
@@ -288,7 +288,7 @@ def test_sessions_for_members_end_when_they_are_members_no_more(sites: Sites) ->
 
 def test_bridges_and_pages_see_what_is_published_at_their_gateway(sites: Sites) -> None:
     heard: list[bytes] = []
-    Inside(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
+    InternalClient(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
     sites.pass_time(SOON_S)
     client = reader(sites, "b", "t")
     publisher(sites, "a").publish("t", "there", 1, wait=SOON_S)

@@ -467,7 +467,7 @@ def test_a_restored_store_starts_although_sessions_have_expired_since(
 ) -> None:
     """Enough of them that places which nobody needs are forgotten meanwhile."""
     member = sites["a"]
-    policy = replace(member.policy, stays=True)
+    policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
     for number in range(300):
         lasts = short if number < 3 else FOREVER

@@ -12,7 +12,7 @@ from gateway.broker.retained_changes import DELETION_S, take
 from gateway.mirror.announce import announce
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId
-from gateway.runtime.internal_client import Inside
+from gateway.runtime.internal_client import InternalClient
 from gateway.site.shared_state.retained import FIRST
 from gateway.site.shared_state.retained_entry import MOST_VERSION
 from tests.broker.harness import Client
@@ -71,7 +71,7 @@ def retain(sites: Sites, name: str, topic: str, payload: str, qos: int = 1, **mo
 def source(sites: Sites, name: str) -> Client:
     """A publisher for whose session no other member is asked."""
     world = sites[name]
-    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     client.send(Connect("source", Version.V5))
     client.take(Connack)
     return client
@@ -236,7 +236,7 @@ def test_what_a_gateway_says_itself_is_its_own(sites: Sites) -> None:
 
 def test_bridges_get_nothing_by_it(sites: Sites) -> None:
     heard: list[bytes] = []
-    Inside(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
+    InternalClient(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
     sites.pass_time(SOON_S)
     retain(sites, "a", "t", "m")
     assert held(sites, "b") == {"t": b"m"}

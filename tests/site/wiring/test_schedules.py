@@ -42,7 +42,7 @@ TOPICS = "t/1", "t/2", "t/3"
 def connect(sites: Sites, name: str, client_id: str) -> Client:
     """A client that stays at its gateway, so the others are not asked."""
     world = sites[name]
-    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=0)
     client.take(Connack)
     return client
@@ -362,11 +362,11 @@ def test_each_message_comes_once_to_all_whatever_happens(
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
-def _takes_all(move: SessionMove, member: str, came_with: bool) -> bool:
+def _takes_all(move: SessionMove, member: str, had_subscribed: bool) -> bool:
     return move.forwarder is None or member not in move.forwarder.done
 
 
-def _takes_for_ever(move: SessionMove, member: str, came_with: bool) -> bool:
+def _takes_for_ever(move: SessionMove, member: str, had_subscribed: bool) -> bool:
     return member not in move.closed
 
 
