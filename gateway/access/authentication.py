@@ -143,7 +143,7 @@ class ListenerAccess(AclAccess):
         return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted
 
     @property
-    def takes_nobody(self) -> bool:
+    def accepts_no_client(self) -> bool:
         """Whether no client can log in."""
         return not (
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from gateway.boards.board_search import BoardSearch, Holders
 from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
-from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
 from gateway.broker.access import AclAccess, Caller, Refusal
 from gateway.broker.session import Attached
@@ -154,7 +154,7 @@ class Registry:
         """Return whether the name is registered, as far as is known now."""
         return self._known is not None and name in self._known
 
-    def takes_at_its_word(self, name: str) -> bool:
+    def is_admitted_by_name(self, name: str) -> bool:
         """Return whether a person has admitted this device by name, although it has no key here."""
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
@@ -253,7 +253,7 @@ class DeviceAccess(AclAccess):
             return LinkRefusal.NO_PROOF
         if not proved and self._registry.reserves(name):
             self._registry.boards.greeted(name, keyed=False)
-        taken = proved or self.stranger or self._registry.takes_at_its_word(name)
+        taken = proved or self.stranger or self._registry.is_admitted_by_name(name)
         return None if taken else LinkRefusal.NO_PROOF
 
     def key(self, name: str) -> bytes | None:
@@ -272,7 +272,7 @@ class DeviceAccess(AclAccess):
         )
 
     def heard(self, identity: Identity, payload: bytes, monotonic: int) -> None:
-        self._registry.boards.said.hear(identity, payload, monotonic)
+        self._registry.boards.last_publications.hear(identity, payload, monotonic)
 
     def note_publication(
         self,
@@ -332,7 +332,7 @@ class Watch:
         holders: Holders | None = None,
     ) -> None:
         self._file = folder / PENDING
-        self._nowhere = Nowhere(holders)
+        self._search = BoardSearch(holders)
         self._changed = changed
         self._registry = registry
         self._engine = engine
@@ -346,7 +346,7 @@ class Watch:
 
     def close(self) -> None:
         self._task.cancel()
-        self._nowhere.close()
+        self._search.close()
         self._thread.shutdown(cancel_futures=True)
         if news := self._registry.expected.news(at_end=True):
             self._registry.expected.write(news)
@@ -410,7 +410,7 @@ class Watch:
         if broker.config.site is not None:
             elsewhere = {name for name in names if name not in broker.sessions}
             missing = {name for name in elsewhere if registry.expected.was_problem(name)}
-            elsewhere -= self._nowhere.among(elsewhere, broker.now, missing)
+            elsewhere -= self._search.among(elsewhere, broker.now, missing)
             names = [name for name in names if name not in elsewhere]
         registry.expected.look(names, self._seen(names), elsewhere)
 

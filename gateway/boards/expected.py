@@ -161,7 +161,7 @@ def _by_silence(
     interval = known.interval
     unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
-    if waits and known.gaps.told is not None:
+    if waits and known.gaps.commanded is not None:
         interval = known.gaps.learnt  # a command to a silent board does not end a problem
     if interval == NEVER:
         return state("fine")

@@ -179,7 +179,7 @@ def _introduce(spool: Spool, settings: UplinkSection) -> None:
     )
 
 
-class _Impatient(BaseException):
+class _GraceTimeOver(BaseException):
     """Raised inside an operation that did not end within the grace time. Every step is safe to
     interrupt.
     """
@@ -196,7 +196,7 @@ def _stop_by_signal() -> threading.Event:
         signal.alarm(GRACE_S)
 
     def leave(_signal: int, _frame: FrameType | None) -> None:
-        raise _Impatient
+        raise _GraceTimeOver
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
@@ -214,7 +214,7 @@ def run(
         bool, typer.Option("--once", help="Land what is in the spool now, then exit.")
     ] = False,
     log_format: Annotated[
-        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+        logs.LogForm | None, typer.Option("--log-format", help="Instead of the file's log.format.")
     ] = None,
 ) -> None:
     """Cut the spool into batches and land them, until stopped.
@@ -230,7 +230,7 @@ def run(
     except NoUplink:
         notify("READY=1")  # what was asked for is done: nothing
         raise
-    logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
+    logs.configure(log_format or logs.LogForm(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()
     found = Spool(job.data) if once else _open_when_there(job, stop)
     if found is None:
@@ -247,7 +247,7 @@ def run(
         )
         _introduce(spool, settings)
         notify("READY=1")
-        with suppress(_Impatient):
+        with suppress(_GraceTimeOver):
             uplink.run(stop, once)
         notify("STOPPING=1")
 

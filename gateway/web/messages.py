@@ -85,7 +85,7 @@ Watching = Callable[[str, str, Messages], Callable[[], None]]
 
 
 def _shown(time: int | None, message: Publish) -> dict[str, Any]:
-    kind, text = said(message.topic, message.payload)
+    kind, text = payload_text(message.topic, message.payload)
     return {
         "time": time,
         "topic": message.topic,
@@ -96,7 +96,7 @@ def _shown(time: int | None, message: Publish) -> dict[str, Any]:
     }
 
 
-def said(topic: str, payload: bytes) -> tuple[str, str]:
+def payload_text(topic: str, payload: bytes) -> tuple[str, str]:
     """Return kind and text of a payload, for people. A long payload is cut."""
     if not payload:
         return "empty", ""

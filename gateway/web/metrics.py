@@ -475,7 +475,7 @@ def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
     yield _counter(
         "board_contradictions",
         "Publications of boards that came again with another payload",
-        0 if source.boards is None else source.boards.contradictions,
+        0 if source.boards is None else source.boards.payload_conflicts,
     )
     told = {
         path: status

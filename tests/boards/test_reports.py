@@ -108,7 +108,7 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
 def test_a_lost_publication_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
     for sequence in (70, 1234):
-        boards.said.hear(("roof-1", 1, sequence), b"lost", 0)
+        boards.last_publications.hear(("roof-1", 1, sequence), b"lost", 0)
         note_publication(boards, "logs/roof-1", None, 0, b"lost")
     assert caplog.messages[-1] == (
         "roof-1: publication 1234 is lost: its bytes in the board's memory changed while it waited"
@@ -135,15 +135,15 @@ def test_a_broken_sensor_is_a_trouble_until_it_is_well(
 ) -> None:
     caplog.set_level("INFO")
     boards = Boards(tmp_path)
-    said = f"roof-1: 'temperature' {words(number)}"
+    last_publications = f"roof-1: 'temperature' {words(number)}"
     for _ in range(2):
         note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
-    assert "has no value" in said
-    assert caplog.messages == boards.troubles(0) == [said]
+    assert "has no value" in last_publications
+    assert caplog.messages == boards.troubles(0) == [last_publications]
     text = boards.news()
     assert text
     boards.write(text)
-    assert Boards(tmp_path).troubles(0) == [said], "a restart forgets it"
+    assert Boards(tmp_path).troubles(0) == [last_publications], "a restart forgets it"
     note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
     assert boards.troubles(0) == []
     assert caplog.messages[-1] == "roof-1: 'temperature' has values again"
@@ -185,7 +185,7 @@ def test_a_board_tells_a_bounded_number_of_faults(tmp_path: Path) -> None:
 
 def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
-    boards.said.hear(("roof-2", 1, 70), b"lost", 0)
+    boards.last_publications.hear(("roof-2", 1, 70), b"lost", 0)
     note_publication(boards, "logs/roof-1", None, 0, b"lost")
     note_publication(boards, "readings/roof-2", None, 0, b"lost")
     assert caplog.messages == []
@@ -217,34 +217,38 @@ def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
 def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_is_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said(value: float, **time: int) -> bytes:
+    def last_publications(value: float, **time: int) -> bytes:
         return cbor2.dumps([{0: "a", 2: value, **({6: time["at"]} if time else {})}])
 
     boards = Boards(tmp_path)
-    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
-    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
-    boards.said.hear(("roof-1", 7, 1), said(2.5, at=1_767_225_600), 0)  # it has learned the time
-    boards.said.hear(("roof-1", 8, 1), said(9), 0)  # its memory was emptied
-    boards.said.hear(("roof-2", 8, 1), said(9.5), 0)
+    boards.last_publications.hear(("roof-1", 7, 1), last_publications(2.5), 0)
+    boards.last_publications.hear(("roof-1", 7, 1), last_publications(2.5), 0)
+    boards.last_publications.hear(
+        ("roof-1", 7, 1), last_publications(2.5, at=1_767_225_600), 0
+    )  # it has learned the time
+    boards.last_publications.hear(
+        ("roof-1", 8, 1), last_publications(9), 0
+    )  # its memory was emptied
+    boards.last_publications.hear(("roof-2", 8, 1), last_publications(9.5), 0)
     assert boards.troubles(0) == []
     assert not caplog.records
-    for payload in (said(3), b"no SenML", said(4)):
-        boards.said.hear(("roof-2", 8, 1), payload, 5)
+    for payload in (last_publications(3), b"no SenML", last_publications(4)):
+        boards.last_publications.hear(("roof-2", 8, 1), payload, 5)
     assert [message.partition(" came again")[0] for message in caplog.messages] == [
         "two payloads of one key: roof-2 (incarnation 8) sequence 1"
     ] * 2
-    assert boards.contradictions == 3
+    assert boards.payload_conflicts == 3
     (trouble,) = boards.troubles(5)
     assert trouble.startswith("roof-2: sequence 1 came again with another payload (3 since")
     assert boards.troubles(5 + FORGET_US) == []
 
 
 def test_whatever_the_mark_takes_for_a_repetition_is_compared(tmp_path: Path) -> None:
-    said = Boards(tmp_path).said
+    last_publications = Boards(tmp_path).last_publications
     for sequence in range(1, 65):
-        said.hear(("roof-1", 7, sequence), b"one", 0)
-    said.hear(("roof-1", 7, 1), b"two", 0)
-    assert said.contradictions["roof-1"].sequence == 1
+        last_publications.hear(("roof-1", 7, sequence), b"one", 0)
+    last_publications.hear(("roof-1", 7, 1), b"two", 0)
+    assert last_publications.payload_conflicts["roof-1"].sequence == 1
 
 
 def test_payloads_that_cannot_be_compared_are_two(
@@ -254,26 +258,26 @@ def test_payloads_that_cannot_be_compared_are_two(
         raise TypeError("a mistake of ours in the comparison")
 
     monkeypatch.setattr("gateway.payload.rewording.says_the_same", fails)
-    said = Boards(tmp_path).said
+    last_publications = Boards(tmp_path).last_publications
     for payload in (b"one", b"two"):
-        said.hear(("roof-1", 7, 1), payload, 0)
-    assert said.contradictions["roof-1"].count == 1
+        last_publications.hear(("roof-1", 7, 1), payload, 0)
+    assert last_publications.payload_conflicts["roof-1"].count == 1
 
 
 def test_publications_kept_for_conflicts_are_bounded(tmp_path: Path) -> None:
-    said = Boards(tmp_path).said
+    last_publications = Boards(tmp_path).last_publications
     for number in range(KEPT + 1):
-        said.hear(("a", 1, number), b"%d" % number, 0)
-    said.hear(("a", 1, 1), b"other", 0)
-    assert said.contradictions["a"].count == 1
-    said.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
-    said.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
-    said.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
-    assert said.contradictions.keys() == {"a"}
+        last_publications.hear(("a", 1, number), b"%d" % number, 0)
+    last_publications.hear(("a", 1, 1), b"other", 0)
+    assert last_publications.payload_conflicts["a"].count == 1
+    last_publications.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
+    last_publications.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
+    last_publications.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
+    assert last_publications.payload_conflicts.keys() == {"a"}
     for number in range(MOST_BOARDS):
-        said.hear((f"c{number}", 1, 1), b"", 0)
-    said.hear(("a", 1, 2), b"other", 0)
-    assert said.contradictions["a"].count == 1
+        last_publications.hear((f"c{number}", 1, 1), b"", 0)
+    last_publications.hear(("a", 1, 2), b"other", 0)
+    assert last_publications.payload_conflicts["a"].count == 1
 
 
 def test_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:

@@ -88,10 +88,10 @@ def test_what_is_no_time(text: str) -> None:
 
 def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
     pytest.importorskip("pyspark")
-    from gateway.ingest.jobs.stream import so_far
+    from gateway.ingest.jobs.stream import progress_text
 
     feeds = {"roof/0a1b2c3d": 7, "roof/ffffffff": 2, "cellar/0a1b2c3d": 3}
-    assert so_far(feeds) == "12 batches of 2 gateways were taken so far"
+    assert progress_text(feeds) == "12 batches of 2 gateways were taken so far"
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])

@@ -19,7 +19,7 @@ import uvloop
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
-from gateway.links.diagnosis import Diagnosis, Prints, Restarts
+from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.reliable import Event
@@ -348,7 +348,7 @@ async def test_a_sketch_that_prints_between_the_frames_is_named(
     "data", [b"sensors/roof-1/status and more of it", b"\x00\xff\x01\n" * 50, b"a line\n" * 9]
 )
 def test_what_frames_hold_is_no_print_of_a_sketch(data: bytes) -> None:
-    prints = Prints()
+    prints = PrintedText()
     intact = data.startswith(b"a line")
     assert all(prints.bytes_received(data, not intact) is None for _ in range(9))
 

@@ -27,7 +27,7 @@ from gateway.site.rules.messages import (
     Names,
     Over,
     Part,
-    Question,
+    Query,
     Reply,
     State,
     Take,
@@ -272,14 +272,14 @@ def test_questions_that_wait_for_the_disk_are_bounded_and_then_it_is_not_trusted
     monkeypatch.setattr(answering, "MOST_PENDING", 100)
     site.disk.records["c"] = Held(1)
     for number in range(50):
-        site.hear(Ask(number, tuple(Question("x") for _ in range(10))))
+        site.hear(Ask(number, tuple(Query("x") for _ in range(10))))
     assert len(site.disk.waiting) == 10
     assert not site.member._trust.has_asked("c", "mad")
-    site.hear(Ask(99, (Question("c"),)))
+    site.hear(Ask(99, (Query("c"),)))
     assert len(site.disk.waiting) == 10
     assert site.member._trust.has_asked("c", "mad"), "it decides without us"
     site.disk.write()
-    site.hear(Ask(100, (Question("x"),)))
+    site.hear(Ask(100, (Query("x"),)))
     assert len(site.of(Answer)) == 10
     assert len(site.disk.waiting) == 1
 
@@ -310,7 +310,7 @@ def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: S
             raise IndexError(index)
 
     site.disk.records["c"] = Held(1)
-    site.hear(Ask(1, (Question("c"),)))
+    site.hear(Ask(1, (Query("c"),)))
     site.hear(Take((Wanted("c", 1, 0),)))
     site.member._outbound._leavers["mad"].ready.append((Wanted("d", 1, 0), Gone([b"x"])))
     site.wait()
@@ -359,7 +359,7 @@ def test_who_asks_for_clients_that_are_not_here_is_forgotten(site: Site) -> None
 def test_one_search_gives_way_a_bounded_number_of_times() -> None:
     site = Site("of a higher name, which gives way")
     site.member.want_session("c", site.now, lambda outcome: None)
-    site.hear(Ask(1, (Question("c"),) * 5000))
+    site.hear(Ask(1, (Query("c"),) * 5000))
     site.wait()
     assert len([ask for ask in site.of(Ask) if isinstance(ask, Ask) and ask.questions]) == 1
     assert site.member.statistics.asked <= lookup.MOST_TURNS + 1

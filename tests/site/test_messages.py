@@ -23,7 +23,7 @@ from gateway.site.rules.messages import (
     Names,
     Over,
     Part,
-    Question,
+    Query,
     Reply,
     State,
     Take,
@@ -68,7 +68,7 @@ parts = st.builds(
 messages = st.one_of(
     st.builds(Names, st.lists(clients, max_size=16).map(tuple)),
     st.builds(Beat, large, large),
-    st.builds(Ask, st.integers(0, 2**32 - 1), lists(st.builds(Question, clients, small))),
+    st.builds(Ask, st.integers(0, 2**32 - 1), lists(st.builds(Query, clients, small))),
     st.builds(Answer, st.integers(0, 2**32 - 1), small, lists(replies)),
     st.builds(Take, lists(st.builds(Wanted, clients, large, small))),
     st.builds(Give, lists(parts)),
@@ -136,7 +136,7 @@ def test_an_epoch_that_a_store_cannot_keep_is_refused() -> None:
 
 
 def test_many_entries_go_in_several_frames_that_fit() -> None:
-    questions = [Question(f"{number:0200}") for number in range(20_000)]
+    questions = [Query(f"{number:0200}") for number in range(20_000)]
     split = list(portions(questions))
     assert [one for portion in split for one in portion] == questions
     assert all(len(encode(Ask(0, portion))) <= FRAME_BYTES for portion in split)

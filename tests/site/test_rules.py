@@ -104,7 +104,7 @@ def test_a_session_moves_with_its_identifiers_and_is_in_one_place(site: Site) ->
     site.run(1.0)
     assert site.place() == ("b", Record(1, Session(session or 0)))
     assert (site.reached["PUBCOMP"], site.reached["0x92"]) == (1, 0)
-    assert not any("Question" in str(said) and "identifier=1" in str(said) for said in site.said)
+    assert not any("Query" in str(said) and "identifier=1" in str(said) for said in site.said)
     assert not site.client.marked
 
 

@@ -15,7 +15,7 @@ from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.cli import app
 from gateway.store.downgrade import downgrade
-from gateway.store.move_records import END, JOURNEY, SESSION, record
+from gateway.store.move_records import END, MOVE, SESSION, record
 from gateway.store.move_rows import moved_of
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
@@ -89,7 +89,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
 def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
     """It knows no record of a journey."""
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
-    journey, end = record(JOURNEY, (7, 1, "attic", 1)), record(END, ())
+    journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
     with closing(open_store(tmp_path, "site-7")) as database, database:
         database.executemany(
             "INSERT INTO given_part (key, part, body) VALUES (?, 0, ?)",

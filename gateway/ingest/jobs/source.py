@@ -26,7 +26,7 @@ from gateway.ingest.jobs.read_limits import ReadLimit, ReadMaxRows, SupportsTrig
 from gateway.ingest.landing import batch
 from gateway.ingest.landing import place as places
 from gateway.ingest.landing.offsets import Feeds, Offset
-from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, error_text
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.log_lines import to_stderr
 from gateway.ingest.sink import merged_batches
@@ -213,7 +213,7 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
         except OSError as error:
             landing.refuse_outage(error)
             failed += 1
-            yield merged_batches.damaged(announced, f"{UNREADABLE}: {said(error)}")
+            yield merged_batches.damaged(announced, f"{UNREADABLE}: {error_text(error)}")
         else:
             if not gathered[-1][1].num_rows:
                 yield merged_batches.without_rows(announced)

@@ -16,7 +16,7 @@ from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
 from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds, Unreadable
-from gateway.ingest.landing.place import NOTHING_LANDED, Landing, said
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, error_text
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.report import counters, health, job, stopped, tables
 from gateway.ingest.report.counters import FeedTotal
@@ -92,7 +92,7 @@ class Report:
         """Return the missing sequences of all devices."""
         return sum(one.missing for one in self.devices)
 
-    def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
+    def has_problem(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether there is a problem: no batch has ever landed; a feed is held, lags, or is gone
         from the landing place; a batch is in quarantine; there is a payload conflict; the ingest
         has ended with an error or silently; another gateway was refused; a table is unreadable or
@@ -250,7 +250,7 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
         return _looked_at(landing, source, report)
     except OSError as error:
         landing.refuse_outage(error)
-        unreadable = Unreadable(report.feed, said(error), time.time())
+        unreadable = Unreadable(report.feed, error_text(error), time.time())
         return replace(report, landed=None, held=str(unreadable))
 
 

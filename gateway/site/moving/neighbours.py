@@ -104,7 +104,7 @@ class SiteNeighbours(WithSessionMoves):
     # -- sessions, commits and time
 
     def know(self, state: Recovered) -> None:
-        self._stored = {row[0]: SessionMove.stored(row) for row in moved_of(state).journeys}
+        self._stored = {row[0]: SessionMove.stored(row) for row in moved_of(state).moving_sessions}
 
     def restore(self, session: Session) -> bool:
         core, move = self._core, self._stored.pop(session.id, None)
@@ -125,8 +125,8 @@ class SiteNeighbours(WithSessionMoves):
     def seal(self) -> None:
         core, rows = self._core, self._core.changes.neighbours
         if isinstance(rows, Moves):
-            rows.giving = [order for order in rows.giving if not moving.stays(core, order)]
-            for order in rows.giving:
+            rows.exports = [order for order in rows.exports if not moving.stays(core, order)]
+            for order in rows.exports:
                 forwarders.leave_forwarder(core, order)
 
     def sealed(self, commit: Commit) -> None:
@@ -135,9 +135,9 @@ class SiteNeighbours(WithSessionMoves):
                 if (move := move_of(session)) is None:
                     rows.arrived.append(session.id)
                 else:
-                    rows.journeys.append(move.row(session.id))
+                    rows.moving_sessions.append(move.row(session.id))
             self.changed.clear()
-            for order in rows.giving:
+            for order in rows.exports:
                 moving.leave(self._core, order)
         if self.replicated is not None:
             self.replicated.sealed(commit.number, commit.spool)
@@ -147,8 +147,8 @@ class SiteNeighbours(WithSessionMoves):
             self.replicated.on_disk(number)
 
     def tell(self) -> None:
-        if self.session_moves.untold:
-            self.session_moves.untold = False
+        if self.session_moves.has_unsent_notices:
+            self.session_moves.has_unsent_notices = False
             self.session_moves.tell()
 
     def reconfigure(self) -> None:

@@ -18,7 +18,7 @@ from gateway.broker.access import Acl
 from gateway.broker.session import Role, Session
 from gateway.mqtt.topics import topic_matches
 from gateway.site.moving.addresses import Stage, share_number
-from gateway.store.move_rows import LINEAGES, MOST_MOVES, JourneyRow, name_of
+from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
 
 class Forwarder:
@@ -80,29 +80,29 @@ class SessionMove(Role):
         """Approximate time since which it waits for an answer, on the time axis."""
 
     @classmethod
-    def stored(cls, row: JourneyRow) -> SessionMove:
+    def stored(cls, row: MovingSessionRow) -> SessionMove:
         """Return the move that a row of the store describes. Raises ValueError."""
-        _, lineage, moves, closed, tails, filters, key, user, member, done = row
+        _, moving_id, moves, closed, tails, filters, key, user, member, done = row
         forwarder = None if key is None else Forwarder(key, user, member, set(_names(done)))
         known = set(_names(closed)), set(_names(tails)), tuple(_names(filters))
         if forwarder is not None:
             forwarder.groups = {n: item for item in known[2] if (n := share_number(item))}
-        if not (0 < lineage < LINEAGES and 0 <= moves < MOST_MOVES):
+        if not (0 < moving_id < MOVING_IDS and 0 <= moves < MOST_MOVES):
             raise ValueError("a session move with an impossible number")
-        return cls(Stage(lineage, moves), *known, forwarder)
+        return cls(Stage(moving_id, moves), *known, forwarder)
 
-    def row(self, session: int) -> JourneyRow:
-        lineage, moves = self.stage
+    def row(self, session: int) -> MovingSessionRow:
+        moving_id, moves = self.stage
         sets = _listed(self.closed), _listed(self.tails), json.dumps(self.filters)
         if (found := self.forwarder) is None:
-            return session, lineage, moves, *sets, None, None, None, "[]"
+            return session, moving_id, moves, *sets, None, None, None, "[]"
         done = _listed(found.done)
-        return session, lineage, moves, *sets, found.key, found.user, found.member, done
+        return session, moving_id, moves, *sets, found.key, found.user, found.member, done
 
     @property
     def next_stage(self) -> Stage:
         """Stage of the session after the next move."""
-        return Stage(self.stage.lineage, self.stage.moves + 1)
+        return Stage(self.stage.moving_id, self.stage.moves + 1)
 
     @property
     def gets_copies(self) -> bool:

@@ -101,7 +101,7 @@ class Ending:
                 listener.clients[client] = None
                 if listener.due is None:
                     listener.due = self._contacts.now + WINDOW_S
-                self._contacts.stir()
+                self._contacts.request_flush()
 
     def _say(self, member: str, listener: _Listener) -> None:
         overs: list[Over] = []

@@ -380,7 +380,7 @@ def test_the_report_names_what_cannot_be_read(
     assert "bad" in bad.held
     assert "cannot be read" in bad.held
     assert not bad.gone
-    assert made.ill(1e9)
+    assert made.has_problem(1e9)
     others = {one.feed: (one.landed, one.held) for one in made.feeds if one is not bad}
     assert others == dict.fromkeys(GOOD, (3, None))
     assert "held: bad" in report.text(made)

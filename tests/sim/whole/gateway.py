@@ -31,7 +31,7 @@ from gateway.links.serial_port import SerialPort
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.site.moving.neighbours import SiteNeighbours
-from gateway.store import lives
+from gateway.store import generation
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
@@ -176,7 +176,7 @@ class Gateway:
         self.loop = loop = Loop(self.time)
         config = self._config
         clock = _Clock(self.time)
-        self.restored = lives.another_life(self.database, NOWHERE) is not None
+        self.restored = generation.why_other_generation(self.database, NOWHERE) is not None
         state = recover(
             self.database,
             clock.utc(),
