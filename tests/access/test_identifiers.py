@@ -1,4 +1,4 @@
-"""Client identifiers: nobody takes another's, or a board's."""
+"""Client identifiers: no one takes another's, or a board's."""
 
 import asyncio
 from pathlib import Path

@@ -251,7 +251,7 @@ def test_a_file_that_the_list_does_not_name_goes_nowhere(tmp_path: Path, name: s
 
 @pytest.mark.parametrize("file", OLD_BACKUPS, ids=lambda file: file.stem)
 def test_backups_of_older_versions_stay_readable(file: Path, tmp_path: Path) -> None:
-    """Their passphrase is `correct horse`."""
+    """The passphrase of these backups is `correct horse`."""
     with file.open("rb") as archive:
         manifest = read(SealedReader(archive, "correct horse"), tmp_path)
     assert manifest.gateway == "site-7"

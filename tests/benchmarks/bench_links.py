@@ -32,7 +32,7 @@ from tests.service import process
 BAUD = 115_200
 BYTES_PER_SECOND = BAUD / 10
 MTU, WINDOW = 64, 2
-"""Of the frames that a board sends: firmware/src/ow_link.c."""
+"""Sizes of the frames that a board sends: firmware/src/ow_link.c."""
 KEY = bytes(range(16))
 OVERHEAD = 7
 """Bytes of a frame beside its content, with a key."""

@@ -57,7 +57,7 @@ def whole(folder: Path, seconds: float) -> Figure:
 
 @contextmanager
 def uplink(config: Path) -> Iterator[int]:
-    """Its process id, while it runs."""
+    """Process id, while the process runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)],
         stderr=subprocess.DEVNULL,

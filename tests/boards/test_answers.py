@@ -26,7 +26,7 @@ Say = Callable[[aiomqtt.Message], tuple[bytes, bytes | None, int] | None]
 
 
 def payload(kind: int, number: int, correlation: bytes) -> bytes:
-    """As firmware/src/ow_answer.c makes it."""
+    """Build an answer as firmware/src/ow_answer.c does."""
     return struct.pack(">B3si", kind << 4 | len(correlation), correlation, number)
 
 

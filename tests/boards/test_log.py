@@ -30,7 +30,7 @@ LINES = ("1767225600 start, cause 0", "+7 odd \x1b[2J text", "nonsense", "12")
 async def board(
     port: int, lines: tuple[str, ...], late: float = 0.0
 ) -> AsyncIterator[aiomqtt.Client]:
-    """Connected as a board; it answers each command with these lines, late by so many seconds."""
+    """Connected as a board; it answers each command with these lines, late by this many seconds."""
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5
     ) as client:
@@ -104,7 +104,7 @@ async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) -> None:
-    """As when a board by radio does not speak: PUBREC is still to come."""
+    """A radio board that does not speak: PUBREC is still to come."""
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)

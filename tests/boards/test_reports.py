@@ -1,6 +1,4 @@
-"""What boards tell of themselves and what they are refused, as `gateway status` and `onceway device
-list` show it.
-"""
+"""Reports and refusals of boards, as `gateway status` and `onceway device list` show them."""
 
 import asyncio
 import json
@@ -345,7 +343,7 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
 async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
     tmp_path: Path, line: Pty, restarts: bool
 ) -> None:
-    """The broker drops it, as it must [MQTT-4.3.3-10], so nobody else would ever know. A start
+    """The broker drops it, as it must [MQTT-4.3.3-10], so no one else would ever know. A start
     knows it from the spool.
     """
     Registry(tmp_path / FILE).admit("roof-1")

@@ -56,7 +56,7 @@ LIMIT = 2_000
 
 
 def aside(folder: Path) -> list[dict[str, Any]]:
-    """What is set aside, as the command says it."""
+    """Return the set-aside messages that the command prints."""
     return [_row(item) for item in views.aside(folder / "data")]
 
 
@@ -80,7 +80,7 @@ async def until(folder: Path, within: float = 60, **wanted: object) -> dict[str,
 
 
 async def until_aside(folder: Path, count: int, within: float = 60) -> list[dict[str, Any]]:
-    """Wait until so many messages are set aside."""
+    """Wait until this many messages are set aside."""
     await happens(lambda: len(aside(folder)) == count, within)
     return aside(folder)
 
@@ -100,7 +100,7 @@ def there(packet: Publish) -> int:
 
 
 def sized(qos: int, size: int, properties: Properties | None, retain: bool) -> Publish:
-    """A message whose packet at the other broker has so many bytes."""
+    """A message whose packet at the other broker has this many bytes."""
     packet = Publish(READING, b"", qos, 1 if qos else 0, retain, properties=properties)
     packet.payload = bytes(size - there(packet))
     while there(packet) > size:
@@ -206,7 +206,7 @@ async def test_a_broker_that_takes_no_message_at_all_is_told_apart(
 async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
     tmp_path: Path, qos: int
 ) -> None:
-    """Nobody else of the turn notices anything."""
+    """Other connections of the turn notice nothing."""
     prefix = "p" * 200 + "/"
     text = f'up = ["#"]\nprefix = "{prefix}"\nqos = {qos}'
     long = "é" * ((65_535 - 201) // 2)

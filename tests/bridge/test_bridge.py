@@ -50,7 +50,7 @@ def configuration(folder: Path, port: int, bridge: str, listen: int = 0) -> Path
 
 
 def onceway(folder: Path, *words: str) -> str:
-    """What a command about this gateway says."""
+    """Return the answer of a command about this gateway."""
     command = [sys.executable, "-m", "gateway", *words, "--data", str(folder / "data")]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -143,7 +143,7 @@ async def subscribed(
     far: Mosquitto, near: GatewayProcess, topic_filter: str
 ) -> AsyncIterator[Wire]:
     """Start the other broker, with a subscriber. The gateway stands still until that one is there:
-    a bridge that is quick would be first, and what it brings would be for nobody.
+    a bridge that is quick would be first, and what it brings would be for no one.
     """
     near.process.send_signal(signal.SIGSTOP)
     await far.start()

@@ -157,7 +157,7 @@ async def test_what_speaks_of_the_line_is_left_out_and_the_message_taken(
 
 @pytest.mark.parametrize("chunk", [1, 7, 4_096])
 def test_a_large_message_is_skipped_however_it_is_split(chunk: int) -> None:
-    """Its memory is not kept, and the packets around it are whole."""
+    """The packet's memory is not kept, and the packets around it are whole."""
     stream, found = IncomingStream(LIMIT), []
     large = raw(1, POISON, A, payload=bytes(3 * LIMIT))
     data = raw(0, 0, A, payload=b"before") + large + large + raw(1, GOOD, A, payload=b"behind")

@@ -77,7 +77,7 @@ def test_a_broker_that_goes_down_at_random_moments_makes_nobody_guilty_that_it_t
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 def test_a_late_close_blames_what_was_alone_in_flight(size: int) -> None:
-    """As a broker that never answers a message, and closes when its keep alive is over."""
+    """Another broker that never answers a message, and closes when its keep alive is over."""
     suspects = Suspects()
     for closes in range(TIMES):
         assert suspects.suspected(1) == bool(closes)

@@ -77,7 +77,7 @@ FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 class Anonymous(AclAccess):
-    """Takes clients without asking who they are, or takes nobody."""
+    """Takes clients without asking who they are, or takes no one."""
 
     def __init__(self, allowed: bool = True) -> None:
         self._allowed = allowed
@@ -92,11 +92,11 @@ class Anonymous(AclAccess):
 
 
 _NEVER_RUN = asyncio.new_event_loop()
-"""Futures want a loop; nobody waits for these."""
+"""Futures want a loop; no one waits for these."""
 
 
 class Timer:
-    """What is to be called later, unless it is cancelled. delay: seconds."""
+    """A timer, until it is cancelled. delay: seconds."""
 
     def __init__(self, delay: float, call: Callable[[], None]) -> None:
         self.delay = delay
@@ -141,8 +141,8 @@ class Loop:
         self._ready += later
 
     def run(self, moment: float = GATHER_S) -> None:
-        """All that is ready, with what it makes ready. moment: timers of no more than that ring,
-        too.
+        """Run everything that is ready, with what becomes ready meanwhile. moment: also run timers
+        that are due within it.
         """
         while True:
             while self._ready:
@@ -155,7 +155,7 @@ class Loop:
 
 @dataclass
 class Disk:
-    """What a `Space` says of the disk."""
+    """State of the disk, in the form of a `Space`."""
 
     room: int = sys.maxsize
     backlog: int = sys.maxsize
@@ -224,7 +224,7 @@ class Passwords(Executor):
 
 
 class NoBatteryClock(Clock):
-    """known: µs since 1970, None while nobody has told it."""
+    """known: µs since 1970, None while no one has told it."""
 
     known: int | None = None
 
@@ -596,7 +596,7 @@ class World:
             self.commit()
 
     def power_cut(self) -> None:
-        """What is not committed is gone, and all connections. The gateway starts again."""
+        """Drop uncommitted changes and all connections, and start the gateway again."""
         for client in self.clients.values():
             client.closed = True
         self.clients.clear()

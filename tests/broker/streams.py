@@ -81,7 +81,7 @@ def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
 
 
 def check(world: World) -> None:
-    """What holds whatever came."""
+    """Check the promises that hold after any input."""
     broker = world.broker
     assert broker.queued == sum(session.send_flow.size for session in broker.sessions.values()), (
         "the sum of the queues is wrong"

@@ -428,8 +428,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where many queues refuse the publisher, a message must not cost each of them again. As many
-    are taken as there is room for, the first ones; the others are told so, each by its identifier.
+    """If many queues refuse the publisher, a message must not cost each of them again. The broker
+    takes the first messages that have room, and refuses the others by their identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)
@@ -463,7 +463,9 @@ def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("long", ["properties", "topic"])
 def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, kept: bool) -> None:
-    """They take as much memory and disk; a sender needs no payload to fill those of others."""
+    """Topic names take memory and disk like payloads: a sender without payloads could fill those of
+    others.
+    """
     world = World(queue=full("refuse the publisher"), queue_bytes=100_000)
     slow = world.accepted("slow", clean=not kept, properties=FOREVER if kept else None)
     slow.subscribe("#")

@@ -165,7 +165,7 @@ def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
 
 
 def client_of(item: object) -> str | None:
-    """Whom an argument belongs to; None: to nobody in particular."""
+    """Return the owner of an argument, or None if no client owns it."""
     match item:
         case Client():
             return item.connection.client if hasattr(item, "connection") else None
@@ -191,7 +191,7 @@ class Trap:
         self.sprung = self.raised = False
         """raised: the function itself has raised an error, at the call in question."""
         self.kinds: list[tuple[str, int]] = []
-        """Of each call: whose it was, and in how many steps it came."""
+        """Owner and number of steps of each call."""
         self._call, self._nth, self._late, self._scene = call, nth, late, scene
 
     def function(self) -> Callable[..., Any]:
@@ -233,7 +233,7 @@ class Bystander:
         self.world, self.client_id = world, client_id
         self.client = self._connect()
         self.seen = 0
-        """So many packets of this connection were looked at."""
+        """Number of packets of this connection that were read."""
 
     def _connect(self) -> Client:
         client = self.world.connect(self.client_id, clean=False, properties=FOREVER)
@@ -256,7 +256,7 @@ class Writer(Bystander):
     def __init__(self, world: World) -> None:
         super().__init__(world, "writer")
         self.open: dict[int, Packet] = {}
-        """What it would send again, by identifier."""
+        """Packets that the client would send again, by identifier."""
         self.recorded: list[int] = []
 
     def write(self, number: int) -> None:
@@ -401,7 +401,7 @@ class Scene:
     # -- promises
 
     def acknowledged(self) -> None:
-        """What was acknowledged is in the spool; of a message at QoS 2 there is one row."""
+        """Acknowledged messages are in the spool; a message at QoS 2 has one row."""
         rows = Counter(payload for (payload,) in self.world.rows("SELECT payload FROM spool"))
         for packet in self.writer.look():
             if isinstance(packet, Pubrec):
@@ -429,7 +429,7 @@ class Scene:
     # -- the victim
 
     def victim(self, **more: Any) -> Client:
-        """Its connection; another one like the last if that has ended."""
+        """Return the client's connection, or open another one like the last if that has ended."""
         if not self.victims or self.victims[-1].closed:
             self.connect(**self.last | more)
         return self.victims[-1]
@@ -458,7 +458,7 @@ class Scene:
         client.bring(b"".join(encode(packet, client.version) for packet in packets))
 
     def play(self, acts: str = "client") -> None:
-        """All that a client does, or a board."""
+        """Perform all actions of a client or a board."""
         self.begun = True
         for act in getattr(self, f"{acts}_acts"):
             self.turn(act)
@@ -535,8 +535,8 @@ class Scene:
 
     @property
     def bounds_acts(self) -> list[Callable[[], None]]:
-        """What a client does to whom a password is asked, in whose way bounds are, and who speaks
-        MQTT 3.1.1; and what a board does that has proved its key.
+        """Actions of a client that is asked for a password, that reaches bounds, and that speaks
+        MQTT 3.1.1; and of a board that has proved its key.
         """
         asked = Policy(WaitingCaller())
         bound = Policy(harness.Anonymous(), receive_maximum=2)
@@ -641,7 +641,7 @@ class Scene:
             client._answer(packet)
 
     def others(self, topic: str, *qos: int) -> None:
-        """What others publish for it."""
+        """Publish messages of others for the client."""
         self.acting = "other"
         for number, level in enumerate(qos):
             self.friend.bring(encode(Publish(topic, b"%d" % number, level, 50 + number), V5))
@@ -668,7 +668,7 @@ class Scene:
 
 
 def sound(broker: Broker) -> None:
-    """What memory counts is what it holds, and no message stands in a queue twice."""
+    """Counters of memory match the content, and no message is in a queue twice."""
     sessions = broker.by_id.values()
     for session in sessions:
         flow = session.send_flow
@@ -693,8 +693,8 @@ def sound(broker: Broker) -> None:
 
 
 def state(broker: Broker) -> dict[str, Any]:
-    """What a store must know, as the broker has it in memory. Of a board's flow it knows nothing
-    but the mark.
+    """Return the state that a store must have, as the broker has it in memory. A board's flow is
+    only its mark.
     """
     durable = [session for session in broker.sessions.values() if session.durable]
     return {
@@ -723,9 +723,9 @@ BOUNDARY = {
     "Engine.spool_is_safe",
     "Step",
 }
-"""What catches the others' exceptions."""
+"""Parts that catch the others' exceptions."""
 FOR_ALL = {"Engine.hear"}
-"""What each bystander calls for itself, and the victim never does."""
+"""Calls that each bystander makes for itself, and the victim never makes."""
 THREAD = {"Engine._from_store", "Engine._from_writer", "Engine._on_failure", "Engine._on_landed"}
 """Called by the writer's thread: they hand something to the event loop, and do nothing else."""
 

@@ -302,7 +302,7 @@ def test_a_will_that_is_no_longer_allowed_is_not_said() -> None:
 def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connection(
     version: Version, qos: int
 ) -> None:
-    """Nothing that was acknowledged is ever lost: the client has to keep the rest."""
+    """No acknowledged message is ever lost: the client has to keep the rest."""
     world = World(spool_bytes=1000)
     client = world.connect("c", version=version, clean=False)
     client.take(Connack)

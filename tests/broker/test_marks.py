@@ -234,7 +234,7 @@ def test_no_answer_leaves_before_the_publish_is_on_disk(clean: bool) -> None:
 
 
 def test_a_mark_is_waited_for_though_nothing_else_of_the_message_is_stored() -> None:
-    """Its topic does not go up, and the session ends with its connection."""
+    """The topic is not spooled, and the session ends with its connection."""
     world = World(receive_maximum=1)
     world.slow_disk = True
     client = world.accepted("b", device=board())
@@ -320,7 +320,7 @@ def test_a_board_whose_eeprom_was_written_back_is_taken_and_repeats_itself_in_va
 
 
 def test_what_an_older_version_kept_of_a_board_is_known(tmp_path: Path) -> None:
-    """It kept packet identifiers; one of a sequence of long ago says nothing."""
+    """The older version kept packet identifiers; one of an old sequence proves nothing."""
     with closing(open_store(tmp_path, "test")) as database:
         database.execute("INSERT INTO session VALUES (1, 'b', 1000, NULL, 7, NULL)")
         database.execute("INSERT INTO session VALUES (2, 'c', 1000, NULL, 0, NULL)")

@@ -178,7 +178,7 @@ def test_a_client_on_a_slow_line_that_pings_stays() -> None:
 
 
 def test_a_client_on_a_slow_line_stays_while_it_takes_anything() -> None:
-    """It cannot ping: what it has said before fills the line."""
+    """The client cannot ping: its earlier packets fill the line."""
     world = World(outgoing_bytes=300_000)
     client = stuck(world)
     client.send_bytes(PINGS)

@@ -224,7 +224,7 @@ def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: 
 def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
     end: str, commits: int, connected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The power goes after so many commits; the first one ends the session."""
+    """The power goes after this many commits; the first one ends the session."""
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", 20)
     world = World()
     two_members(world)
@@ -271,7 +271,7 @@ def test_what_a_member_that_ends_leaves_behind_is_given_away_a_page_at_a_time() 
 
 
 def cut_after(world: World, commits: int) -> None:
-    """After so many commits nothing gets to the disk any more."""
+    """After this many commits nothing gets to the disk any more."""
     last = len(world.commits) + commits
 
     def count() -> None:

@@ -1,4 +1,4 @@
-"""Quotas of users: what they have in all their sessions has a bound, and costs nobody else."""
+"""Quotas of users: what they have in all their sessions has a bound, and costs no one else."""
 
 import pytest
 
@@ -186,7 +186,7 @@ def test_a_ping_is_answered_once() -> None:
 
 
 def test_a_paced_client_is_read_now_and_then() -> None:
-    """What it sends waits in the link at first, as for everybody who is not read."""
+    """Further packets wait in the link at first, as for every client that is not read."""
     world = World(quota=[QuotaSection(messages_per_s=1)])
     fast = world.accepted("fast")
     fast.send_bytes(burst(1, 60))

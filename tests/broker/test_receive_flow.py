@@ -22,7 +22,7 @@ some = st.builds(
     st.integers(1, 300),
     st.sampled_from([1, 2, 7, 8, 500]),
 )
-"""Identifiers, so many apart."""
+"""Identifiers, this many apart."""
 
 
 @given(st.lists(st.tuples(st.booleans(), some), max_size=8))

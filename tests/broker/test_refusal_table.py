@@ -30,8 +30,7 @@ from tests.broker.test_pauses import (
 )
 
 PASSES = {"spool", "second_disk", "disk", "memory", "queue"}
-"""What is temporary by its nature: the uplink lands, a disk or a member comes back, a subscriber
-reads."""
+"""Temporary refusals: the uplink lands, a disk or a member comes back, a subscriber reads."""
 OF_MEMORY = {"identifiers"}
 """Bounds that guard memory under a name of their own."""
 

@@ -133,7 +133,9 @@ def test_what_came_before_a_power_cut_has_dup_however_slow_the_disk_was(cuts: in
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """What the store does not know yet is bounded for sessions that outlive a power cut alone."""
+    """Only for sessions that outlive a power cut, deliveries that the store does not know are
+    bounded.
+    """
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)
     subscriber.subscribe("t", qos=1)

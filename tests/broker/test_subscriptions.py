@@ -392,7 +392,7 @@ def test_nobody_publishes_to_a_shared_subscription(version: Version, qos: int) -
 
 
 def test_the_answer_to_an_unsubscribe_of_nothing_waits_for_no_disk() -> None:
-    """It leaves even if the client is closed for what comes with it in one piece."""
+    """The SUBACK leaves even if the client is closed for a later packet in the same bytes."""
     world = World()
     client = world.accepted("c", version=Version.V3_1_1, clean=False)
     world.slow_disk = True

@@ -1,4 +1,4 @@
-"""`$SYS`: figures of the broker as topics, for those who ask for them and nobody else."""
+"""`$SYS`: figures of the broker as topics, for those who ask for them and no one else."""
 
 import pytest
 

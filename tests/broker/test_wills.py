@@ -167,7 +167,7 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
 def test_wills_that_a_full_spool_refuses_do_not_keep_others_from_being_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So many are looked at in a second; those that must wait come after those that need not."""
+    """The broker judges a bounded number of wills a second; those that must wait come last."""
     monkeypatch.setattr(broker, "_AT_ONCE", 5)
     world = World(spool_bytes=1000)
     watching = watcher(world)

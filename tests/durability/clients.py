@@ -130,7 +130,7 @@ class Client(ABC):
         return self.resume()
 
     def resume(self) -> list[Packet]:
-        """What to send first on a new connection."""
+        """Packets to send first on a new connection."""
         return []
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Client(ABC):
         """The answers to a packet."""
 
     def more(self) -> list[Packet]:
-        """What to send when all packets of one piece have been taken."""
+        """Packets to send after all packets of one read."""
         return []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class SmallDisk:
-    """A tmpfs of so many bytes. mount: where it is."""
+    """A tmpfs of this many bytes. mount: where it is."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.mount = folder / "small"

@@ -25,7 +25,7 @@ PART = 12
 
 
 async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[str]:
-    """So many outages of one kind; returns the promises that were broken."""
+    """Run a number of outages of one kind and return the broken promises."""
     done = 0
     task = asyncio.current_task()
     assert task is not None

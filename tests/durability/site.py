@@ -25,7 +25,7 @@ from tests.service.process import GatewayProcess, spooling, start
 from tests.store.drain import drain
 
 LONGEST_S = 1.0
-"""Of load between two outages."""
+"""Seconds of load between two outages."""
 AGAIN = 0.3
 """Chance that an outage comes while the gateway starts after another."""
 
@@ -100,8 +100,8 @@ class Site:
     async def outages(
         self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """From the first start to a clean stop, with so many power cuts, or kills where there is no
-        `disk`; fewer when a promise is broken before.
+        """From the first start to a clean stop, with this many power cuts, or kills where there is
+        no `disk`; fewer when a promise is broken before.
         """
         try:
             await self.open()
@@ -207,7 +207,7 @@ class Site:
                 drain(database, rows[-1][0])
 
     def table(self) -> Counter[str]:
-        """What the run has met."""
+        """Events that the run has covered."""
         subscribers = (*self._present, self._away)
         return self.reached + Counter(
             {

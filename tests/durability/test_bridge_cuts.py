@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ROUNDS = 12
 LONGEST_S = 1.0
-"""Of load between two outages."""
+"""Seconds of load between two outages."""
 PATIENCE_S = 120
 UP = 'up = ["load/#"]\nqos = {}'
 
@@ -41,7 +41,7 @@ class Broker(Protocol):
     async def start(self) -> None: ...
 
     async def down(self) -> None:
-        """As hard as it can be."""
+        """Take it down as hard as possible."""
         ...
 
     async def end(self) -> None: ...
@@ -139,7 +139,7 @@ class Pair:
         await self._settle()
 
     async def _settle(self) -> None:
-        """What is under way comes to its end."""
+        """Wait until all exchanges in flight have ended."""
         for client, broker in ((self.publisher, self._near), (self.subscriber, self._far)):
             if client.line is None:
                 await client.connect(broker.port)

@@ -57,7 +57,7 @@ def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
 
 
 async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]:
-    """Publish until one message is refused, or so many were taken. Returns those that were taken,
+    """Publish until one message is refused, or this many were taken. Returns those that were taken,
     and the last answer.
     """
     taken: list[bytes] = []

@@ -70,7 +70,7 @@ OPERATIONS = st.one_of(
 
 
 def memory(broker: Broker) -> dict[str, Any]:
-    """What of a broker's state has to outlive it."""
+    """State that has to outlive a broker."""
     sessions = [session for session in broker.sessions.values() if session.durable]
     return {
         "sessions": {
@@ -202,7 +202,7 @@ class Run:
         self.world.commit()
 
     def drain(self) -> None:
-        """What waits for a session has to come, all of it, once and in order."""
+        """All messages that wait for a session have to come, once and in order."""
         self.world.slow_disk = False
         self.sleep(0)  # what has expired ends
         for name, session in list(self.world.broker.sessions.items()):

@@ -88,7 +88,7 @@ class Board:
 
     @property
     def received(self) -> bytearray:
-        """What the present session has brought."""
+        """Messages of the present session."""
         return self.streams[-1]
 
     def write(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ class Board:
 
 
 class Broker:
-    """What `accept` needs: it keeps each connection's bytes."""
+    """The part of a socket that `accept` needs: it keeps each connection's bytes."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []

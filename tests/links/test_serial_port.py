@@ -90,7 +90,7 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
 async def test_no_timer_wakes_the_gateway_in_vain(
     broker: Broker, line: Pty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reading costs is above all how often the process wakes up."""
+    """The cost of a reading is mostly the number of wake-ups of the process."""
     vain: list[float] = []
     tick = GatewayLink.tick
 
@@ -302,7 +302,7 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
 async def test_a_board_that_does_not_hear_the_gateway_is_named(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, key: bytes | None
 ) -> None:
-    """Its greetings come, and nothing reaches it."""
+    """The board's greetings arrive, but the board receives nothing."""
     greeting = DeviceLink("roof-1", boot=1, key=key)
     async with listening(broker, line.path) as listener:
         (port,) = listener.ports

@@ -70,7 +70,7 @@ async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broke
 async def test_a_peer_that_pings_reads_nothing_and_goes_is_no_error_of_ours(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody has said yet who he is: a traceback for each such connection would fill the log."""
+    """The peer is not known yet: a traceback for each such connection would fill the log."""
     async with listening(broker) as listener:
         _, writer = await _opened(listener)
         await until(lambda: broker.connections)

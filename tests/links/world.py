@@ -21,7 +21,7 @@ from gateway.links.roles import DeviceLink, GatewayLink
 Id = tuple[int, int, Check]
 
 KEY = bytes(range(0x40, 0x50))
-"""Of the device, where it has one."""
+"""Key of the device, where it has one."""
 
 
 class Collision(Exception):
@@ -83,7 +83,7 @@ class DeviceEnd(Protocol):
     """A device in the world: the Python twin, or the C code of the boards."""
 
     known: Id | None
-    """Of its session."""
+    """Identity of the device's session."""
 
     def receive(self, data: bytes, now: float) -> None: ...
     def tick(self, now: float) -> None: ...
@@ -274,7 +274,7 @@ class Channel:
             self._in_flight.append((self._free_at, piece))
 
     def inject(self, data: bytes, now: float) -> None:
-        """Put bytes on the line that nobody sent."""
+        """Put bytes on the line that no one sent."""
         self.damaged += 1
         self._in_flight.append((max(self._free_at, now), data))
 

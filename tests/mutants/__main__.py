@@ -25,7 +25,7 @@ from tests.mutants.mutate import Mutant, of_c, of_python
 ROOT = Path(__file__).parents[2]
 COPIED = ("gateway", "provisioning", "hil", "firmware", "tests")
 SHORTEST_S = 10.0
-"""A mutant that never ends is killed after so long and some times what all tests take."""
+"""A mutant that never ends is killed after this long and some times what all tests take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _copy(tree: Path) -> None:
 
 
 def _passes(module: Module, tree: Path, limit: float | None) -> bool:
-    """Whether all tests pass within so many seconds."""
+    """Whether all tests pass within this many seconds."""
     if module.path.endswith(".c"):
         argv = ["make", "-s", "-C", "firmware", "BUILD=../build", *module.tests]
     else:

@@ -31,7 +31,7 @@ HANGS_ON_SIGNAL = (
 
 
 class Supervisor:
-    """What systemd hears of its service."""
+    """Messages of the service to systemd."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel

@@ -24,7 +24,7 @@ SETTLE_S = 90.0
 
 class Report(TypedDict):
     reconnections: int
-    """Of all clients together."""
+    """Sums over all clients."""
     said: list[str]
     """Payloads that were handed to paho."""
     published: list[str]

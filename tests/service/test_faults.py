@@ -194,7 +194,7 @@ async def test_an_exception_in_shared_state_ends_the_process_before_anything_is_
 
 
 async def rest(client: Wire) -> list[Packet]:
-    """What still comes until the end of the connection."""
+    """Read the rest until the end of the connection."""
     with suppress(AssertionError, ConnectionError):
         async with asyncio.timeout(20):
             while True:
@@ -231,7 +231,7 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
 
 
 def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection_alone() -> None:
-    """What a bridge makes of a message may raise an error; others in that turn are served."""
+    """The translation of a bridge may raise an error; other clients in that turn are served."""
     world = World()
     first, last = world.accepted("first"), world.accepted("last")
     first.subscribe("#", qos=0)
@@ -254,7 +254,7 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
 def test_an_exception_in_what_other_parts_say_ends_the_engine_before_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever catches it: the broker may have done half of it."""
+    """If any handler catches the error, the broker may have done half of the work."""
     world = World()
     writer = world.accepted("writer")
     monkeypatch.setattr(type(world.broker.retained), "put", boom)

@@ -41,7 +41,7 @@ FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 SECTOR = 512
 MESSAGES = 3000
 MOST = 20 * MESSAGES
-"""So many are published when no checkpoint comes: on a busy machine it takes its time."""
+"""Most messages published without a checkpoint: on a busy machine it takes its time."""
 WINDOW = 20
 CUTS = 250
 

@@ -76,7 +76,7 @@ class Schedule:
         return self.world.reached
 
     def quiet(self) -> None:
-        """Nothing is wrong any more: each client finds its session everywhere, and whole."""
+        """Wait for a sound site: each client finds its session at every gateway, complete."""
         world = self.world
         for client in world.clients:
             for visit, name in enumerate(self.random.sample(world.names, len(world.names))):
@@ -135,7 +135,7 @@ class Schedule:
         self.world.after(self.random.choice((0.0, 0.3, 2.0, 9.0)), partial(self.world.start, name))
 
     def restart(self) -> None:
-        """As for a new version: the others hear that it stops."""
+        """Stop a member as for a new version: the others hear that it stops."""
         name = self.random.choice(self.world.names)
         self.world.reached["restarted"] += 1
         self.world.crash(name, stopped=True)

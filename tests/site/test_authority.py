@@ -138,7 +138,7 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 def test_whatever_step_is_cut_no_second_key_gets_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Killed before the invitation is spent: nobody has a certificate. After: one key has."""
+    """Killed before the invitation is spent: no one has a certificate. After: one key has."""
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 
     def cut(path: Path, *_: bytes) -> None:

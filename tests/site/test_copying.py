@@ -28,7 +28,7 @@ class Owner:
         self.safe_to = 0
         self.lines = 0
         self.slow = False
-        """Nothing is read."""
+        """Whether frames are left unread."""
         self.said: list[tuple[str, Message]] = []
         self.copying = Copying(self, self.send, told(), rows, 0.0)
 
@@ -88,7 +88,7 @@ def test_a_spool_begins_anew_once_for_what_members_say() -> None:
 
 
 def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> None:
-    """This disk has lost the rows 4 to 6, and has others under their ids by then."""
+    """The member's disk has lost the rows 4 to 6, and has others under their ids by then."""
     owner = Owner(rows=3)
     owner.commit(4, 5, 6, 7)
     owner.copying.joined("b", 0.0)

@@ -36,7 +36,7 @@ def test_two_sessions_that_were_made_without_one_another_are_in_doubt() -> None:
 
 
 def test_a_session_that_was_made_without_one_that_is_over_is_in_doubt_all_the_same() -> None:
-    """a is newer than c. Of b and c nobody can tell, and so not of a and b."""
+    """a is newer than c. Of b and c no one can tell, and so not of a and b."""
     found = decision(
         a=Claim(1, True, older=names("c")),
         b=Claim(5, True, older=names("c")),

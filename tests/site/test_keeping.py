@@ -249,7 +249,7 @@ def test_nobody_is_told_of_a_line_that_is_over() -> None:
 
 
 def test_what_was_landed_here_does_not_come_back() -> None:
-    """Its member is heard again, and knows less of what has landed."""
+    """A member comes back, and knows of fewer landed rows."""
     kept = Kept()
     kept.say(told())
     kept.say(Rows(LINE, [row(1), row(2)]))

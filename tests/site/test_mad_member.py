@@ -140,7 +140,7 @@ class Site:
         return [message for message in self.said if isinstance(message, kind)]
 
     def claimed(self, *clients: str) -> None:
-        """They have come here, and `mad` has said that it has their sessions."""
+        """The clients have connected here, and `mad` has claimed their sessions."""
         for client in clients:
             done = self._found(client)
             self.member.want_session(client, self.now, done)
@@ -304,7 +304,7 @@ def test_calls_for_sessions_that_are_not_worked_off_end_the_link(
 
 def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: Site) -> None:
     class Gone(list[bytes]):
-        """As `StoredParts`, when its rows have gone."""
+        """A `StoredParts` whose rows have gone."""
 
         def __getitem__(self, index: object) -> bytes:
             raise IndexError(index)

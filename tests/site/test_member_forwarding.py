@@ -69,7 +69,7 @@ class Side:
                 self.filters[topic_filter] = qos
 
     def end(self) -> None:
-        """Its broker has ended the exchange."""
+        """Note that the member's broker has ended the exchange."""
         self.is_open = False
         self.forwarding.ended()
 

@@ -46,7 +46,7 @@ def said(log: pytest.LogCaptureFixture, *words: str) -> int:
 
 
 def remove(site: Site, name: str) -> None:
-    """What `onceway site remove` does."""
+    """Remove a member as `onceway site remove` does."""
     folder = site.of(site.first)
     authority = authority_of(folder)
     assert authority is not None
@@ -188,7 +188,7 @@ async def test_another_sites_certificate_is_refused_on_both_sides(
 
 
 def _blind(context: ssl.SSLContext) -> ssl.SSLContext:
-    """It takes any certificate."""
+    """A server that takes any certificate."""
     context.verify_mode = ssl.CERT_NONE
     return context
 

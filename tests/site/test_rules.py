@@ -49,7 +49,7 @@ class Site(World):
         self.run(seconds)
 
     def silence(self, *members: str) -> None:
-        """Nothing gets to these members or from them, and all have noticed."""
+        """Cut these members off in both directions, and let all members notice."""
         for member in members:
             for name in set(self.names) - {member}:
                 self.cut(member, name, notice=0.1)
@@ -278,7 +278,7 @@ def test_a_no_is_said_when_it_is_on_disk(site: Site) -> None:
 
 
 def slow_commit(site: Site, gateway: str, seconds: float) -> None:
-    """One commit there takes so long; what changes meanwhile goes with the next one."""
+    """One commit there takes this long; what changes meanwhile goes with the next one."""
     site.commit_s = lambda: seconds  # type: ignore[method-assign]
     site.gateways[gateway].holder.commit(lambda: None, lambda: None)
     site.commit_s = lambda: 0.0  # type: ignore[method-assign]
@@ -286,7 +286,7 @@ def slow_commit(site: Site, gateway: str, seconds: float) -> None:
 
 def test_a_no_to_who_has_begun_again_since_is_no_answer_to_its_new_question(site: Site) -> None:
     """b asks a, begins again, and its questions have the same numbers. Meanwhile a has got the
-    session: were its first `no` heard now, b would make another one, and nobody would doubt it.
+    session: were its first `no` heard now, b would make another one, and no one would doubt it.
     """
     slow_commit(site, "a", 2.0)
     site.come("b", 0.1)
@@ -332,7 +332,7 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
 def test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch(
     site: Site, gateway: str
 ) -> None:
-    """Its session ended since, and the epochs of the next one begin at 0."""
+    """The member's session has ended since, and the epochs of the next one begin at 0."""
     for name in ("b", "a", "b", "a"):
         site.come(name)
     copy = dict(site.gateways["a"].disk)
@@ -521,7 +521,7 @@ def test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt(
 
 
 def begin_with(site: Site, **records: Record) -> None:
-    """These members have these records of the client, and nothing gets from one to another."""
+    """Give the members these records of the client, and cut all links."""
     site.eager = 0.0
     site.silence("a", "b", "c")
     for name, record in records.items():
@@ -559,7 +559,7 @@ def test_who_stays_takes_over_what_the_other_one_knew_to_be_older(site: Site) ->
 
 
 def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(site: Site) -> None:
-    """What b gives never comes to a. There was a record at a before, which looks like its own."""
+    """Parts from b never arrive at a, which had a record before that looks like its own."""
     begin_with(
         site,
         a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
@@ -653,7 +653,7 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
 
 
 def test_two_that_call_back_at_the_same_moment_come_to_an_end(site: Site) -> None:
-    """They have begun together, as after a power failure. The one that is asked gives way."""
+    """Both begin together, as after a power failure. The member that is asked gives way."""
     begin_with(
         site,
         a=Record(0, Session(1), suspect=True, copied=True),

@@ -139,7 +139,7 @@ def wants(site: Site, name: str, patience: float) -> list[Outcome]:
 
 
 def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: Site) -> None:
-    """Its disk is slow, with all who come; it says something all the time."""
+    """A member with a slow disk and many clients sends keep-alives all the time."""
     site.come("a")
     site.client.leave()
     start_without_links(site, "b")
@@ -216,7 +216,9 @@ def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
 def test_who_comes_while_a_member_restarts_keeps_its_session(
     site: Site, to: str, away_s: float
 ) -> None:
-    """Its session is at the one that restarts, and it comes to that one or to another one."""
+    """The client's session is at the restarting gateway, and the client comes to that one or to
+    another.
+    """
     site.come("b")
     site.client.leave()
     site.run(0.1)
@@ -259,7 +261,7 @@ def test_one_that_crashes_is_silent_as_soon_as_its_lease_is_over(site: Site) -> 
 
 
 def hop(world: World, client: Client, random: Random) -> None:
-    """It loses its connection, and goes at once to one that runs."""
+    """The client loses its connection, and connects at once to a running gateway."""
     running = [name for name, gateway in world.gateways.items() if gateway.member is not None]
     client.connect(random.choice(running))
 
@@ -301,8 +303,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """Its session is there, and its disk is slow with all who come; it says something all the
-    time. However long it was away, and whether it has said goodbye.
+    """The client's session is at a member whose disk is slow with many clients and that sends
+    keep-alives all the time, however long it was away, and with or without a BYE.
     """
     site.come("b")
     site.client.leave()

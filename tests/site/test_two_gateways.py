@@ -151,7 +151,7 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
-    """It alone knew that the session of the other one is over."""
+    """Only this gateway knew that the session of the other one is over."""
     async with gateways(tmp_path, "a", "b") as site:
         await leave_a_stale_session(site)
         await site.kill("b")
@@ -177,7 +177,7 @@ def _join_again(site: Gateways, name: str) -> None:
 
 
 async def until_one_place(site: Gateways, client: str = "c") -> str:
-    """Where the session is, when it is in one place."""
+    """Return the place of the session, if it is in one place."""
     async with asyncio.timeout(SOON_S):
         while True:
             places = [name for name in site.names if client in await site.sessions(name)]

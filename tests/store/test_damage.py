@@ -120,7 +120,7 @@ def come(world: World, client: str) -> tuple[bool, int]:
 
 
 def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
-    """What a start says that ends with exit code 3."""
+    """Return the error of a start that ends with exit code 3."""
     folder = folder / "-".join(["refused", *case])
     folder.mkdir()
     (folder / FILE).write_bytes(image)
@@ -168,7 +168,9 @@ def judged(
     caplog: pytest.LogCaptureFixture,
     case: tuple[str, str, str],
 ) -> str | None:
-    """What is wrong with the outcome of a case; None: nothing, or SQLite took no such value."""
+    """Return the fault in the outcome of a case, or None: there is none, or SQLite took no such
+    value.
+    """
     table, column, _ = case
     if (harmed := damaged(image, *case)) is None:
         return None

@@ -43,7 +43,7 @@ def fill(folder: Path) -> None:
 
 
 def tables(path: Path) -> tuple[Tables, Tables]:
-    """What is declared, and what is in it but the flows' identifiers."""
+    """Return the schema, and the rows without the flows' identifiers."""
     with closing(sqlite3.connect(path)) as database:
         declared = database.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
         plain = [(name, " ".join(str(sql).replace('"', "").split())) for name, sql in declared]
@@ -87,7 +87,7 @@ def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
 
 
 def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
-    """It knows no record of a journey."""
+    """The older version knows no record of a move."""
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
     journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
     with closing(open_store(tmp_path, "site-7")) as database, database:

@@ -499,7 +499,7 @@ def test_messages_of_an_ended_session_that_are_gone_are_told(
 def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where that version was the last to run."""
+    """The older version was the last to run."""
     world.database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
     harm(world.database, "DELETE FROM flow WHERE " + of("waiting"))
     world.power_cut()

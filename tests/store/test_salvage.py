@@ -176,7 +176,7 @@ def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(
 
 
 def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Path) -> None:
-    """What has come may be among the rows that are lost."""
+    """Received identifiers may be among the lost rows."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x''), ('b', 1, 0, 5, 0, x'')")

@@ -1,4 +1,4 @@
-"""One process for each data directory: a second one is refused, and a look disturbs nobody."""
+"""One process for each data directory: a second one is refused, and a look disturbs no one."""
 
 import os
 import signal

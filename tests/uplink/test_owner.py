@@ -74,7 +74,7 @@ def test_claim_hands_the_name_over(data, drain, make_data, place, tmp_path, land
 
 
 def test_an_empty_landing_place_is_an_outage_until_claimed(data, drain, place, tmp_path, landed):
-    """As when the file system that holds the landing folder is not mounted."""
+    """The file system that holds the landing folder is not mounted."""
     data.add(10)
     drain(data, place)
     place.rename(tmp_path / "unmounted")

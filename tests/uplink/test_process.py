@@ -130,7 +130,7 @@ def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
 
 
 def test_an_uplink_whose_database_was_replaced_ends_and_says_so(data, make_data, onceway, tmp_path):
-    """As when a backup is restored and nobody has stopped the uplink; systemd starts it again."""
+    """A backup was restored while the uplink ran; systemd starts it again."""
     data.add(500)
     process = onceway.start("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing")
     wait_for(lambda: not data.spool_ids())

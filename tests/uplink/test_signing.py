@@ -1,4 +1,4 @@
-"""Each gateway has a key of its own, which nobody else can read, and every manifest is signed."""
+"""Each gateway has a key of its own, which no one else can read, and every manifest is signed."""
 
 import json
 import os

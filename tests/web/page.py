@@ -91,7 +91,7 @@ async def page(
 
 
 async def address(running: GatewayProcess) -> str:
-    """Of its page, without a slash behind it."""
+    """URL of the page, without a slash at the end."""
     await running.logged("web page: ")
     line = next(line for line in running.log if "web page: " in line)
     return line.rpartition(": ")[2].strip().rstrip("/")

@@ -26,7 +26,7 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 class Secretive(Anonymous):
-    """Nobody may subscribe to `secret`."""
+    """Rules that forbid everyone to subscribe to `secret`."""
 
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> R | None:
         return R.NOT_AUTHORIZED if "secret" in topic_filter else None

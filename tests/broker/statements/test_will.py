@@ -21,7 +21,7 @@ def delayed(seconds: int) -> Will:
 
 
 def watcher(world: World) -> Client:
-    """Somebody who hears every will, with its RETAIN flag as published."""
+    """A subscriber to every will, with its RETAIN flag as published."""
     client = world.accepted("watcher", answers=True)
     client.subscribe("will")
     return client

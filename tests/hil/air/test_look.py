@@ -1,4 +1,4 @@
-"""What users see of a running gateway's radios: `radio listen`, `device ping`, and the warning
+"""The users' view of a running gateway's radios: `radio listen`, `device ping`, and the warning
 before the hour's airtime is used up.
 """
 

@@ -131,7 +131,9 @@ def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
 
 
 def test_what_a_board_has_that_never_met_a_gateway_is_entered_too(tmp_path: Path) -> None:
-    """Its held publications have no identity yet. Those of a swapped board never get one."""
+    """Held publications of a new board have no identity yet. Those of a swapped board never get
+    one.
+    """
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [

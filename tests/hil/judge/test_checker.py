@@ -395,7 +395,7 @@ def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -
 
 def test_what_is_published_again_after_a_start_has_lost_its_time() -> None:
     """The board sampled before it met the gateway, and could still say when. It lost the answer,
-    started again, and was told to publish once more: nobody can say the time then.
+    started again, and was told to publish once more: no one can say the time then.
     """
     met, restarted = S + S // 20, 5 * S // 2
     landed = [
@@ -550,7 +550,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_a_system_without_a_hop_is_not_missed_there() -> None:
-    """Such a system is measured beside Onceway."""
+    """Measure another system beside Onceway."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS

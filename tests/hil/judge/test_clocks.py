@@ -250,7 +250,7 @@ def test_a_clock_jumped_if_a_row_shows_it(rows: list[Event], seen: bool) -> None
 
 
 def told_off(seconds: int, count: int = 10, of: str = "uno-") -> list[str]:
-    """Two boards; all times of those whose name begins so are so many seconds off."""
+    """Two boards; all times of those whose name begins so are this many seconds off."""
     return check(
         [
             Event(e.t, e.hop, e.event, {**e.data, **worded(e, seconds)})

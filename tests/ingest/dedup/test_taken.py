@@ -16,7 +16,7 @@ class Table:
         self.commit("CREATE TABLE")
 
     def open(self, rows: dict[str, int] | None = None) -> Taken:
-        """As a new process has it. rows: what the rows say, when somebody asks them."""
+        """State of a new process. rows: content of the rows, if they are read."""
 
         def from_rows(version: int) -> dict[str, int]:
             assert rows is not None, "the rows were asked"

@@ -72,7 +72,7 @@ def commit_of(table: Path, version: int) -> Path:
 
 
 def vectors(commit: Path) -> list[dict[str, Any]]:
-    """Those that a commit adds."""
+    """Return the vectors that a commit adds."""
     added = (json.loads(line).get("add") for line in commit.read_text().splitlines())
     return [one["deletionVector"] for one in added if one and one.get("deletionVector")]
 
@@ -151,7 +151,7 @@ def test_the_rows_of_a_delete_that_was_taken_back_are_there_again(
 
 
 def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
-    """Without it nobody could read the version before, either."""
+    """Without it no one could read the version before, either."""
     table = copy(SECOND)
     for version in (FIRST, SECOND):
         for file in files_of(commit_of(table, version)):

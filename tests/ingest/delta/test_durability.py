@@ -170,7 +170,7 @@ def log_of(table: Path) -> dict[str, bytes]:
 
 
 def test_a_shallow_clone_is_left_as_it_is(spark: "SparkSession", tmp_path: Path) -> None:
-    """Its files are another table's, by their whole paths."""
+    """A cloned table refers to another table's files by absolute paths."""
     job = Job(spark, tmp_path)
     land(job.landing, "site", 1, [row("dev", 1)])
     job.take()

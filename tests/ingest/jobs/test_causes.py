@@ -66,7 +66,7 @@ def take(job: Job) -> None:
 
 
 def take_again(job: Job) -> None:
-    """As a new process does, in which Delta remembers nothing."""
+    """Imitate a new process, in which Delta has no cache."""
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     take(job)
 

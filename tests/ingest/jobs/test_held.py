@@ -62,7 +62,7 @@ def fill(landing: Path) -> None:
 
 
 def one_pass(landing: Path, folder: Path, keys: Keys, rows: int) -> list[str]:
-    """As Spark asks the source until nothing is new; returns what is held at the end."""
+    """Query the source like Spark until nothing is new; return the held feeds at the end."""
     save(str(folder / "keys.json"), keys)
     trust, file = Trust(str(folder / "keys.json"), True), folder / "held.json"
     reader = LandingReader(str(landing), {}, rows, 1, False, trust, None, True, str(file))

@@ -49,7 +49,7 @@ def keys(*sequences: int) -> list[tuple[str, int, int]]:
 
 
 def forget_the_log(job: Job) -> None:
-    """As a new process, which has no table in its memory."""
+    """Imitate a new process, which has no table in memory."""
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
@@ -408,7 +408,7 @@ def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: 
 
 
 def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
-    """Nothing is written where it was, so the next start can make it again."""
+    """The start writes nothing at the old place, so the next start can create the table again."""
     sink = job.open()
     sink(job.micro_batch([row("dev", 1)]), 0)
     shutil.rmtree(job.publications)

@@ -58,7 +58,7 @@ def open_folder() -> Iterator[Path]:
 
 
 class Place:
-    """A landing place that reads `folder`, by whatever means. close: nobody may read what stands
+    """A landing place that reads `folder`, by whatever means. close: no one may read what stands
     under a name any more, be it a file or a folder; mend: everybody may again.
     """
 
@@ -77,7 +77,7 @@ class Place:
         raise NotImplementedError
 
     def reader(self) -> Any:
-        """What a test reads as."""
+        """The file system as a test reads it."""
         raise NotImplementedError
 
 

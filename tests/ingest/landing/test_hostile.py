@@ -123,7 +123,7 @@ def printed(text: str) -> None:
 
 
 def goes_into_the_table(announced: Announced) -> None:
-    """As `read_batches` reports a damaged batch."""
+    """Report a damaged batch as `read_batches` does."""
     reason = announced.flaw
     if reason is None:
         return

@@ -68,7 +68,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def as_environment(
     monkeypatch: pytest.MonkeyPatch, protocol: str, options: dict[str, object]
 ) -> None:
-    """What FSSPEC_… in the environment makes of it when a process starts."""
+    """Set the configuration as a process start with FSSPEC_… in the environment does."""
     monkeypatch.setitem(fsspec.config.conf, protocol, json.loads(json.dumps(options)))
 
 

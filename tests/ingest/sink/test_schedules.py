@@ -94,7 +94,7 @@ class Writer:
 
 
 class Seen:
-    """As gateway.ingest.dedup.seen.Seen, over a list."""
+    """A model of gateway.ingest.dedup.seen.Seen, over a list."""
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None) -> None:
         self._table = table
@@ -122,7 +122,7 @@ class Seen:
 
 
 class MicroBatch:
-    """As gateway.ingest.sink.microbatch.MicroBatch, over chunks in memory."""
+    """A model of gateway.ingest.sink.microbatch.MicroBatch, over chunks in memory."""
 
     def __init__(self, first: int, batches: list[list[Key]], per_chunk: int) -> None:
         """first: the number of the first batch."""

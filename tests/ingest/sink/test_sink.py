@@ -194,7 +194,7 @@ def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> No
             sink(lake.micro_batch(rows("d", number, number + 1)), number)
             sink.save()
     lake.open()(lake.micro_batch(rows("d", count, count + 1)), count)
-    # the first died before a commit, and nobody has read its batch again
+    # the first died before a commit, and no one has read its batch again
     assert lake.keys("d") == keys("d", 2, 3, 4, 5)
     assert lake.readings("d") == readings("d", 2, 3, 4, 5)
 
@@ -392,7 +392,7 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
 def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had names with the device in them, and no origin."""
+    """A table of an old version had names with the device in them, and no origin."""
     old = Lake(spark, tmp_path / "old readings")
     newer = ("time_certainty", "gateway", "topic", "received")
     lacking = Layout(
@@ -430,7 +430,7 @@ def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Pa
 def test_a_table_of_others_is_refused_and_stays_as_it_is(
     spark: "SparkSession", tmp_path: Path, writer: WriterName
 ) -> None:
-    """Its columns may be called like some of ours."""
+    """Columns of the user's table may have the same names as ours."""
     lake = Lake(spark, tmp_path, writer)
     layout = Layout("", (("device", "string", ""), ("sequence", "bigint", "")))
     Table(spark, str(lake.publications), layout).create()

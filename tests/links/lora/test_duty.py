@@ -88,7 +88,7 @@ def test_it_lets_him_send_all_but_one_percent_of_what_the_law_allows() -> None:
 
 
 def test_the_first_hour_holds_no_more_than_any_other() -> None:
-    """Where a token bucket that begins full lets twice as much through."""
+    """A token bucket that begins full lets twice as much through."""
     sent = greedy(Ledger(0.1), [1.0] * 800, [0.0] * 800)
     assert sum(1 for start, _ in sent if start < HOUR) == 360
 
@@ -137,7 +137,9 @@ def test_a_board_that_keeps_silent_keeps_the_law(duty: float, factor: int, seed:
 
 
 def test_the_textbook_silence_alone_is_too_short_for_the_worst_hour() -> None:
-    """What `silence_factor` adds is needed: with 1/d − 1 the board of this test breaks the law."""
+    """The addition by `silence_factor` is needed: with 1/d − 1 the board of this test breaks the
+    law.
+    """
     airtime = Modulation(12).airtime(64)
     shares = {}
     for quiet in (1 / 0.01 - 1, silence_factor(airtime, 0.01)):
@@ -281,7 +283,7 @@ def test_the_file_is_written_whole(tmp_path: Path) -> None:
 
 
 def saved(folder: Path, airtime: float) -> Ledgers:
-    """A gateway's run that ends with so many seconds sent."""
+    """A gateway's run that ends with this many seconds sent."""
     file = folder / "airtime.json"
     book = Ledgers(EU868, "m", read(file), 0.0, read_count(file))
     write(file, book.ask("P", airtime, 0.0), book.count)

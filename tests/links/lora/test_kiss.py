@@ -23,7 +23,7 @@ CHANNEL = 869_525_000
 
 
 def exchange(modem: KissModem, tnc: Tnc, now: float, *, step: int = 1000) -> list[Event]:
-    """Carry bytes both ways until nobody says more; `step` at a time."""
+    """Carry bytes both ways until no one says more; `step` at a time."""
     events: list[Event] = []
     while data := modem.take():
         for at in range(0, len(data), step):
@@ -106,7 +106,7 @@ def test_a_frame_that_did_not_leave_is_said(answer: bytes) -> None:
 
 
 def test_a_busy_modem_may_have_sent_the_frame_all_the_same() -> None:
-    """It says so, too, when it cannot say all that it hears; its TX_DONE still comes."""
+    """The modem is busy, too, if it cannot report all received frames; its TX_DONE still comes."""
     busy = wrap(b"\x06\xf1\x07")
     modem, tnc = ready()
     modem.send(b"one", 1.0)

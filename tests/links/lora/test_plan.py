@@ -44,7 +44,7 @@ def test_an_exchange_costs_what_the_table_in_the_readme_says() -> None:
 
 
 def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
-    """One board in the band of ten percent: 6 readings an hour, nobody to collide with."""
+    """One board in the band of ten percent: 6 readings an hour, no one to collide with."""
     alone = plan(replace(SITE, sensors=1))
     cost = exchange(20, 7)
     assert alone.board.used == pytest.approx(6 * cost.up, rel=1e-3)

@@ -37,7 +37,7 @@ CHANNEL = {
     "coding_rate": 5,
 }
 ODD = bytes((0xC0, 0xDB, 0xDC, 0xDD, 0x00, 0xFF))
-"""What has to be escaped, what it is escaped by, and ends of the range."""
+"""Bytes that have to be escaped, the escape bytes, and ends of the range."""
 
 
 def install() -> Path:

@@ -36,7 +36,7 @@ class Pair:
         self.said += data
 
     def run(self, now: float, step: int = 1000) -> list[Event]:
-        """Carry bytes both ways until nobody says more; `step` at a time."""
+        """Carry bytes both ways until no one says more; `step` at a time."""
         events: list[Event] = []
         while True:
             asked = self.radio.take()

@@ -45,7 +45,7 @@ from tests.sim.whole.line import Line, Port
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 NOWHERE = Path("/nonexistent")
-"""Its data folder, which does not exist: all data are in memory."""
+"""A data folder that does not exist: all data are in memory."""
 _BAUD = 115200
 _RECEIVE_MAXIMUM = 20
 

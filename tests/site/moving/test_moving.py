@@ -85,7 +85,7 @@ class Site:
 
 
 def picture(world: World, client: str) -> dict[str, Any]:
-    """What the store holds of a session, with times from now on and numbers of ours left out."""
+    """Return the stored rows of a session, with relative times and without our own numbers."""
     now = int(world.broker.now * 1000)
     ((number, *session),) = world.rows(
         f"SELECT id, expiry, {now} - left, incarnation, user FROM session WHERE client = '{client}'"
@@ -361,7 +361,7 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
 
 
 def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
-    """It may have decided about any client, and what is here is older."""
+    """The silent member may have decided about any client, so records here may be outdated."""
     site = Site()
     a = site.worlds["a"]
     a.absent("c")

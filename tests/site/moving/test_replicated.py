@@ -94,7 +94,7 @@ def test_who_waits_for_the_second_disk_gets_messages_all_the_same(copied: Copied
 
 
 def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
-    """So a client cannot fill memory with them."""
+    """Clients therefore cannot fill memory with them."""
     client = copied.world.accepted()
     client.publish("spool/x", "1", 1)
     copied.replicated.refusing = True

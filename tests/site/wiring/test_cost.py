@@ -13,7 +13,7 @@ from tests.broker.harness import FOREVER, Client, World
 from tests.site.wiring.test_local_member import Sites
 
 RUNS = 3
-"""So many messages go before the one that is looked at: the first ones make what is kept."""
+"""Number of messages before the measured one: the first ones fill caches."""
 
 
 def join(world: World, client_id: str, clean: bool) -> Client:

@@ -52,7 +52,7 @@ class Peer:
 
     @property
     def payloads(self) -> list[bytes]:
-        """Of what has come."""
+        """Payloads of the received messages."""
         return [packet.payload for packet in self.client.take_all(Publish)]
 
 

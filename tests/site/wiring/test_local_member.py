@@ -179,7 +179,7 @@ class Sites:
                 self.members[name].left(other)
 
     def part_silently(self, *pair: str) -> None:
-        """The link carries nothing any more, and nobody knows."""
+        """The link carries nothing any more, and no one knows."""
         self.links.discard(frozenset(pair))
 
     def settle(self) -> None:
@@ -385,7 +385,7 @@ def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> N
 
 @pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
 def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str) -> None:
-    """It was out of the site, and nobody has named it in a record meanwhile."""
+    """The member was out of the site, and no record has named it meanwhile."""
     sites = Sites("a", "b")
     leave_an_identifier(sites, "b")
     sites.part("a", "b")
@@ -408,7 +408,7 @@ def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str)
 
 
 def run_alone(member: Member) -> None:
-    """It starts without a section [site]."""
+    """The gateway starts without a section [site]."""
     world = member.world
     world.power_cut()
     alone = world.config.model_copy(update={"site": None})
@@ -465,7 +465,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enough of them that places which nobody needs are forgotten meanwhile."""
+    """Enough of them that places which no one needs are forgotten meanwhile."""
     member = sites["a"]
     policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
@@ -536,7 +536,7 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
 
 
 def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
-    """It may be at the one that is silent."""
+    """A newer session may be at the silent member."""
     sites.connect("a").break_line()
     sites.pass_time(1)
     sites.part_silently("a", "b")

@@ -43,7 +43,9 @@ class Ride:
         self._steps = 0
 
     def steps(self, count: int) -> None:
-        """So many frames arrive; each few of them a moment passes, and somebody publishes."""
+        """Let `count` frames arrive; after every few of them a moment passes, and a client
+        publishes.
+        """
         for _ in range(count):
             if self._steps % 12 == 0:
                 self.sites.tick()
@@ -234,7 +236,7 @@ def open_moves(sites: Sites, names: tuple[str, ...] = NAMES) -> list[SessionMove
 
 
 def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
-    """Nobody sends that on. The question of b waits for its disk; c has not answered it."""
+    """No member forwards that message. The query of b waits for its disk; c has not answered it."""
     sites = Sites(*NAMES)
     sources = [publisher(sites, name) for name in NAMES]
     client = reader(sites, "a", "t", client="c")
@@ -330,7 +332,7 @@ def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies:
 
 
 def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
-    """Its client begins a new one elsewhere, which does not get what was for the old one."""
+    """The client begins a new session elsewhere, which does not get messages for the old one."""
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     source = publisher(sites, "c")

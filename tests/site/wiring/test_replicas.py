@@ -59,14 +59,14 @@ def figures(sites: Sites, name: str) -> dict[str, Any]:
 
 
 class Table:
-    """What the ingest makes of what all gateways land: one row of each key."""
+    """Ingest the landed batches of all gateways: one row of each key."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int, int], bytes] = {}
         self.landings = 0
 
     def land(self, sites: Sites, name: str, most: int = 1000) -> None:
-        """What an uplink does: cut, land, take out of the spool."""
+        """Act as an uplink: cut, land, delete from the spool."""
         spool = uplink_of(sites, name)
         number, last = spool.last_cut()
         rows = spool.rows(last, most)
@@ -314,7 +314,7 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
 def test_what_a_shelf_did_not_take_is_not_landed_before_it_does(
     pair: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It writes and reads in the order in which it was asked to, also after failures."""
+    """The shelf writes and reads in the order of the calls, also after failures."""
     client, table, write = publisher(pair, "a"), Table(), Copies.write
     fails = True
 
@@ -380,7 +380,7 @@ def test_a_restored_store_takes_nobodys_key(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
-    """It said that it had them. The other member has more, and lands them."""
+    """The member has confirmed the rows. The other member has more, and lands them."""
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -514,7 +514,7 @@ def test_what_lands_while_a_backlog_is_sent_changes_no_key(
 def test_what_a_mad_member_says_stops_nobodys_rows(
     pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
 ) -> None:
-    """Its copies could not be landed, or would stop the store."""
+    """Copies from there could not be landed, or would stop the store."""
     line = "f" * 16
     told = Told(line=line, keep=True, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
     nameless = (1, None, None, 1, "c", "spool/x", b"mad", 1, monotonic, None)

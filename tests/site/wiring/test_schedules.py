@@ -64,7 +64,7 @@ class Reader:
         sites.say(self._client, Subscribe(1, [wanted]), wait=0)
 
     def begin(self) -> None:
-        """Its gateway begins."""
+        """Start the client's gateway."""
         self._before |= set(self.got)
         self._client = connect(self._sites, self._name, "reader")
 
@@ -91,7 +91,7 @@ class Mover:
         self._held: set[int] = set()
         self._before: set[str] = set()
         self._ids: dict[int, str] = {}
-        """What came by an identifier: it comes again with DUP where PUBACK did not get through."""
+        """Messages by identifier: each comes again with DUP where PUBACK did not arrive."""
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._tried: set[str] = set()
         """Gateways to which it has come since one has answered."""
@@ -135,7 +135,7 @@ class Mover:
             member.site._doubted = self._doubted
 
     def _doubted(self, client: str, silent: Sequence[str]) -> None:
-        """Whoever is silent has its session, or may still take it."""
+        """The silent member has the client's session, or may still take it."""
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.given()
@@ -173,7 +173,7 @@ class Source:
         self.begin()
 
     def begin(self) -> None:
-        """What it has published before may be lost, and it does not publish it again."""
+        """Earlier messages of the client may be lost, and it does not publish them again."""
         self._ids.clear()
         self._client = connect(self._sites, self._name, "")
 
