@@ -1,4 +1,4 @@
-"""Logins: one address with many sockets or many guesses costs itself only."""
+"""Logins: an address with many sockets or many guesses slows only itself."""
 
 import asyncio
 import hashlib

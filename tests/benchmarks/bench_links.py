@@ -79,7 +79,7 @@ class PacedBoard:
         self._random = Random(name)
 
     def step(self, now: float) -> None:
-        """Let the line carry what it can until `now`."""
+        """Let the line carry bytes until `now`."""
         events = self.link.tick(now)
         if data := self._read(now):
             events += self.link.receive(data, now)

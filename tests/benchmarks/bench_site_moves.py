@@ -127,7 +127,7 @@ def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]
 
 class Crowd:
     """Clients that all come at once. took: seconds until each was accepted. present: how many found
-    their sessions. waits: of a publish of somebody else at the same gateway meanwhile.
+    their sessions. waits: of a publish of another client at the same gateway meanwhile.
     """
 
     def __init__(self, port: int, clients: int) -> None:
@@ -179,8 +179,8 @@ class Crowd:
 
 @contextmanager
 def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
-    """Two clients at one gateway. Yields what has one of them send to the other at QoS 2 for so
-    many seconds.
+    """Two clients at one gateway. Yields a function that has one of them send to the other at QoS 2
+    for a number of seconds.
     """
     topics = new_topics()
     reader = Subscriber(port, topics, 2, True)

@@ -1,9 +1,9 @@
-"""Publishers and subscribers that cost almost nothing, so that the broker is what is measured.
+"""Publishers and subscribers that cost almost nothing, so that the measurement is of the broker.
 
 In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the
 end of the last exchange; every message that was sent must have arrived at every subscriber. Packets
-of one kind are alike in all but their identifier, so runs of them are read and written by slices of
-bytes. MQTT 5, 32-byte payloads.
+of one kind differ only in their identifier, so runs are read and written by slices of bytes. MQTT
+5, 32-byte payloads.
 """
 
 import itertools
@@ -144,8 +144,8 @@ class Peer:
 
 
 class Publisher(Peer):
-    """sent: messages so far. answers: what goes out with the next messages, as a client that thinks
-    before it writes would do it.
+    """sent: messages so far. answers: acknowledgements go out with the next messages, as a client
+    that thinks before it writes would do it.
     """
 
     def __init__(

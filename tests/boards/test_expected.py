@@ -1,4 +1,4 @@
-"""Which boards ought to speak, and which of them are a problem."""
+"""Expected boards, and silent boards as problems."""
 
 from collections.abc import Callable
 from pathlib import Path

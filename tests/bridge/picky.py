@@ -159,11 +159,11 @@ class Picky:
         return encode(answer(packet.packet_id, reasons), Version.V5)
 
     def send(self, packet: Packet) -> None:
-        """Send a packet to whoever is connected."""
+        """Send a packet to the connected client."""
         self.send_bytes(encode(packet, Version.V5))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes to whoever is connected."""
+        """Send bytes to the connected client."""
         for writer in self._writers:
             if not writer.is_closing():
                 writer.write(data)

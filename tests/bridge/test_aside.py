@@ -642,7 +642,9 @@ def failing(folder: Path, *words: str) -> str:
 
 
 async def test_what_was_set_aside_a_moment_ago_is_tried_again(tmp_path: Path) -> None:
-    """Before its commit, too: the bridge knows its number at once. Only what is named is read."""
+    """Before its commit, too: the bridge knows its number at once. Only the named messages are
+    read.
+    """
     async with (
         picky() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -741,7 +743,7 @@ async def test_what_is_set_aside_has_a_bound_that_outlives_a_restart(
             for number in range(5, 7):
                 await publish(board, READING, b"%d" % number, 2, number + 1)
             await until(tmp_path, aside=3, aside_lost=2)
-            # the list shows what is on the disk, a commit after the counts
+            # the list shows the disk's content, a commit after the counts
             await happens(
                 lambda: [int(base64.b64decode(item["payload"])) for item in aside(tmp_path)] == kept
             )

@@ -2,8 +2,8 @@
 in packets.
 
 `World` stands for the event loop, the writer's thread, the store (SQLite in memory, with the real
-schema) and the power supply. What is ready is done at once, one thing after the other; commits
-too, unless `world.slow_disk` is set: then they wait for `world.commit()`.
+schema) and the power supply. Ready work is done at once, one call after the other; commits too,
+unless `world.slow_disk` is set: then they wait for `world.commit()`.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class Timer:
 
 
 class Loop:
-    """The event loop's clock and what it has to do, without a selector. now: seconds."""
+    """The event loop's clock and its scheduled calls, without a selector. now: seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -234,9 +234,9 @@ class NoBatteryClock(Clock):
 
 class Client:
     """The far end of one connection, and the `Transport` of it. received: packets, in order.
-    closed: the broker ended the connection. deaf: what comes is not looked at. reads: what comes is
-    taken from the link at once; what is not is `unsent`. paused: the broker does not read; what was
-    sent meanwhile is `waiting`.
+    closed: the broker ended the connection. deaf: received bytes are not parsed. reads: received
+    bytes are taken from the link at once; else they are `unsent`. paused: the broker does not read;
+    bytes sent meanwhile are `waiting`.
     """
 
     high_water = 256 * 1024
@@ -564,7 +564,7 @@ class World:
             self._turning = False
 
     def commit(self) -> None:
-        """Bring what is open to disk, and let go what waited for it."""
+        """Commit the open changes, and release the packets that waited for them."""
         slow, self.slow_disk = self.slow_disk, False
         self.turn()
         self.engine.sweep()
@@ -589,7 +589,7 @@ class World:
         self.disk.short = self.broker.disk_full = short
 
     def sleep(self, seconds: float) -> None:
-        """Time passes; what came due is done, and what has no hurry comes to disk, too."""
+        """Time passes; due work is done, and lazy changes come to disk, too."""
         self.loop.pass_time(seconds)
         self.turn()
         if not self.slow_disk:

@@ -1,5 +1,5 @@
-"""Whatever a client may send, as bytes: what the fuzzers and hypothesis feed to a broker, and what
-has to hold afterwards.
+"""Whatever a client may send, as bytes: input of the fuzzers and of hypothesis for a broker, and
+the promises that hold afterwards.
 
 In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception for
 whatever should not have happened. An MqttError while the broker's own packets are read is one, too.

@@ -472,7 +472,7 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
 def test_an_error_in_one_login_keeps_nobody_else_out(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passwords are compared one after the other: whoever comes next has still its turn."""
+    """Passwords are compared one after the other: the next client is still served."""
     world = World()
 
     def boom(*args: object) -> bool:

@@ -1,4 +1,4 @@
-"""A message is in the queue or set aside, whatever is cut; what is set aside has a bound."""
+"""A message is in the queue or set aside, whatever is cut; set-aside messages have a bound."""
 
 import pytest
 

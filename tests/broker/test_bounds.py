@@ -405,7 +405,7 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sites have many dashboards that are away with full queues: a message must not cost each of
-    them again. What is gone is counted, and it is no more than a tenth more than must be.
+    them again. Dropped messages are counted, and are at most a tenth more than needed.
     """
     asked = Mock(wraps=make_room)
     monkeypatch.setattr(fan_out, "make_room", asked)

@@ -264,7 +264,7 @@ class Writer(Bystander):
         self.client.bring(encode(packet, V5))
 
     def go_on(self) -> None:
-        """Answer what has come."""
+        """Answer the received packets."""
         while packets := self.look():
             for packet in packets:
                 if isinstance(packet, Pubrec):
@@ -314,8 +314,8 @@ class Reader(Bystander):
 
 
 class Scene:
-    """A victim and two bystanders. begun: traps may spring. acting: who is doing something, "all"
-    while the engine works for all.
+    """A victim and two bystanders. begun: traps may spring. acting: the client that is acting,
+    "all" while the engine works for all.
     """
 
     def __init__(self) -> None:
@@ -383,7 +383,7 @@ class Scene:
         assert not self.writer.client.closed
 
     def _start_again(self) -> None:
-        """The process has ended: what was acknowledged is in the store."""
+        """The process has ended: acknowledged messages are in the store."""
         self.broke = True
         commits = len(self.world.commits)
         self.world.turn()
@@ -634,7 +634,7 @@ class Scene:
         self.world.disk_full(False)
 
     def answer(self) -> None:
-        """Answer what has come, and what was answered."""
+        """Answer all packets, and answers."""
         client = self.victim()
         found, client.received = client.received, []
         for packet in found:

@@ -1,4 +1,4 @@
-"""Limits: what is too much is refused, counted, said to the client in its own version, and logged
+"""Limits: the excess is refused, counted, reported to the client in its own version, and logged
 once.
 """
 

@@ -1,4 +1,4 @@
-"""Delivery Method B towards publishers: what is kept, what is answered, and when."""
+"""Delivery Method B towards publishers: stored state, answers, and their times."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever is cut when: what was acknowledged arrives, and at QoS 2 exactly once.
+"""Whatever is cut when: acknowledged messages arrive, and at QoS 2 exactly once.
 
 A publisher and a subscriber, both with a memory of their own, as the standard wants them, on lines
 that break; a disk that commits when it likes; a gateway whose power is cut. The order of all that

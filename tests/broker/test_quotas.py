@@ -1,4 +1,4 @@
-"""Quotas of users: what they have in all their sessions has a bound, and costs no one else."""
+"""Quotas of users: all their sessions together have a bound, and cost no one else."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, what is sent again and
-what is not.
+"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, packets that are sent
+again.
 """
 
 import pytest
@@ -155,8 +155,8 @@ def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
 def test_what_waited_for_the_disk_when_the_client_left_was_not_sent(
     version: Version, power_cut: bool
 ) -> None:
-    """A QoS 2 PUBLISH waits for its commit, and what comes after it waits behind it. The line is
-    cut before that: they are sent for the first time when the client is back (section 3.3.1.1).
+    """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. The line is cut
+    before that: they are sent for the first time when the client is back (section 3.3.1.1).
     """
     world = World()
     subscriber = kept(world, version)

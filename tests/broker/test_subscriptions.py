@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: what is granted, what matches, who gets what how often."""
+"""SUBSCRIBE and UNSUBSCRIBE: granted QoS, matches, and the number of deliveries."""
 
 import pytest
 from hypothesis import given

@@ -222,7 +222,7 @@ def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(cl
 
 @pytest.mark.parametrize("back", [True, False])
 def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back: bool) -> None:
-    """Each may have hundreds of subscriptions. For whoever asks they have ended."""
+    """Each may have hundreds of subscriptions. A lookup finds them ended."""
     world = World()
     clients = [world.accepted(f"{at}") for at in range(5)]
     for client in clients:

@@ -1,5 +1,5 @@
-"""The tree of commands as a whole: each says what it is for with an example, each that prints facts
-prints JSON too, and each takes a wrong command line with exit code 2 and says what to do.
+"""The tree of commands as a whole: each has a purpose and an example. Each that prints facts prints
+JSON too. A wrong command line gives exit code 2 and a hint.
 """
 
 import json

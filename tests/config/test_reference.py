@@ -1,4 +1,4 @@
-"""`onceway gateway config --reference`: it names every key, and what it says is in force."""
+"""`onceway gateway config --reference`: it names every key, with the values in force."""
 
 import re
 import tomllib

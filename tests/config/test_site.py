@@ -1,4 +1,4 @@
-"""`[site]`: what it means, and what is refused."""
+"""`[site]`: its meaning, and refused values."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`onceway doctor` names what is wrong on a gateway, and what to do. Where hardware is needed, a
+"""`onceway doctor` names faults of a gateway, and their remedies. Where hardware is needed, a
 folder stands for /sys or /proc, with the files that the kernel would have there.
 """
 

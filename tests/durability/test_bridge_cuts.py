@@ -48,8 +48,8 @@ class Broker(Protocol):
 
 
 class Gateway:
-    """At one port for ever. disk: whose power is cut; None: it is killed. text: more of its
-    configuration.
+    """At one port for its whole life. disk: whose power is cut; None: it is killed. text: more of
+    its configuration.
     """
 
     def __init__(self, folder: Path, disk: LoopDisk | None, text: str = "") -> None:
@@ -85,14 +85,14 @@ class Gateway:
 
 
 class PoliteMosquitto(Mosquitto):
-    """Goes down by SIGTERM: it writes what it holds."""
+    """Goes down by SIGTERM: it writes its state."""
 
     async def down(self) -> None:
         await Mosquitto.end(self)
 
 
 class Pair:
-    """A publisher here, a subscriber there, and what goes down between them."""
+    """A publisher here, a subscriber there, and the parts between them that go down."""
 
     def __init__(self, near: Gateway, far: Broker, qos: int, seed: int) -> None:
         self.faults: Faults = []
@@ -153,7 +153,7 @@ class Pair:
             self.subscriber.ledger.settle("p", self.publisher.published)
 
     async def _something_new(self) -> None:
-        """At QoS 0 what was on the wire is gone, and what comes after the outage arrives."""
+        """At QoS 0 messages on the wire are lost, and those after the outage arrive."""
         before = self.publisher.published
         self.publisher.start()
         ledger = self.subscriber.ledger

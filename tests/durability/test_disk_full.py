@@ -1,5 +1,5 @@
-"""A disk that is really full (a small tmpfs): what is refused, what goes on, and that it ends by
-itself.
+"""A disk that is really full (a small tmpfs): the refusals, the parts that go on, and the end
+without help.
 """
 
 import asyncio

@@ -3,8 +3,8 @@ after it.
 
 Clients subscribe, publish, retain, leave wills, go away and stay away, in an order that hypothesis
 draws; the disk commits when it likes, and the power is cut. The model is what the broker held in
-memory at the last commit, so a change that no commit takes along shows. What is in the queues is
-looked at in the end: payloads are numbered, and as many as are due have to come, in order.
+memory at the last commit, so a change that no commit takes along shows. The queues are compared in
+the end: payloads are numbered, and as many as are due have to come, in order.
 """
 
 from copy import deepcopy

@@ -86,7 +86,7 @@ class S3Site(Site):
         assert done.returncode == 0, done.stderr
 
     def sql(self, statement: str) -> None:
-        """A statement of a user, by a Spark of his own."""
+        """A statement of a user, by another Spark."""
         script, options = str(HERE / "statement.py"), [statement, self.on_s3]
         line = command.build(script, options, "local[1]", "1g", self.conf, downloaded=True)
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`onceway ingest run` says what is wrong before it starts Spark."""
+"""`onceway ingest run` reports mistakes before it starts Spark."""
 
 import json
 from pathlib import Path

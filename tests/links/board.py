@@ -51,7 +51,7 @@ class Pty:
 
 
 class Board:
-    """A device that answers on a line; it keeps what it receives, by session."""
+    """A device that answers on a line; it keeps received messages, by session."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Broker:
 
 
 class Connection:
-    """A receiver that keeps what it is told."""
+    """A receiver that keeps all calls."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport

@@ -28,9 +28,7 @@ def fingerprint(sources: Iterable[str]) -> str:
 
 @dataclass
 class Progress:
-    """done: schedules 0…done-1 have run. reached: what they reached, summed. seconds: that they
-    took.
-    """
+    """done: schedules 0…done-1 have run. reached: their results. seconds: their duration."""
 
     path: Path
     sources: str

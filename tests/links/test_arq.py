@@ -15,7 +15,7 @@ from gateway.links.arq import (
 
 
 def put(window: SendWindow, now: float) -> list[tuple[int, bytes]]:
-    """Send what is due at the time `now`."""
+    """Send the frames due at the time `now`."""
     found = []
     for piece in window.due():
         piece.sent_at = now

@@ -1,4 +1,4 @@
-"""An address costs itself only, whatever it sends."""
+"""An address slows only itself, whatever it sends."""
 
 from gateway.links.fair_queue import FairQueue
 

@@ -2,9 +2,9 @@
 worst.
 
 In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a
-ledger of what each session sent and received, checked after every step: what arrived is always a
-prefix of what was sent in that session. A session is known by its boot, its attempt and the check
-of its frames, which both ends work out by themselves.
+ledger of what each session sent and received, checked after every step: arrived messages are always
+a prefix of those sent in that session. A session is known by its boot, its attempt and the check of
+its frames, which both ends work out by themselves.
 """
 
 from collections import deque
@@ -279,13 +279,13 @@ class Channel:
         self._in_flight.append((max(self._free_at, now), data))
 
     def cut(self) -> None:
-        """Lose a tail of what is under way: its sender has lost power."""
+        """Lose a tail of the bytes in flight: its sender has lost power."""
         for _ in range(self.random.randint(0, len(self._in_flight))):
             self._in_flight.pop()
         self._partial_sent = b""
 
     def flush(self) -> None:
-        """Lose a head of what is under way: its receiver has lost power."""
+        """Lose a head of the bytes in flight: its receiver has lost power."""
         for _ in range(self.random.randint(0, len(self._in_flight))):
             self._in_flight.popleft()
 

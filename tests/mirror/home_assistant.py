@@ -21,7 +21,7 @@ from gateway.boards.bundled_firmware import ROOT
 from tests.service.process import free_port
 
 VERSION = "2025.4.4"
-"""The last one of Python 3.13.0; it names what it needs exactly."""
+"""The last one of Python 3.13.0; it pins its requirements."""
 HOME = ROOT / "build" / "home-assistant"
 FIRST_START_S = 1200
 START_S = 600

@@ -50,7 +50,7 @@ def _forward(**bounds: int) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One variant of a model. constants: its bounds, and what it is about."""
+    """One variant of a model. constants: its bounds, and its subject."""
 
     module: str
     what: str

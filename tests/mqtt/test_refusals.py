@@ -1,5 +1,5 @@
 """Bytes that must not be accepted: the kind of error, its reason code, and words of its text that
-say what is wrong and where.
+name the fault and its place.
 """
 
 import pytest

@@ -2,8 +2,8 @@
 
 In: modules of MODULES by name; all of them, if none. Out: how many mutants the tests kill, and each
 survivor with its place; exit code 1 if fewer are killed than the module's goal. The mutants come in
-an order that `--seed` draws and until the `--minutes` of a module are over, so that what was tried
-is a fair sample of all.
+an order that `--seed` draws and until the `--minutes` of a module are over, so that the tried ones
+are a fair sample of all.
 
 Each mutant is run in a copy of the tree, by the tests of MODULES that know the module.
 """

@@ -165,7 +165,7 @@ _IN_C = (
 
 
 def of_c(text: str) -> Iterator[Mutant]:
-    """Line by line, in what is neither comment nor directive nor text."""
+    """Line by line, outside comments, directives and text."""
     comment = False
     offset = 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):

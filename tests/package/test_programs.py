@@ -48,8 +48,8 @@ OWNERS = {
     "patch": "patch",
     "mkfs.ext4": "e2fsprogs",
 }
-"""Packages of programs that this machine need not have. For all others the test asks dpkg. A word
-that is no program here is no program at all, or the test that starts it fails here.
+"""Packages of programs that this machine need not have. For all others the test asks dpkg. An
+unknown word is not a program, or the test that starts it fails here.
 """
 FOLDERS = ("gateway", "hil", "provisioning", "tests", ".setup")
 SCRIPTS = [

@@ -150,7 +150,7 @@ async def test_page_that_is_damaged_under_a_running_gateway_stops_it_before_an_a
             with path.open("r+b") as file:
                 file.seek((root - 1) * page)
                 file.write(b"\xff" * 16)
-            # somebody else has written, so the gateway reads its pages again
+            # another process has written, so the gateway reads its pages again
             database.execute("INSERT INTO meta VALUES ('of a test', '')")
         publisher.send(Publish("t", b"y", 1, 2))
         assert await asyncio.wait_for(running.process.wait(), 30) == 70

@@ -157,7 +157,7 @@ async def test_an_exception_in_shared_state_ends_the_process_before_anything_is_
             await subscribe(reader, "by")
             await publish(writer, 1)
             assert await read(reader) == b"1"
-            # in one turn: what is published before, and in the same bytes behind it
+            # in one turn: publications before it, and in the same bytes behind it
             victim.send(
                 Publish("v", b"before", 2, 1), Publish(POISON, b"x", 1, 2), Publish("v", b"", 2, 3)
             )

@@ -56,7 +56,7 @@ class Site:
     async def reload(
         self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str
     ) -> None:
-        """Change the file, send SIGHUP, wait until the log says what came of it."""
+        """Change the file, send SIGHUP, wait until the log has the outcome."""
         self.write(*parts, **more)
         del running.log[:]
         running.process.send_signal(signal.SIGHUP)

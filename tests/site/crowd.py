@@ -24,7 +24,7 @@ PARTS = (b"x" * 300,)
 
 
 class CrowdHolder:
-    """Sessions that are all alike; each commit covers what came while the last one ran."""
+    """Sessions that are all alike; each commit covers changes that came while the last one ran."""
 
     def __init__(self, after: Callable[[float, Callable[[], None]], None]) -> None:
         self.records: dict[str, Held] = {}

@@ -82,9 +82,7 @@ class Gateways:
         removed.save()
 
     async def joined(self, *names: str, lost: str = "") -> None:
-        """Wait until these are in contact with all others but `lost`, and are sure of what they
-        hold.
-        """
+        """Wait until these reach all others but `lost`, and hold no suspect session."""
         for name in names or self.names:
             async with asyncio.timeout(SOON_S):
                 while True:

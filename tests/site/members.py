@@ -72,7 +72,7 @@ class Site:
 
 
 class Member:
-    """A net and what it told."""
+    """A net and its calls."""
 
     def __init__(self, config: Config) -> None:
         self.name = config.gateway.name

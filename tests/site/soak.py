@@ -1,8 +1,8 @@
 """Random schedules of a site: `python -m tests.site.soak --seeds 100000`.
 
-Each schedule has a number; `--replay N` runs one alone. At the end stands a table of what was
-reached, so that schedules in which nothing ever moved, say, do not look like a proof. Exit 1 and
-the schedule's number when a promise is broken.
+Each schedule has a number; `--replay N` runs one alone. At the end stands a table of events, so
+that schedules in which nothing ever moved, say, do not look like a proof. Exit 1 and the schedule's
+number when a promise is broken.
 """
 
 import argparse
@@ -181,7 +181,7 @@ class Schedule:
 
 
 def run_schedule(number: int) -> Counter[str]:
-    """Run one schedule; return what it reached."""
+    """Run one schedule; return its events."""
     return Schedule(number).run()
 
 

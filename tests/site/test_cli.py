@@ -1,4 +1,4 @@
-"""`onceway site …`: three commands bring a second gateway into a site. What goes wrong is said."""
+"""`onceway site …`: three commands bring a second gateway into a site. Errors are reported."""
 
 import asyncio
 import json

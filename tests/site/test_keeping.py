@@ -162,7 +162,7 @@ def test_a_member_that_sends_more_than_it_may_loses_its_link() -> None:
 
 @pytest.mark.parametrize("why", ["its link has ended", "it has chosen another one"])
 def test_what_waits_for_room_goes_when_its_member_will_send_it_again(why: str) -> None:
-    """Else an honest member loses its link: it sends what was not confirmed each time."""
+    """Else an honest member loses its link: it sends all unconfirmed rows each time."""
     kept = Kept()
     kept.room = False
     size = FRAME_BYTES - 1000

@@ -342,7 +342,7 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
 
 
 def test_who_asks_for_clients_that_are_not_here_is_forgotten(site: Site) -> None:
-    """Only what is here, or may come in a moment, is worth a mark."""
+    """Only records here, or about to come, are worth a mark."""
     marks, contacts = site.member._trust._marks, site.member.contacts
     for number in range(5000):
         contacts.now += 1

@@ -25,7 +25,7 @@ from gateway.site.forwarding.messages import (
 
 
 class Side:
-    """One member (a `Port`): what it has heard, and the frames that it has sent."""
+    """One member (a `Port`): received messages, and sent frames."""
 
     def __init__(self, queue: int) -> None:
         self.queue = queue

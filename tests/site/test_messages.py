@@ -1,4 +1,6 @@
-"""Frames between members: what is sent comes out again, and nothing else gets in."""
+"""Frames between members: each message survives encoding and decoding, and other frames are
+refused.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Links between members, over real TLS on loopback: who is let in, who is not, and what is said."""
+"""Links between members, over real TLS on loopback: admitted and refused members, and the log."""
 
 import asyncio
 import logging

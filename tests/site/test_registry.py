@@ -1,4 +1,4 @@
-"""The device registry of a site with real gateways: what is done at one is so at all."""
+"""The device registry of a site with real gateways: changes at one apply at all."""
 
 import asyncio
 import signal

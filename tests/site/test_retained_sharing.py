@@ -13,7 +13,7 @@ from gateway.site.shared_state.sharing import FRAME, MOST_ITEMS, Link
 
 
 class One:
-    """A member that takes at once what is newer."""
+    """A member that takes newer entries at once."""
 
     def __init__(self) -> None:
         self.held: dict[str, Entry] = {}

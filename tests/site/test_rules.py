@@ -181,7 +181,7 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
 
 
 def test_who_was_cut_off_asks_before_it_goes_on_with_a_session(site: Site) -> None:
-    """The client has been elsewhere meanwhile: what it publishes is new to everybody."""
+    """The client has been elsewhere meanwhile: its publications are new to all members."""
     site.eager = 0.0
     site.come("b")
     site.client.publish()
@@ -371,7 +371,7 @@ def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: 
 
 
 def forget(site: Site, gateway: str) -> None:
-    """Put its disk back to what it was before all."""
+    """Put its disk back to its first state."""
     site.crash(gateway)
     site.gateways[gateway].restore({}, set())
     site.client.marked = True
@@ -489,7 +489,7 @@ def there_and_back_in_silence(site: Site) -> None:
 
 
 def break_at(site: Site, word: int) -> None:
-    """The connection of a and b is gone with the word of that number, from 0, of what is over."""
+    """Break the link of a and b at the Over message of this number, from 0."""
     words = iter(range(100))
 
     def spy(sender: str, receiver: str, frame: bytes) -> None:
@@ -532,7 +532,7 @@ def begin_with(site: Site, **records: Record) -> None:
 
 
 def assert_nothing_is_swallowed(site: Site) -> None:
-    """The client comes, begins again, and what it publishes is new."""
+    """The client comes, begins again, and its publications are new."""
     for gateway in "abc":
         site.come(gateway)
     site.client.publish()

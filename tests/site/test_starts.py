@@ -1,4 +1,6 @@
-"""Members that start and stop while clients come, on virtual time: who is waited for, how long."""
+"""Members that start and stop while clients come, on virtual time: the members that a start waits
+for, and how long.
+"""
 
 from random import Random
 

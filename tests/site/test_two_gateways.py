@@ -115,7 +115,7 @@ async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path:
 
 
 async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tuple[int, Any, str]:
-    """`onceway session list --site` on a: its exit code, its JSON, and what it says."""
+    """`onceway session list --site` on a: its exit code, its JSON, and its text."""
     words = ["list", "--site", "--data", str(site.data("a")), *options]
     done = await asyncio.to_thread(CliRunner().invoke, session_cli.app, words)
     found = json.loads(done.stdout) if options else None
@@ -189,7 +189,7 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 async def until_settled(site: Gateways) -> None:
     """Until the session is in one place, and no disk says that another one may hold an older one.
-    Who is killed before that makes both members' records suspect.
+    If a member is killed before that, both members' records become suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):

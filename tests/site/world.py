@@ -1,9 +1,9 @@
 """A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
-clients that roam, publish at QoS 2 and judge what they are told.
+clients that roam, publish at QoS 2 and judge the answers.
 
-In: a seeded `Random`, and what is to happen. Out: AssertionError when a promise of
+In: a seeded `Random`, and planned events. Out: AssertionError when a promise of
 gateway/site/README.md is broken. Each gateway runs the real `Member`; its holder has a memory, and
-a disk that holds what it held at the last commit.
+a disk with the state of the last commit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 class MemoryHolder:
-    """A `Holder`: what is in memory, what is on disk, and commits that take their time."""
+    """A `Holder`: state in memory and on disk, and commits that take their time."""
 
     def __init__(self, world: World, name: str, disk: dict[str, Record], written: set[int]) -> None:
         self.world = world
@@ -460,7 +460,7 @@ class Client:
         self.session: int | None = None
         """The session that it believes to have."""
         self.flight: dict[int, tuple[int, str]] = {}
-        """By identifier: the message, and what was said last of it."""
+        """By identifier: the message, and the last report about it."""
         self.marked = False
         """Whether the client was told at some time that its session is suspect."""
 
@@ -763,7 +763,7 @@ class World:
 
             gateway.run(receive)
 
-    # What is judged.
+    # The rules of the judge.
 
     def mark(self, client: str) -> None:
         next(one for one in self.clients if one.name == client).marked = True

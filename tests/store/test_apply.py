@@ -1,4 +1,4 @@
-"""A commit deletes from the queues what it names, and nothing else."""
+"""A commit deletes from the queues the rows that it names, and nothing else."""
 
 import sqlite3
 from contextlib import closing

@@ -28,8 +28,8 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """One who knows nothing; one with messages queued, in flight, half acknowledged and released;
-    one that publishes.
+    """An observer that knows nothing; one with messages queued, in flight, half acknowledged and
+    released; one that publishes.
     """
     world.durable("quiet", properties=EXPIRES_SOON)
     busy = world.durable("busy")

@@ -1,4 +1,4 @@
-"""The unit files: systemd takes them without a word, and what they start exists."""
+"""The unit files: systemd takes them without a warning, and their commands exist."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""Gateway and uplink under an account each, as the Debian package runs them: they share what waits,
-and the gateway cannot read what is the uplink's.
+"""Gateway and uplink under an account each, as the Debian package runs them: they share the spool,
+and the gateway cannot read the uplink's files.
 """
 
 import os

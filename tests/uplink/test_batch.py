@@ -1,4 +1,4 @@
-"""Batches as bytes: what goes in comes out, in as few bytes as promised."""
+"""Batches as bytes: rows survive writing and reading, in as few bytes as promised."""
 
 import io
 import os

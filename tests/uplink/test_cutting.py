@@ -1,5 +1,5 @@
-"""Cutting: when a batch is due, what it takes, and that it stays what it is through crashes and
-full disks.
+"""Cutting: when a batch is due, its rows, and that it stays the same through crashes and full
+disks.
 """
 
 import errno

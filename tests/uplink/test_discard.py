@@ -1,4 +1,4 @@
-"""`onceway spool status` and `onceway spool discard`: what waits without an uplink."""
+"""`onceway spool status` and `onceway spool discard`: rows that wait without an uplink."""
 
 import asyncio
 import json
@@ -158,7 +158,7 @@ class Cut(Exception):
 def test_discard_that_is_interrupted_can_be_run_again_or_left(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, steps: int, monkeypatch
 ) -> None:
-    """After each transaction. What is left then lands, or goes by another discard."""
+    """After each transaction. The rest then lands, or goes by another discard."""
     monkeypatch.setattr("gateway.uplink.discard._PIECE", 4)
     data.add(10, None)
     data.add(5)

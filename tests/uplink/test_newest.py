@@ -1,6 +1,4 @@
-"""A marker says which batch is the newest, on real servers. What goes wrong with it stops
-nothing.
-"""
+"""A marker says which batch is the newest, on real servers. Its errors stop nothing."""
 
 import threading
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Landing places keep their promises: whole files or none, nothing overwritten, what is there can
-be proved. On real servers.
+"""Landing places keep their promises: whole files or none, nothing overwritten, existing content
+can be proved. On real servers.
 """
 
 import errno

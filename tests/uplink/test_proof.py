@@ -1,5 +1,5 @@
-"""A proof proves what it says: no error that is none, no other shape of the operation, and nothing
-that piles up at the landing place.
+"""A proof is right: no error that is none, no other shape of the operation, and nothing that piles
+up at the landing place.
 """
 
 import errno
@@ -37,7 +37,7 @@ def server(request, tmp_path) -> Iterator[SftpOfKind]:
 
 
 def way_of(server: SftpOfKind) -> Way | None:
-    """Return the way that a new connection proves, or None; what it promises holds then."""
+    """Return the way that a new connection proves, or None; its promises hold then."""
     landing = open_landing(server.url(), server.options)
     try:
         way = landing.prove("site-1")

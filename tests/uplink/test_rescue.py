@@ -243,7 +243,7 @@ def test_a_directory_that_is_not_one(onceway, dead, tmp_path):
 
 
 def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):
-    """SQLite would leave out what stands behind a bad frame, and the readings in it."""
+    """SQLite would leave out all frames behind a bad one, and the readings in it."""
     card = tmp_path / "card"
     with dead.db() as db:
         db.execute("SELECT * FROM spool").fetchall()  # so another connection keeps the log

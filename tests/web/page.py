@@ -38,7 +38,7 @@ class Page:
     strangers: list[Sensor]
 
     async def uplink(self) -> int:
-        """Land what waits; returns the exit code."""
+        """Land the waiting rows; returns the exit code."""
         return await (await self._start_uplink("--once")).wait()
 
     @asynccontextmanager
@@ -130,7 +130,7 @@ class Browser:
 
 @asynccontextmanager
 async def browser(url: str) -> AsyncIterator[Browser]:
-    # a cookie of an address is no cookie to aiohttp's jar unless it is told so
+    # a cookie of an address does not count for aiohttp's jar unless it is configured
     jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(cookie_jar=jar) as http:
         yield Browser(url, http)

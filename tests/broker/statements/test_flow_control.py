@@ -1,4 +1,4 @@
-"""Receive Maximum in both directions, and what it does not hold up (MQTT 5, section 4.9)."""
+"""Receive Maximum in both directions, and packets that do not wait (MQTT 5, section 4.9)."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_a_repeated_publish_takes_no_quota() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_our_receive_maximum_begins_anew_with_each_connection(power_cut: bool) -> None:
-    """MQTT 5, section 4.9: quotas are no part of the session. A client that owes PUBREL from an
+    """MQTT 5, section 4.9: quotas do not belong to the session. A client that owes PUBREL from an
     earlier connection may send a new PUBLISH beside it; one that it repeats counts again.
     """
     world = World(receive_maximum=2)

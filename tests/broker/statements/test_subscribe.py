@@ -318,7 +318,7 @@ def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(
 def test_what_a_member_leaves_behind_reaches_the_others_once_and_survives_power_cuts(
     power_cut: bool, qos: int
 ) -> None:
-    """MQTT 5, section 4.8.2: what was not sent, and QoS 1 that was not acknowledged."""
+    """MQTT 5, section 4.8.2: unsent messages, and unacknowledged ones at QoS 1."""
     world = World()
     first = world.accepted(
         "first", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: 100, P.RECEIVE_MAXIMUM: 2}

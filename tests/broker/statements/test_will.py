@@ -1,5 +1,5 @@
-"""Wills: when they are said, when they are not, and what they look like (MQTT 5, sections 3.1.2.5
-and 3.14.4).
+"""Wills: when they are published, when not, and with which properties (MQTT 5, sections 3.1.2.5 and
+3.14.4).
 """
 
 import pytest

@@ -634,7 +634,7 @@ def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: 
     assert result.verdict is Verdict.FAILS
     assert result.reasons[0].startswith("uno-1 noted a command and took ")
     assert result.reasons[0].endswith(f" ms, at {told} ms")
-    # another start reads the EEPROM: what it samples is a stretch of its own
+    # another start reads the EEPROM: its samples are a separate stretch
     again = [
         Event(n * S + S // 2, "board", "start", said)
         for n in range(1, count)
@@ -690,7 +690,7 @@ def test_a_rig_that_broke_proves_nothing() -> None:
     result = check([*run_of(3), BROKEN])
     assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])
     assert result.last_words == {"no more memory": ["killed"]}
-    # but what is lost is lost
+    # but lost readings are lost
     assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS
 
 

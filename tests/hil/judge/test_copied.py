@@ -43,7 +43,7 @@ def placed(event: Event, gateway: str, position: int, t: int = 0, **data: Any) -
 
 
 def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> list[Event]:
-    """The third reading of uno-1, as the barn has it behind what came there before."""
+    """The third reading of uno-1, as the barn has it behind earlier rows."""
     there = [event for event in events if is_of(event, 3) and event.hop in hops]
     return [placed(event, "barn", 2, LATER) for event in there]
 

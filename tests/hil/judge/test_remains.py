@@ -106,5 +106,5 @@ def test_files_that_stay_open_are_told(counts: list[int], leaks: bool) -> None:
 
 
 def test_files_are_counted_for_each_process() -> None:
-    """A gateway that was killed and started again begins anew."""
+    """A gateway that was killed and started again starts over."""
     assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []

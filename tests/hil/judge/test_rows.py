@@ -1,5 +1,5 @@
-"""Every column of every row is judged: a run in which one of them is another, anywhere, fails, and
-says where and what.
+"""Every column of every row is judged: a run with another value in any of them fails, and says
+where.
 """
 
 from typing import Any
@@ -70,7 +70,7 @@ def changed(events: list[Event], hops: tuple[str, ...], sequence: int, **data: A
 def test_a_column_that_is_another_from_a_hop_on_is_altered_there(
     sequence: int, hop: int, name: str
 ) -> None:
-    # `boot` and `monotonic` are the gateway's own: what they must be, the hop before says
+    # `boot` and `monotonic` are the gateway's own: the hop before has the expected values
     hop = max(hop, 2) if name in ("boot", "monotonic") else hop
     events = changed(run_of(COUNT), HOPS[hop:], sequence, **{name: OF_A_ROW[name]})
     result = check(events)

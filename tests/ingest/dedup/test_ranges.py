@@ -22,7 +22,7 @@ def columns(*ranges: tuple[Key, Span]) -> Ranges:
 
 
 def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:
-    """added: what is added at once, one list after the other."""
+    """added: values added at once, one list after the other."""
     ranges, model = SeenRanges(), set[tuple[Key, int]]()
     for some in added:
         ranges.add(columns(*some))

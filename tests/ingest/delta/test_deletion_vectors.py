@@ -1,4 +1,4 @@
-"""Deletion vectors, as Spark writes them: what is synced of them, and which commits are taken back
+"""Deletion vectors, as Spark writes them: which files are synced, and which commits are taken back
 when a power cut took a vector or the end of a commit.
 """
 
@@ -28,7 +28,7 @@ FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
 
 @pytest.fixture(scope="module")
 def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A table of two files of five rows, in which somebody deletes and changes rows; and a shallow
+    """A table of two files of five rows, in which a user deletes and changes rows; and a shallow
     clone of it.
     """
     lake = Lake(spark, tmp_path_factory.mktemp("made"))

@@ -1,4 +1,4 @@
-"""The lease of the tables: who waits for whom."""
+"""The lease of the tables: which job waits for which."""
 
 import logging
 import subprocess

@@ -1,5 +1,5 @@
-"""One pass with a feed that is held: all others are taken, and the exit code says that somebody
-should look, so that cron or a timer of systemd tells.
+"""One pass with a feed that is held: all others are taken, and the exit code calls for a person, by
+way of cron or a timer of systemd.
 """
 
 import json

@@ -1,5 +1,5 @@
 """The table, the checkpoint or the landing place is another one than the ingest left: nothing is
-lost, and what was found is said.
+lost, and the log reports the move.
 """
 
 import json
@@ -121,8 +121,8 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
 def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     job: Job, writer: WriterName
 ) -> None:
-    """Not even when it has come to the same version meanwhile, and the ingest has saved in it what
-    it has seen.
+    """Not even when it has come to the same version meanwhile, and the ingest has saved its seen
+    ranges in it.
     """
     job.writer = writer
     backup = job.publications.with_name("backup")

@@ -221,7 +221,7 @@ def altered(draw: st.DrawFn) -> bytes:
 @example(data=with_table(DATA, TABLE.append_column(*column(0))))
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_parquet_of_any_bytes_gives_rows_or_a_reason(data: bytes) -> None:
-    """With a manifest that fits, as by somebody who has the gateway's key."""
+    """With a matching manifest, as from a thief of the gateway's key."""
     announced = Announced(FEED, 1, 3, len(data), sha256(data))
     try:
         table = batch.check(data, announced)

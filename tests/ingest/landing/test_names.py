@@ -155,7 +155,7 @@ def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> No
 
 
 def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_path: Path) -> None:
-    """A folder that can be read says by itself what it is."""
+    """The content of a readable folder shows its kind."""
     for name in OF_SERVERS[:4]:
         land(tmp_path, name, 1, [row("dev", 1)])
     feeds = Feeds(Landing(str(tmp_path)))

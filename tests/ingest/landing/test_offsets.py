@@ -1,5 +1,5 @@
 """The source's offset moves over contiguous numbers only, and finds news at a cost that does not
-depend on what is old.
+depend on old batches.
 """
 
 import logging
@@ -238,7 +238,7 @@ def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path: Path) -> None:
-    """And a foreign folder whose name is no text: Spark and the tables could not take it."""
+    """And a foreign folder whose name is not text: Spark and the tables could not take it."""
     for gateway in ("a", "b", "c"):
         put(tmp_path, gateway, 1)
     manifest, data = (

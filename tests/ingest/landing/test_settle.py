@@ -43,7 +43,7 @@ class Copy:
         (self.landing / FEED).mkdir(parents=True)
 
     def put(self, name: str, part: float = 1.0, filled: bool = False, age_s: float = 0.0) -> Path:
-        """filled: as long as the whole, with zeros for what is not there yet."""
+        """filled: as long as the whole, with zeros for missing bytes."""
         data = (self._source / name).read_bytes()
         there = data[: int(len(data) * part)]
         path = self.landing / FEED / name

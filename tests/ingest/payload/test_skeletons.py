@@ -1,4 +1,4 @@
-"""Payloads that are decoded all at once give what they give one after the other."""
+"""Payloads that are decoded all at once give the same result as one after the other."""
 
 import cbor2
 import numpy as np

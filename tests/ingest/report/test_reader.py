@@ -1,4 +1,4 @@
-"""The tables read without Spark, whatever features somebody has switched on."""
+"""The tables read without Spark, with any table feature switched on."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ def test_where_a_reading_is(
     properties: str,
     form: str,
 ) -> None:
-    """form: of what is at the top of a v2 checkpoint."""
+    """form: of the top level of a v2 checkpoint."""
     lake = Lake(spark, tmp_path)
     sink = lake.open()
     lake.sql(f"alter table publications set tblproperties ({properties})")

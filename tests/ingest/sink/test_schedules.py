@@ -161,7 +161,7 @@ class MicroBatch:
 
 
 class Job:
-    """A process: what it remembers is lost when it dies. It begins where the table is."""
+    """A process: its memory is lost when it dies. It begins where the table is."""
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None, cleaned: int) -> None:
         self.seen = Seen(table, snapshot)
@@ -181,8 +181,8 @@ class Job:
 
 
 class Schedules(RuleBasedStateMachine):
-    """landed: batches in order; cleaned: how many of them were deleted; snapshot: the newest one
-    that was saved. Each job begins where the table is: a checkpoint that fits says the same.
+    """landed: batches in order; cleaned: number of deleted ones; snapshot: the newest one that was
+    saved. Each job begins where the table is: a checkpoint that fits says the same.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def restore(self, share: float) -> None:
-        """The table goes back to an earlier version. What was cleaned since cannot come again."""
+        """The table goes back to an earlier version. Cleaned batches cannot come again."""
         self.table.commits.append(Version([], {}, int(share * self.table.head)))
         left = set(self.table.rows(self.table.head))
         self.lost |= {key for batch in self.landed[: self.cleaned] for key in batch} - left

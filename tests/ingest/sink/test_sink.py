@@ -97,7 +97,7 @@ def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
         used = {path.rsplit("/", 1)[-1] for path in lake.table(suffix).inputFiles()}
         folder = lake.publications.with_name(lake.publications.name + suffix)
         there = {path.name: path for path in folder.glob("*.parquet")}
-        # what was written and not used is deleted; Delta itself leaves a file of a commit without
+        # files written and not used are deleted; Delta itself leaves a file of a commit without
         # rows, which `compact` deletes
         unused = [there[name] for name in there.keys() - used]
         assert used <= there.keys()
@@ -288,7 +288,7 @@ def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
 
 
 def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
-    """Readers skip a file whose action says that what they look for is not in it."""
+    """Readers skip a file whose action excludes the wanted values."""
     moment = 1_760_000_000_123_456
     lake.open()(
         lake.micro_batch(
@@ -454,7 +454,7 @@ def test_what_users_do_to_the_table(lake: Lake) -> None:
     assert lake.readings("h") == readings("h", 2, 3)
     lake.sql(f"restore table publications to version as of {version}")
     sink(lake.micro_batch(rows("h", 2, 3)), 2)
-    # the table is what it was then, and goes on from there
+    # the table has its old content, and goes on from there
     assert lake.keys("h") == keys("h", 1, 2, 3)
     assert lake.readings("h") == readings("h", 1, 2, 3)
 
@@ -521,7 +521,7 @@ def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
 def test_a_new_table_has_no_readings_to_make_again(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When what has landed first is damaged, or not trusted yet."""
+    """If the first landed batch is damaged, or not trusted yet."""
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     new = Lake(spark, tmp_path)
     sink = new.open()

@@ -229,7 +229,7 @@ class Site:
         return min(moments)
 
     def _gateway(self) -> None:
-        """Carry what is due there: commits are quick, the modem's port is."""
+        """Carry due frames: commits are quick, the modem's port is."""
         if self._leaves is not None and self.now >= self._leaves:
             self._leaves = None
             self.tnc.finish()

@@ -1,4 +1,4 @@
-"""No hour holds more than the law allows, for whoever sends as early as he may."""
+"""No hour holds more than the law allows, even if each frame leaves as early as possible."""
 
 import json
 import logging
@@ -212,7 +212,7 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
 
 
 def test_who_is_killed_while_it_sends_has_not_used_up_its_hour() -> None:
-    """The end of what is on the air is still to come when the file is written."""
+    """A frame on the air has not ended when the file is written."""
     ledgers = Ledgers(EU868, "m", None, 100.0)
     ledgers.ask("P", 1.0, 100.0)
     ledgers.grant()

@@ -30,7 +30,7 @@ def backup(world: World) -> Backup:
 
 
 def restore(world: World, old: Backup) -> None:
-    """The gateway takes again what it has forgotten: the table tells that, the test does not."""
+    """The gateway takes forgotten readings again: the table tells that, the test does not."""
     gateway = world.gateway
     gateway.session_present = old.session_present
     gateway.held, gateway.marks = {*old.held}, {*old.marks}

@@ -100,8 +100,8 @@ class Ledger:
 
 
 class Board:
-    """The C code and an MQTT client. What it keeps over a power cut stands in `__init__`; what it
-    forgets in `start`.
+    """The C code and an MQTT client. State that outlives a power cut is in `__init__`; other state
+    in `start`.
     """
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
@@ -236,7 +236,7 @@ class Board:
 
 
 class Gateway:
-    """`TurnLink` and a broker. What is committed stays over a power cut."""
+    """`TurnLink` and a broker. Commits outlive a power cut."""
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
         self._random, self._ledger = random, ledger

@@ -1,4 +1,4 @@
-"""A gateway that is flooded, and what it costs: memory, disk, pauses of its loop, and others' time.
+"""A flooded gateway, and the cost: memory, disk, pauses of its loop, and others' time.
 
 In: a `Flood`, for one row of the table of bounds in gateway/broker/README.md. Out: `Cost`.
 """
@@ -229,7 +229,7 @@ async def cost(target: Site, flood: Flood) -> Cost:
         async with asyncio.timeout(60):
             await flood.run(target)
             served = guard.served
-            # what it still waits for counts, too
+            # calls in progress count, too
             while guard.served == served and not task.done():  # noqa: ASYNC110
                 await asyncio.sleep(_GUARDED_S)
         if task.done():

@@ -54,7 +54,7 @@ class Site:
         )
 
     def power_cut(self, name: str, *gone: str) -> None:
-        """gone: who is no longer in the site that it starts with."""
+        """gone: members that have left the site since."""
         self.worlds[name].power_cut()
         self.holders[name] = self.holder(name, {*self.worlds} - {name, *gone})
 

@@ -32,7 +32,7 @@ def sites() -> Sites:
 
 
 class Peer:
-    """A client that acknowledges what it gets."""
+    """A client that acknowledges all messages."""
 
     def __init__(self, sites: Sites, name: str, client_id: str, *, clean: bool = False) -> None:
         self._sites = sites

@@ -147,7 +147,7 @@ class Disk(Executor):
 
 
 class Sites:
-    """The members, what is on its way between them, and the time."""
+    """The members, the frames between them, and the time."""
 
     def __init__(self, *names: str, copies: Path | None = None, **limits: int) -> None:
         self.now = 1000.0

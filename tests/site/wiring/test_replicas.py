@@ -1,4 +1,4 @@
-"""`[site] copies = 2`: what is acknowledged is on the disks of two gateways, or has landed."""
+"""`[site] copies = 2`: acknowledged readings are on the disks of two gateways, or have landed."""
 
 import json
 import random
@@ -226,7 +226,7 @@ def test_what_a_gateway_leaves_is_landed_by_the_other_one_once(pair: Sites) -> N
     table.land_all(pair, "b")
     expected = sorted([b"named", *(b"%d" % number for number in range(2, 8))])
     assert table.payloads == expected
-    # it was alive, and lands by itself what it had
+    # it was alive, and lands its own rows
     table.land_all(pair, "a")
     assert table.payloads == expected
     assert table.landings > len(expected)

@@ -49,8 +49,8 @@ def connect(sites: Sites, name: str, client_id: str) -> Client:
 
 
 class Reader:
-    """got: payloads, each message once as Method B knows it. At QoS 1 what has come before a power
-    cut of this client's gateway may come again: its disk may not have had it.
+    """got: payloads, each message once as Method B knows it. At QoS 1 messages received before a
+    power cut of this client's gateway may come again: its disk may not have had it.
     """
 
     def __init__(self, sites: Sites, name: str) -> None:
@@ -120,7 +120,7 @@ class Mover:
             self._client.break_line()
 
     def cut(self, name: str) -> None:
-        """A gateway has lost its power: what came from there at QoS 1 may come again."""
+        """A gateway has lost its power: messages from there at QoS 1 may come again."""
         self._before |= self._from[name]
         self.watch()
 
