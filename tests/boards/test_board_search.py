@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from gateway.boards.board_search import ASK_S, SELDOM_S, BoardSearch
 
 
