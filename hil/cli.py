@@ -144,7 +144,9 @@ def run(
         typer.Option("--core", help="Without names: the benches that judge each claim once."),
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
-    readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
+    readings: Annotated[
+        int | None, typer.Option(help="Number of readings, instead of the bench's.", min=1)
+    ] = None,
     trace: Annotated[
         str | None,
         typer.Option(

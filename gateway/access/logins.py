@@ -177,7 +177,7 @@ class Logins:
             failures = self._addresses.fail(address, now)
             if failures >= 4 and not failures & failures - 1:  # 4, 8, 16 …
                 log.warning(
-                    "%s: %d wrong passwords; it has to wait longer and longer between two",
+                    "%s: %d wrong passwords: each further attempt waits longer",
                     address,
                     failures,
                     extra=about(address=address, reason="bad_user_name_or_password"),

@@ -378,7 +378,7 @@ class Expected:
         if state.is_problem:
             log.warning("%s. %s", state.what, state.todo)
         else:
-            log.warning("%s: the board is no problem any more", name)
+            log.warning("%s: the problem of the board is over", name)
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:

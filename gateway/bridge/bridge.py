@@ -348,7 +348,7 @@ class Bridge:
                 log.warning(
                     "bridge %s: the other broker closes the connection at the PUBREL of a message,"
                     " %d times (packet identifier %d). The message may have arrived; it is not sent"
-                    " again, and the next one goes on",
+                    " again; later messages are sent",
                     self.section.name,
                     TIMES,
                     identifier,
@@ -541,7 +541,7 @@ class Bridge:
         if self._engine.broker.log_throttle.allows(f"bridge {name} cannot take a message"):
             log.warning(
                 "bridge %s: a message from the other broker cannot be taken here and is refused,"
-                " and the next one goes on, topic %s: %s",
+                " and later ones are taken, topic %s: %s",
                 name,
                 quote(topic),
                 why,

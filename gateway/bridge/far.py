@@ -330,4 +330,4 @@ def _password(section: BridgeSection) -> bytes | None:
 def _refused(section: BridgeSection, answer: Connack) -> OncewayError:
     what = answer.reason.name.lower().replace("_", " ")
     hint = "Look at user and password_file of the bridge" if answer.reason in _LOGIN else None
-    return OncewayError(f"lets us not in: {what}", section.server, hint)
+    return OncewayError(f"refuses the connection: {what}", section.server, hint)

@@ -428,7 +428,7 @@ class Connection:
                 most = 0
         if more > 0 and broker.partial > most and kept > _SMALL:
             raise ProtocolError(
-                "too much memory is taken by packets that are not complete (limits.memory_bytes)",
+                "incomplete packets take too much memory (limits.memory_bytes)",
                 ReasonCode.QUOTA_EXCEEDED,
             )
 

@@ -256,7 +256,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         with broker.step:
             topic = broker.router.known(named.wire, named.name)
     else:
-        raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
+        raise ProtocolError(f"PUBLISH: topic alias {alias} has no topic yet")
     identifiers = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, ())
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     run = PublishRun(

@@ -287,7 +287,7 @@ def disconnect(connection: Connection, session: Session, packet: Disconnect) -> 
     expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
     if expiry is not None:
         if expiry and not session.expiry:  # the current CONNECT set 0
-            raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
+            raise ProtocolError("DISCONNECT: Session Expiry Interval was 0 and cannot be raised")
         session.expiry = min(expiry, broker.limits.session_expiry_s)
     connection.end(
         "the client disconnected",

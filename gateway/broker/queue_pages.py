@@ -133,8 +133,7 @@ def _tell(core: Core, session: Session, gone: int) -> None:
     core.statistics.vanished += gone
     goes_on = session.user == INSIDE
     log.error(
-        "%s: %d messages of its queue are gone from the store, though they were in it. %s. See:"
-        " onceway store check",
+        "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
         printable(session.client),
         gone,
         "The others go on"

@@ -91,12 +91,12 @@ class HomeAssistant:
                     )
                 await self._look()
             except Exception:
-                log.exception("what Home Assistant is told met an internal error")
+                log.exception("the announcements for Home Assistant met an internal error")
             await asyncio.sleep(LOOK_S)
 
     def _heard(self, message: Publish) -> None:
         if message.payload == b"online":
-            log.info("Home Assistant has started: it is told of all boards")
+            log.info("Home Assistant has started: all boards are announced again")
             self._begin(self._repeat())
 
     async def _repeat(self) -> None:

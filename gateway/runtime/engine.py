@@ -164,7 +164,7 @@ class Engine:
             return
         self.broken, self.in_turn, self.awaited = True, False, 0
         log.critical(
-            "internal error while %s: what is in memory may be half changed. Nothing more is"
+            "internal error while %s: the state in memory may be inconsistent. Nothing more is"
             " committed or acknowledged; the gateway stops, and starts again from its store",
             doing,
             exc_info=error,

@@ -283,7 +283,7 @@ def _tell_use_of_spool(broker: Broker) -> None:
     elif spool.count:
         log.warning("spool: %s", stranded(spool.count, spool.size))
     else:
-        log.info("there is no [uplink]: no publication is kept for one")
+        log.info("there is no [uplink]: publications are not kept in the spool")
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":

@@ -290,7 +290,7 @@ class Listeners:
         for item in self._network:
             if item.access.accepts_no_client:
                 log.warning(
-                    "%s: nobody can connect: no user, no anonymous clients. See: onceway user add",
+                    "%s: no client can connect: no users, no anonymous ones. See: onceway user add",
                     item.access.section.name,
                 )
 

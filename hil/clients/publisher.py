@@ -48,13 +48,13 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
     name: Annotated[
         str, typer.Option(help="Client identifier, and the device of the publications.")
     ],
     messages: Annotated[int, typer.Option(min=1)],
     payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
-    payload_bytes: Annotated[int, typer.Option(min=0, help="Of a text.")],
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
     seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],

@@ -114,7 +114,7 @@ async def test_a_removed_user_is_out_when_the_file_is_read_again(tmp_path: Path)
         await second.take(Puback)
         users.path.write_text("nonsense\n")
         running.process.send_signal(signal.SIGHUP)
-        await running.logged("users:1: this line is no user")
+        await running.logged("users:1: this line is not a user")
         assert (
             await answer(running.port, Connect("d", username="carol", password=b"new")) == R.SUCCESS
         )
@@ -354,5 +354,5 @@ def test_a_hash_that_cannot_be_computed_is_no_user(tmp_path: Path, cost: str) ->
     path.write_text(
         f"# users\nalice:scrypt:{cost}:{bytes(16).hex()}:{base64.b16encode(bytes(32)).decode()}\n"
     )
-    with pytest.raises(UsersError, match="users:2: this line is no user"):
+    with pytest.raises(UsersError, match="users:2: this line is not a user"):
         Users(path)

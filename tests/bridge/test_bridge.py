@@ -445,7 +445,7 @@ async def test_a_wrong_password_is_a_sentence_and_stops_nothing(tmp_path: Path) 
             bridged(tmp_path, far.port, text) as near,
             wire(near.port, Connect("b")) as board,
         ):
-            await near.logged("lets us not in: ")
+            await near.logged("refuses the connection: ")
             await publish(board, READING, b"1", 2)
             found = await until(tmp_path, waiting=1)
             assert "user and password_file" in found["error"]

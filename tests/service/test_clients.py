@@ -446,7 +446,7 @@ async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_wh
             tmp_path, f'[[listener]]\nbind = ":{port}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
         )
     ) as running:
-        await running.logged(f":{port}: nobody can connect")
+        await running.logged(f":{port}: no client can connect")
         code, said = await run(
             "mosquitto_pub", "-p", str(port), "-V", "mqttv5", "-t", "t", "-m", "x", "-q", "1"
         )

@@ -110,7 +110,7 @@ async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_pa
 
     site.write(site.plain)
     async with gateway(*site.arguments) as running:
-        assert any("no publication is kept" in line for line in running.log)
+        assert any("publications are not kept" in line for line in running.log)
         async with wire(running.port, Connect("c")) as client:
             assert await ask(client, Publish("t", b"1", 1, 1)) == R.SUCCESS
             await site.reload(running, site.plain, uplink)
@@ -322,7 +322,7 @@ async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
             'tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n',
             "/nowhere/c: cannot be read",
         ),
-        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is no user"),
+        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is not a user"),
     ],
 )
 def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: str) -> None:
