@@ -74,7 +74,7 @@ class Memory:
     met: float | None = None
     """Time of the last connection."""
     port: str | None = None
-    """The serial port of its last session."""
+    """The serial port of the board's last session."""
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
     """The interval set by a person; NEVER: none is due."""

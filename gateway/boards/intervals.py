@@ -41,7 +41,7 @@ class Gaps:
     measured: float | None = None
     """Start of the newest measurement by the board's clock."""
     received: float | None = None
-    """Time of arrival of its first reading."""
+    """Time of arrival of the board's first reading."""
     commanded: float | None = None
     """The interval that the board was commanded, until gaps confirm it; 0: none."""
     gaps_since_command: int = 0

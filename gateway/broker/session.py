@@ -167,7 +167,7 @@ class Session:
         self.account: Account | None = None
         """Account of the user; None for a board's session."""
         self.left: float | None = None
-        """Time at which its connection ended, on the broker's time axis; None while connected."""
+        """Time at which the connection ended, on the broker's time axis; None while connected."""
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None

@@ -95,7 +95,7 @@ class Gateway:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Addresses of its listeners on the network."""
+        """Addresses of the gateway's listeners on the network."""
         return self._listeners.addresses if self._listeners else []
 
     @property

@@ -1,7 +1,7 @@
 """Rows of sessions that move between the gateways of a site.
 
 In: outbound and inbound sessions, and places of clients, from `gateway/site/`. Out: rows of the
-tables `place`, `given`, `given_part` and `move` (`moves.py`).
+tables `place`, `given`, `given_part` and `journey` (`moves.py`).
 
 The gateways identify a session by its key: the client identifier and the user. So a user cannot
 fetch or end another user's session by its client identifier.
@@ -82,7 +82,7 @@ class SessionImport:
     """First free message id."""
     most_messages: int
     most_queued: int
-    """Most places in its queue; several may refer to one message."""
+    """Most places in the session's queue; several may refer to one message."""
     most_subscriptions: int
     me: str
     """The name of this gateway."""

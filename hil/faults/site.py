@@ -184,7 +184,7 @@ class RollingRestart(SiteFault):
 
 class GatewayDies(SiteFault):
     """A gateway and its uplink are gone for good. Its boards are plugged in at the next one; its
-    clients find that one by themselves. If the card is gone, too, publications that were
+    clients find the next one by themselves. If the card is gone, too, publications that were
     acknowledged and had not landed are lost, and no others may be. Otherwise a person lands them,
     and none is lost. With `copies = 2` another gateway lands them, and none is lost either.
     """

@@ -113,7 +113,7 @@ class _Counts:
                 self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
 
     def sort(self) -> None:
-        """Note that all events were fed."""
+        """Sort the events, after all were added."""
         for seen in self._seen.values():
             seen.sort()
             seen[:] = [(t, count) for count, (t, _) in enumerate(seen, 1)]

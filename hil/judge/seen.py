@@ -351,8 +351,8 @@ class Seen:
                         yield key.device, record.time, way["board"][0].sampled
 
     def lost_after_acknowledgement(self, key: Key) -> bool:
-        """Whether it was lost with a gateway after its publisher had the acknowledgement. Without
-        one, the publisher publishes it again.
+        """Whether a publication was lost with a gateway after its publisher had the
+        acknowledgement. Without one, the publisher publishes it again.
         """
         if key not in self.died:
             return False

@@ -30,7 +30,7 @@ class SpoolHop:
         self._history = history
         self._last = self._before = 0
         self._restores = 0
-        """How often it was restored from a backup."""
+        """How often the store was restored from a backup."""
         self._covered = False
         self._is_dead = False
         self.committed = 0

@@ -50,11 +50,13 @@ class Member:
         self.landing = LandingPlace(folder.landing, folder.mount, folder.key, keys)
         self._site = site
         self.dead = False
-        """Whether it is gone for good."""
+        """Whether the gateway is gone for good."""
 
     @property
     def copied(self) -> bool:
-        """Whether publications that it acknowledges are on the disk of another gateway, too."""
+        """Whether publications that the gateway acknowledges are on the disk of another gateway,
+        too.
+        """
         return self._site.bench.copies > 1
 
     @property

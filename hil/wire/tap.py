@@ -175,8 +175,8 @@ class Tap:
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
         """Check an acknowledgement. following: the next frame that this end expects. It may be
-        behind the arrived frames by those in flight, which are less than half of the numbers; it
-        cannot be ahead.
+        behind the arrived frames by the frames in flight, which are less than half of the numbers;
+        it cannot be ahead.
         """
         way = session.ways[BACK[direction]]
         beyond = (following - way.arrived) % MODULO

@@ -56,7 +56,7 @@ class FeedReport:
 
     @property
     def gone(self) -> bool:
-        """Whether no batch of it is at the landing place any more."""
+        """Whether no batch of the feed is at the landing place any more."""
         return self.landed is None and self.held is None
 
 

@@ -112,7 +112,7 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Airtime that it may send, and that may be received on a working channel."""
+        """Airtime that the radio may send, and that may be received on a working channel."""
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)

@@ -40,7 +40,7 @@ class Stage(NamedTuple):
     `MOVING_IDS`, exclusive.
     """
     moves: int
-    """Number of its moves."""
+    """Number of the session's moves."""
 
 
 class Address(NamedTuple):

@@ -32,7 +32,7 @@ class Forwarder:
         self.key = key
         """Key of the session that it stands in for (`move_rows.py`)."""
         self.user = user
-        """User whose rights it has."""
+        """User whose rights the session has."""
         self.member = member
         """Place of the session, where messages go. OWN: it has come back here. None: not known yet.
         """
@@ -41,7 +41,7 @@ class Forwarder:
         self.gone: set[str] | None = None
         """Gateways that do not have the session, once all are asked; None before."""
         self.groups: dict[int, str] = {}
-        """Shared subscriptions that it has left, by number."""
+        """Shared subscriptions that the session has left, by number."""
         self.awaited: set[str] | None = None
         """Gateways that may not know yet that it has left them. None: it has not left them."""
 
@@ -77,7 +77,7 @@ class SessionMove(Role):
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
         self.asked: float | None = None
-        """Approximate time since which it waits for an answer, on the time axis."""
+        """Approximate time since which the move waits for an answer, on the time axis."""
 
     @classmethod
     def stored(cls, row: MovingSessionRow) -> SessionMove:

@@ -44,7 +44,7 @@ class _Listener:
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
         self.first: set[str] = set()
-        """Clients that it has to be told about before it gets a lease."""
+        """Clients about which the member has to be informed before it gets a lease."""
         self.unanswered: dict[str, int] = {}
         """Unanswered messages: clients, with the epoch."""
         self.due: float | None = None

@@ -42,9 +42,9 @@ class _Given:
     ):
         self.member = member
         self.ends = ends
-        """Time at which it expires, on the time axis."""
+        """Time at which the session expires, on the time axis."""
         self.order = order
-        """The order to move it; None once it is on disk."""
+        """The order to move the session; None once the move is on disk."""
         self.commit = commit
 
 
