@@ -50,7 +50,7 @@ done, the registry read before stays in force.
 """
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
-_MOST_TOLD = 1000
+_MOST_LOGGED = 1000
 """Most names of unregistered boards that are logged, once each."""
 
 
@@ -340,7 +340,7 @@ class Watch:
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
         engine.commanded = registry.expected.command
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())
 
@@ -452,8 +452,8 @@ class Watch:
             if port.refused is not None and not self._registry.knows(port.refused)
         ]
         for stranger in strangers:
-            if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
-                self._told.add(stranger["name"])
+            if stranger["name"] not in self._logged and len(self._logged) < _MOST_LOGGED:
+                self._logged.add(stranger["name"])
                 log.warning(
                     "%s: the device %r is not registered: `onceway device admit NAME` lets it in",
                     stranger["port"],

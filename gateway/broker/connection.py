@@ -104,13 +104,13 @@ class Connection:
         "reads_reasons",
         "receive_maximum",
         "seen",
+        "sent_aliases",
+        "sent_aliases_limit",
         "sequence",
         "session",
         "size",
         "state",
         "stream",
-        "told",
-        "told_limit",
         "unheard",
         "user",
         "version",
@@ -142,7 +142,7 @@ class Connection:
         """Largest packet that the client accepts, in bytes."""
         self.receive_maximum = IDENTIFIERS
         """Most QoS 1 and 2 messages in flight from the client."""
-        self.told_limit = 0
+        self.sent_aliases_limit = 0
         """Most topic aliases that the client accepts."""
         self.named = False
         """Whether the client or the access rules chose the client identifier."""
@@ -199,7 +199,7 @@ class Connection:
         and QoS 0 is dropped."""
         self.greeted: int | None = None
         """The commit that CONNACK waits for, None before there is a CONNACK."""
-        self.told: dict[bytes, int] = {}
+        self.sent_aliases: dict[bytes, int] = {}
         """The broker's topic aliases, by topic."""
         broker.enter(self)
 
@@ -302,7 +302,7 @@ class Connection:
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
         """Return head and tail of a run's packets, or None if they are too large for the client."""
         version5 = self.version == Version.V5
-        if run.expires is None and not self.told_limit:
+        if run.expires is None and not self.sent_aliases_limit:
             head, tail = shape = run.shape(first, version5, extra)
             room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
             return shape if len(head) + len(tail) <= room else None
@@ -310,14 +310,14 @@ class Connection:
             extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
         room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
         wire = run.topic.wire
-        alias = self.told.get(wire, 0)
-        if alias or (len(self.told) < self.told_limit and self.remember(wire)):
-            number = alias or len(self.told) + 1
+        alias = self.sent_aliases.get(wire, 0)
+        if alias or (len(self.sent_aliases) < self.sent_aliases_limit and self.remember(wire)):
+            number = alias or len(self.sent_aliases) + 1
             shape = run.shape(
                 first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
             )
             if len(shape[0]) + len(shape[1]) <= room:
-                self.told[wire] = number
+                self.sent_aliases[wire] = number
                 return shape
             if not alias:
                 self.forget(wire)

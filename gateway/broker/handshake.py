@@ -90,7 +90,9 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     if not asked and broker.neighbours.claim(connection, packet):
         return
     limits = broker.limits
-    connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
+    connection.sent_aliases_limit = min(
+        properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases
+    )
     keep_alive = _keep_alive(connection, packet)
     connection.keep_alive = keep_alive * 1.5
     with broker.step:

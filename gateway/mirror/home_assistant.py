@@ -58,7 +58,7 @@ class HomeAssistant:
         self._topic = topic
         self._registry = registry
         self._problems = problems
-        self._told: dict[str, bytes] = {}
+        self._announced: dict[str, bytes] = {}
         """The last message, by topic."""
         self._shapes: dict[str, object] = {}
         """The source of that message, by board (`shape`)."""
@@ -101,7 +101,7 @@ class HomeAssistant:
 
     async def _repeat(self) -> None:
         """Send all messages again, a part in each turn."""
-        everything = [*dict.fromkeys(self._gone, b"").items(), *self._told.items()]
+        everything = [*dict.fromkeys(self._gone, b"").items(), *self._announced.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE_S)
@@ -153,8 +153,8 @@ class HomeAssistant:
     def _tell(self, messages: dict[str, Message]) -> None:
         for topic, message in messages.items():
             payload = json.dumps(message).encode()
-            if self._told.get(topic) != payload:
-                self._told[topic] = payload
+            if self._announced.get(topic) != payload:
+                self._announced[topic] = payload
                 self._gone.pop(topic, None)
                 tell(self._engine, {topic: payload})
 
@@ -163,7 +163,7 @@ class HomeAssistant:
         self._shapes.pop(device, None)
         topics = [self._config_of(device), f"{self._topic}/{device}/$firmware"]
         for topic in topics:
-            self._told.pop(topic, None)
+            self._announced.pop(topic, None)
         tell(self._engine, dict.fromkeys(topics, b""))
         self._gone[topics[0]] = None
         if len(self._gone) > MOST_GONE:

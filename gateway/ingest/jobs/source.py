@@ -122,7 +122,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._one_pass = one_pass
         self._held = Path(held) if held else None
         self._ceiling: Offset | None = None
-        self._told = taken
+        self._latest_offsets = taken
         """The last offset given to Spark."""
 
     @property
@@ -150,8 +150,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         in one pass.
         """
         if start is None:
-            self._told = self._latest(self._told, sys.maxsize if self._one_pass else self._rows)
-            return self._told
+            self._latest_offsets = self._latest(
+                self._latest_offsets, sys.maxsize if self._one_pass else self._rows
+            )
+            return self._latest_offsets
         return self._latest(
             start, limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         )
@@ -171,7 +173,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        self._told = end  # also a micro-batch from before a restart
+        self._latest_offsets = end  # also a micro-batch from before a restart
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -135,7 +135,7 @@ class LoraListener:
             self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
         )
         self._tty: Tty | None = None
-        self._told = ""
+        self._model = ""
         self._problem: str | None = None
         self._outgoing = b""
         self._awake = False
@@ -168,7 +168,7 @@ class LoraListener:
         return RadioStatus(
             self._settings.port,
             self._tty is not None and self._problem is None,
-            self._told,
+            self._model,
             self._problem,
             self._band.rule,
             ledger.used(now),
@@ -320,7 +320,7 @@ class LoraListener:
         for event in events:
             match event:
                 case RadioReady(told):
-                    self._told, self._problem = told, None
+                    self._model, self._problem = told, None
                     log.info(
                         "%s: %s, %g MHz, SF%d, %d dBm. %s",
                         self._settings.port,

@@ -12,9 +12,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The radio is set up and listens. told: its own description."""
+    """The radio is set up and listens. description: of the modem, by itself."""
 
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class Net:
         self._generation = generation
         self._joined, self._left, self._received = joined, left, received
         self._far: dict[str, _Far] = {}
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[asyncio.Task[None]] = set()
@@ -258,7 +258,7 @@ class Net:
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
-        if abs(link.clock_s) > CLOCK_S and self._says_now(f"{far.name}'s clock"):
+        if abs(link.clock_s) > CLOCK_S and self._may_log(f"{far.name}'s clock"):
             way = "ahead of" if link.clock_s > 0 else "behind"
             log.warning(
                 "%s: its clock is %.0f s %s this gateway's: times of readings differ by that",
@@ -487,7 +487,7 @@ class Net:
         far = self._far.get(name)
         if far is None:
             who = f" of {printable(name)}" if name else ""
-            if self._says_now(reason):
+            if self._may_log(reason):
                 log.warning("a connection%s from %s was refused: %s", who, address, reason)
             return
         if far.link is None and far.problem != reason:
@@ -495,21 +495,21 @@ class Net:
             log.warning("%s: not joined: %s", printable(name), reason, extra=about(member=name))
 
     def _warn(self, key: str, text: str) -> None:
-        if self._says_now(key):
+        if self._may_log(key):
             log.warning("%s", text)
 
-    def _says_now(self, key: str) -> bool:
+    def _may_log(self, key: str) -> bool:
         """Whether to log now: the same line not again within a minute, and not too many lines in
         all.
         """
         now = asyncio.get_running_loop().time()
-        if now - self._said.get(key, float("-inf")) < _QUIET_S:
+        if now - self._logged.get(key, float("-inf")) < _QUIET_S:
             return False
-        for old in [old for old, since in self._said.items() if now - since >= _QUIET_S]:
-            del self._said[old]
-        if len(self._said) >= _KEYS:
+        for old in [old for old, since in self._logged.items() if now - since >= _QUIET_S]:
+            del self._logged[old]
+        if len(self._logged) >= _KEYS:
             return False
-        self._said[key] = now
+        self._logged[key] = now
         return True
 
     def _spawn(

@@ -204,7 +204,7 @@ class Site:
         return own_key(session) if adopts else None
 
     def _ask(self, key: str, connection: Connection, packet: Connect) -> None:
-        if self._waits_still(key, connection) is None:
+        if self._waiting_connect(key, connection) is None:
             return
         if self.holder.moves(key):
             self.holder.when_moved(key, partial(self._ask, key, connection, packet))
@@ -216,7 +216,7 @@ class Site:
             self.member.want_session(key, now, done, packet.clean_start, alive, patience)
         self._arm()
 
-    def _waits_still(self, key: str, connection: Connection) -> Connect | None:
+    def _waiting_connect(self, key: str, connection: Connection) -> Connect | None:
         """Return the CONNECT of a connection, unless it has ended or was replaced by a
         later one.
         """
@@ -238,7 +238,7 @@ class Site:
         self._engine.begin()
         if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
             self._mark(key, connection, outcome.silent)
-        packet = self._waits_still(key, connection)
+        packet = self._waiting_connect(key, connection)
         if packet is None:
             return
         del self._waiting[key]
