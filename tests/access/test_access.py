@@ -138,7 +138,7 @@ async def test_a_store_from_before_users_is_taken_over(tmp_path: Path) -> None:
 # -- what each may do
 
 
-async def test_what_an_acl_does_not_allow_is_answered_with_0x87(tmp_path: Path) -> None:
+async def test_publication_outside_the_acl_is_answered_with_0x87(tmp_path: Path) -> None:
     async with (
         gateway(*configured(tmp_path, LISTENER + ACL)) as running,
         wire(running.port, alice()) as client,
@@ -161,7 +161,7 @@ async def test_what_an_acl_does_not_allow_is_answered_with_0x87(tmp_path: Path) 
 # -- listeners
 
 
-async def test_a_tls_listener_takes_who_trusts_its_authority(tmp_path: Path) -> None:
+async def test_tls_listener_accepts_clients_that_trust_its_authority(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
     tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
@@ -278,7 +278,7 @@ async def test_a_socket_from_systemd_is_served(tmp_path: Path) -> None:
         (LISTENER + '[[acl]]\nread = ["a/#/b"]\n', "acl[1].read[1] = 'a/#/b': a topic filter that"),
     ],
 )
-async def test_a_listener_that_cannot_be_is_said_in_words(
+async def test_impossible_listener_is_reported_in_words(
     tmp_path: Path, text: str, said: str
 ) -> None:
     refused = await start(*configured(tmp_path, text)[1:])

@@ -89,7 +89,7 @@ async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
         assert await login(running.port, alice()) == R.SUCCESS, "known to be right meanwhile"
 
 
-async def test_who_was_removed_while_his_password_is_compared_does_not_get_in(
+async def test_user_removed_during_the_password_check_is_refused(
     tmp_path: Path,
 ) -> None:
     arguments = configured(tmp_path, LISTENER)
@@ -131,7 +131,7 @@ def test_each_failure_beyond_the_free_ones_doubles_the_wait_up_to_a_minute() -> 
     assert back_off.wait_s("k", 700.0) == 0
 
 
-def test_as_many_keys_as_there_are_addresses_take_no_more_memory() -> None:
+def test_any_number_of_addresses_takes_bounded_memory() -> None:
     back_off = BackOff(free=0)
     for number in range(BackOff.KEYS + 10):
         back_off.fail(number, 0.0)

@@ -46,9 +46,7 @@ def make(place: Landing, file: Path, *times: datetime, keep: int = 7) -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(minutes=1), DAY, 7 * DAY, 30 * DAY], ids=str)
-def test_as_many_stay_however_often_they_are_made(
-    local: Landing, whole: Path, step: timedelta
-) -> None:
+def test_number_of_kept_backups_is_bounded(local: Landing, whole: Path, step: timedelta) -> None:
     times = [NOON + index * step for index in range(9)]
     make(local, whole, *times)
     assert stored(local) == [f"{now:%Y%m%dT%H%M%SZ}-00c0ffee.owback" for now in times[-7:]]
@@ -166,7 +164,7 @@ def test_a_backup_that_was_killed_did_not_end(tmp_path: Path) -> None:
     assert "did not end" in (note.problem(tmp_path, None) or "")
 
 
-def test_what_a_killed_backup_left_takes_no_room_for_ever(site: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_backup_are_removed(site: Path, tmp_path: Path) -> None:
     left = site / "data/.backup-killed"
     left.mkdir(parents=True)
     (left / "whole").write_bytes(b"half of it")

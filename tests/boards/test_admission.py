@@ -193,7 +193,7 @@ async def test_a_device_that_has_only_greeted_is_put_out_too(
         board.power_off()
 
 
-async def test_a_registry_that_is_locked_or_away_puts_nobody_out(
+async def test_locked_or_missing_registry_disconnects_no_board(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:
@@ -228,7 +228,7 @@ async def test_a_registry_that_is_being_written_holds_no_board_up(
             board.power_off()
 
 
-async def test_a_registry_that_turns_bad_lets_nobody_in_and_puts_nobody_out(
+async def test_damaged_registry_admits_and_disconnects_no_board(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:
@@ -280,7 +280,7 @@ def _shown(folder: Path) -> bool:
     return "keyed" in statuses(folder).get("roof-1", {})
 
 
-async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
+async def test_board_with_another_key_is_refused_by_name_without_its_key(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:

@@ -24,7 +24,7 @@ async def answered() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_board_that_nobody_holds_is_found() -> None:
+async def test_board_at_no_gateway_is_found() -> None:
     others = Others("roof-1")
     search = BoardSearch(others)
     assert search.among(["roof-1", "roof-2"], 0) == set()
@@ -76,7 +76,7 @@ async def test_the_last_answer_counts_while_a_gateway_starts_again() -> None:
     assert search.among(boards, 10 * SELDOM_S) == {"roof-1"}, "the time without a question counts"
 
 
-async def test_what_was_missing_before_a_restart_counts_until_the_first_answer() -> None:
+async def test_boards_missing_before_a_restart_count_until_the_first_answer() -> None:
     others = Others("roof-1")
     answer, others.held = others.held, None
     search, boards = BoardSearch(others), ["roof-1", "roof-2", "roof-3"]
@@ -89,7 +89,7 @@ async def test_what_was_missing_before_a_restart_counts_until_the_first_answer()
     assert search.among(boards, 5 + ASK_S) == {"roof-2", "roof-3"}
 
 
-async def test_what_was_missing_before_a_restart_does_not_count_for_good() -> None:
+async def test_boards_missing_before_a_restart_do_not_count_for_good() -> None:
     others = Others()
     others.held = None
     search = BoardSearch(others)
@@ -98,7 +98,7 @@ async def test_what_was_missing_before_a_restart_does_not_count_for_good() -> No
 
 
 @pytest.mark.parametrize("others", [None, Others()])
-async def test_without_a_site_or_a_board_nobody_is_asked(others: Others | None) -> None:
+async def test_no_member_is_asked_without_a_site_or_a_board(others: Others | None) -> None:
     search = BoardSearch(others)
     assert search.among([], 0) == set()
     if others is not None:

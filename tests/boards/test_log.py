@@ -103,7 +103,7 @@ async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) -> None:
+async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> None:
     """A radio board that does not speak: PUBREC is still to come."""
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
@@ -112,7 +112,7 @@ async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) ->
             await log(tmp_path, "--wait", "1")
 
 
-async def test_of_a_line_that_no_board_can_have_logged_only_the_start_is_kept(
+async def test_impossible_log_line_is_cut(
     tmp_path: Path,
 ) -> None:
     async with gateway(tmp_path) as running, board(running.port, ("3 " + "x" * 100_000, "0")):

@@ -80,7 +80,7 @@ def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
         b"\x81" * 200,
     ],
 )
-def test_what_is_no_status_of_this_board_is_passed_over(tmp_path: Path, payload: bytes) -> None:
+def test_payloads_that_are_not_a_status_are_ignored(tmp_path: Path, payload: bytes) -> None:
     boards = Boards(tmp_path)
     note_publication(boards, "sensors/roof-1/status", None, 0, payload)
     assert boards.status("roof-1") is None
@@ -103,7 +103,7 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
     assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
 
 
-def test_a_lost_publication_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_publication_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
     for sequence in (70, 1234):
         boards.last_publications.hear(("roof-1", 1, sequence), b"lost", 0)
@@ -190,7 +190,7 @@ def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCapt
     assert boards.troubles(0) == []
 
 
-def test_what_else_a_board_says_is_no_unknown_command(
+def test_other_answers_are_not_taken_for_an_unknown_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     boards = Boards(tmp_path)

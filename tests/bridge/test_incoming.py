@@ -105,7 +105,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.parametrize("flags", [0, 1], ids=["", "retained"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_what_cannot_be_taken_is_refused_and_the_next_goes_on(
+async def test_impossible_message_is_refused_and_the_next_is_taken(
     tmp_path: Path, qos: int, flags: int
 ) -> None:
     """On one connection: each of them, each followed by a good one."""
@@ -137,9 +137,7 @@ async def test_what_cannot_be_taken_is_refused_and_the_next_goes_on(
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_what_speaks_of_the_line_is_left_out_and_the_message_taken(
-    tmp_path: Path, qos: int
-) -> None:
+async def test_properties_of_the_connection_are_left_out(tmp_path: Path, qos: int) -> None:
     async with (
         picky() as far,
         bridged(tmp_path, far.port, f'{UP}\ndown = ["commands/#"]\nqos = 2') as near,

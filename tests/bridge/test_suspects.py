@@ -57,7 +57,7 @@ def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) ->
 
 @given(st.lists(st.booleans(), max_size=40))
 @settings(deadline=None)
-def test_a_broker_that_goes_down_at_random_moments_makes_nobody_guilty_that_it_takes(
+def test_random_broker_stops_blame_no_acceptable_message(
     kills: list[bool],
 ) -> None:
     """Each connection takes one message at least, or none and is not blamed."""
@@ -104,7 +104,7 @@ def test_late_closes_make_several_suspects_and_convict_none() -> None:
     assert suspects.guilty(Release(2))
 
 
-def test_an_end_that_has_other_reasons_blames_nobody() -> None:
+def test_end_with_another_reason_blames_no_message() -> None:
     suspects = Suspects()
     for _ in range(TIMES):
         suspects.sent(1, 0, 0)

@@ -149,7 +149,7 @@ def test_a_name_that_would_widen_a_filter_is_not_put_in(name: str) -> None:
     assert {packet.reason for packet in client.take_all(Puback)} == {R.NOT_AUTHORIZED}
 
 
-def test_nobody_publishes_the_brokers_own_figures() -> None:
+def test_no_client_publishes_the_brokers_own_figures() -> None:
     client = World().accepted()
     for topic in ("$SYS", "$SYS/broker/uptime"):
         client.publish(topic, "x", qos=1)
@@ -186,7 +186,7 @@ def test_a_filter_covers_itself(topic_filter: str) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_nobody_takes_the_session_of_another_user(power_cut: bool) -> None:
+def test_no_user_takes_the_session_of_another_one(power_cut: bool) -> None:
     world = World()
     user(world, "alice", "c", clean=False, properties=FOREVER).subscribe("t")
     if power_cut:
@@ -204,7 +204,7 @@ def test_nobody_takes_the_session_of_another_user(power_cut: bool) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool) -> None:
+def test_session_without_a_user_goes_to_the_first_user(power_cut: bool) -> None:
     world = World(
         acl=[
             AclSection(users=["alice"], read=["t"]),
@@ -227,7 +227,7 @@ def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool
     assert b"u" not in alice.payloads
 
 
-def test_a_shared_subscription_gives_nobody_what_he_may_not_read() -> None:
+def test_shared_subscription_delivers_only_readable_topics() -> None:
     world = World(
         acl=[
             AclSection(users=["alice"], read=["news/#"], subscribe=["#"]),
@@ -243,7 +243,7 @@ def test_a_shared_subscription_gives_nobody_what_he_may_not_read() -> None:
     assert root.payloads == [b"0", b"1", b"2", b"3"]
 
 
-def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name() -> None:
+def test_no_client_takes_the_session_of_a_device() -> None:
     world = World()
     squatter = world.durable("pump-3")
     device = DeviceIdentity("pump-3", 7, 1)
@@ -260,7 +260,7 @@ def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name(
 # -- answers that take time
 
 
-def test_what_comes_while_a_password_is_compared_waits() -> None:
+def test_packets_wait_during_a_password_check() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
     client.bring(packets(Connect("c", username="u", password=b"right"), Pingreq()))
@@ -326,7 +326,7 @@ def test_connects_per_second_from_one_address_have_a_bound() -> None:
 # -- what is denied
 
 
-def test_what_a_section_denies_no_other_allows() -> None:
+def test_denied_topic_is_allowed_by_no_other_section() -> None:
     world = World(
         acl=[
             AclSection(write=["#"], read=["#"]),
@@ -449,7 +449,7 @@ STATED = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "12")]}
         ("mallory", "cellar-mallory", ("cellar-mallory", 7, 12)),
     ],
 )
-def test_who_may_say_which_publication_a_message_is_is_for_an_acl_to_say(
+def test_acl_decides_who_may_state_an_identity(
     name: str, client_id: str, identity: tuple[object, ...]
 ) -> None:
     world = World(
@@ -469,7 +469,7 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("call", ["answer", "holds", "_refuses", "_judge", "submit"])
-def test_an_error_in_one_login_keeps_nobody_else_out(
+def test_error_in_one_login_refuses_no_other_client(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Passwords are compared one after the other: the next client is still served."""

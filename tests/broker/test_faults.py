@@ -824,7 +824,7 @@ def test_an_exception_ends_one_connection_or_the_engine(
                 assert scene.broke, f"{where}: the engine has gone on"
 
 
-def test_what_serves_one_connection_is_tried(seen: Seen) -> None:
+def test_faults_of_each_function_for_one_connection_are_tried(seen: Seen) -> None:
     """A call that no script reaches is shown by nothing."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()

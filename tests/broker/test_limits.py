@@ -81,7 +81,7 @@ def test_a_connect_that_comes_byte_by_byte_is_taken_if_it_is_whole_in_time() -> 
     assert slow.closed
 
 
-def test_who_comes_back_to_its_session_needs_no_second_place() -> None:
+def test_client_that_returns_to_its_session_needs_no_second_place() -> None:
     world = World(connections=2)
     first = world.accepted("a")
     world.accepted("b")
@@ -100,9 +100,7 @@ def test_who_comes_back_to_its_session_needs_no_second_place() -> None:
         ("/dev/ttyUSB0", "/dev/ttyUSB0"),
     ],
 )
-def test_who_has_an_ipv6_network_has_no_more_places_than_who_has_an_address(
-    address: str, whose: str
-) -> None:
+def test_ipv6_network_counts_like_one_address(address: str, whose: str) -> None:
     assert origin(address) == whose
 
 
@@ -132,7 +130,7 @@ def test_passwords_that_wait_to_be_compared_have_a_bound() -> None:
     assert reasons.count(R.SERVER_BUSY) == 257 - MOST_OF_ONE
 
 
-def test_who_waits_for_us_to_compare_a_password_does_not_run_out_of_time() -> None:
+def test_password_check_does_not_count_as_connect_timeout() -> None:
     world = World(connect_timeout_s=10)
     client = world.open(policy=Policy(Slow()))
     client.bring(encode(Connect("c", username="u", password=b"p"), V5))
@@ -281,7 +279,7 @@ def test_other_rules_for_queues_count_for_sessions_that_are_there() -> None:
     assert world.broker.statistics.overflowed == 1 + 3
 
 
-def test_a_will_that_is_no_longer_allowed_is_not_said() -> None:
+def test_will_no_longer_allowed_is_not_published() -> None:
     world = World(acl=[AclSection(write=["#"], read=["#"])])
     watching = world.accepted(answers=True)
     watching.subscribe("#")

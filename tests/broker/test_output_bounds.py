@@ -319,7 +319,7 @@ def test_what_comes_due_at_once_is_done_little_by_little() -> None:
     assert len(world.broker.sessions) == 2
 
 
-def test_who_has_read_nothing_for_long_is_dropped_at_the_end() -> None:
+def test_client_that_never_reads_is_dropped_in_the_end() -> None:
     world = World()
     client, publisher = world.accepted("c"), world.accepted("p")
     client.subscribe("t", qos=0)

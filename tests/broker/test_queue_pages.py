@@ -60,7 +60,7 @@ def test_a_slow_client_holds_a_page_in_memory() -> None:
     assert empty(world)
 
 
-def test_what_comes_while_the_tail_is_read_goes_behind_it() -> None:
+def test_messages_during_a_tail_read_are_queued_behind_it() -> None:
     world = World(inflight=10)
     world.absent("s")
     publish(world, 1000)
@@ -207,7 +207,7 @@ def end_the_first(world: World, end: str) -> None:
 
 
 @ENDS
-def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: str) -> None:
+def test_stored_messages_of_an_ending_member_go_to_the_others(end: str) -> None:
     world = World()
     two_members(world)
     publish(world, 1000)

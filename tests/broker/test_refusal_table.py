@@ -145,7 +145,7 @@ def test_a_packet_that_is_too_large_does_not_end_in_a_storm(version: Version, na
     assert world.broker.partial == world.broker.put_off == 0
 
 
-def test_what_was_taken_before_a_packet_that_is_too_large_is_acknowledged() -> None:
+def test_publications_before_an_oversized_packet_are_acknowledged() -> None:
     world = World(packet_bytes=1000, reads_reasons=False)
     client = world.accepted("c", clean=False)
     world.slow_disk = True

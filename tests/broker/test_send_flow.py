@@ -152,9 +152,7 @@ def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("version", [V4, V5])
-def test_what_waited_for_the_disk_when_the_client_left_was_not_sent(
-    version: Version, power_cut: bool
-) -> None:
+def test_messages_that_waited_for_the_disk_were_not_sent(version: Version, power_cut: bool) -> None:
     """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. The line is cut
     before that: they are sent for the first time when the client is back (section 3.3.1.1).
     """
@@ -579,7 +577,7 @@ def test_the_broker_uses_topic_aliases_up_to_the_clients_maximum(
     assert [(packet.properties or {}).get(P.TOPIC_ALIAS) for packet in packets] == aliases
 
 
-def test_what_is_sent_again_does_not_lean_on_an_alias_of_the_former_connection() -> None:
+def test_retransmission_uses_no_alias_of_an_earlier_connection() -> None:
     world = World()
     subscriber = kept(world, topic_alias_maximum=5)
     subscriber.subscribe("t")

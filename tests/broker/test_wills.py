@@ -164,7 +164,7 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
     assert world.rows("SELECT device, client, payload FROM spool") == [(None, "c", b"gone")]
 
 
-def test_wills_that_a_full_spool_refuses_do_not_keep_others_from_being_said(
+def test_wills_refused_by_a_full_spool_do_not_block_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The broker judges a bounded number of wills a second; those that must wait come last."""
@@ -205,7 +205,7 @@ def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -
 
 @pytest.mark.mqtt("MQTT-3.1.2-8", "MQTT-3.2.0-1")
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(clean: bool) -> None:
+def test_pending_will_is_published_although_its_client_returns(clean: bool) -> None:
     world = World()
     watching = watcher(world)
     client = world.durable("c", will=Will("will", b"gone", 1))

@@ -111,7 +111,7 @@ def test_help_of_a_command_is_shown_by_help(name: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", TREE.keys() - WITHOUT_JSON)
-def test_what_prints_facts_prints_json(name: str) -> None:
+def test_commands_that_print_facts_print_json(name: str) -> None:
     assert "--json" in _options(TREE[name])
 
 
@@ -148,7 +148,7 @@ def _wrong_uses(name: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", TREE)
-def test_a_wrong_use_is_told(name: str, run: Run) -> None:
+def test_wrong_usage_is_reported(name: str, run: Run) -> None:
     for words in _wrong_uses(name):
         code, out, err = run(*name.split(), *words)
         assert (code, out) == (2, ""), words
@@ -166,7 +166,7 @@ def test_a_wrong_use_is_told(name: str, run: Run) -> None:
 @pytest.mark.parametrize(
     "words", [["nosuch"], ["device", "nosuch"], ["--nosuch"], ["help", "nosuch"]]
 )
-def test_a_command_that_is_none_is_told(words: list[str], run: Run) -> None:
+def test_unknown_command_is_reported(words: list[str], run: Run) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert "nosuch" in err

@@ -15,7 +15,7 @@ def site(**keys: Any) -> Config:
     return parse({"gateway": {"name": "attic", "data": "/data"}, "site": values}, "test")
 
 
-def test_what_holds_without_further_keys() -> None:
+def test_defaults_of_the_site_section() -> None:
     config = site()
     assert config.site_bind == ("", 8884)
     assert config.site_folder == Path("/data/site")
@@ -41,7 +41,7 @@ def test_what_holds_without_further_keys() -> None:
         ({"member": {}}, "'members' was meant?"),
     ],
 )
-def test_what_is_refused(keys: dict[str, Any], words: str) -> None:
+def test_refused_site_settings(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         site(**keys)
     assert words in str(caught.value)

@@ -166,7 +166,9 @@ def hurried(sketch: str, folder: Path) -> Path:
     "sketch",
     ["thermometer", *(pytest.param(one, marks=pytest.mark.soak) for one in ("ds18b20", "dht22"))],
 )
-async def test_a_full_journal_is_no_burst_and_the_gap_is_told(sketch: str, tmp_path: Path) -> None:
+async def test_full_journal_causes_no_burst_and_reports_the_gap(
+    sketch: str, tmp_path: Path
+) -> None:
     """The gateway is away for 80 readings, and the journal has 60 slots."""
     gateway = Gateway()
     async with SimulatedBoard(
@@ -264,7 +266,7 @@ async def test_a_battery_node_does_not_wait_for_a_gateway_that_is_away(tmp_path:
     ("kind", "chip"),
     [("nano", "atmega328p"), ("pro-mini", "atmega328p"), ("mega2560", "atmega2560")],
 )
-def test_it_publishes_on_the_other_boards_under_its_name(
+def test_sketch_publishes_on_other_boards_under_its_name(
     kind: str, chip: str, tmp_path: Path
 ) -> None:
     gateway, hz = Gateway(), board(kind).clock

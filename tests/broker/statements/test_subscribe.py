@@ -315,7 +315,7 @@ def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(
 
 @POWER_CUT
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_a_member_leaves_behind_reaches_the_others_once_and_survives_power_cuts(
+def test_undelivered_messages_of_a_member_reach_the_others_once_despite_power_cuts(
     power_cut: bool, qos: int
 ) -> None:
     """MQTT 5, section 4.8.2: unsent messages, and unacknowledged ones at QoS 1."""

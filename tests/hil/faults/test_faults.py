@@ -95,7 +95,7 @@ async def test_a_machine_misbehaves_under_its_program_until_it_was_met(
 
 
 @given(seed=st.integers(0, 2**32))
-def test_as_many_kills_as_steps_of_the_ingest_hit_each_of_them(seed: int) -> None:
+def test_kills_hit_each_step_of_the_ingest(seed: int) -> None:
     made = list(IngestKill(kind="ingest-kill", count=len(STEPS)).faults(seed, READINGS))
     assert {one.detail["before"] for one in made} == set(STEPS)
     assert {one.at for one in made} == {1}
@@ -129,9 +129,7 @@ def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_aft
 
 
 @pytest.mark.parametrize(("table", "happened"), [(1, True), (2, False)])
-async def test_of_two_tables_of_noise_on_a_line_each_must_have_harmed_it(
-    table: int, happened: bool
-) -> None:
+async def test_each_noise_table_of_a_line_must_have_harmed_it(table: int, happened: bool) -> None:
     kind = LineNoise(kind="line-noise", rate=0.1 if table == 1 else 0.000001, table=table)
     place = "seed"
     line = Line("up", 115200, [Noise(0.1, place, 1), Noise(0.000001, place, 2)])
@@ -455,9 +453,7 @@ async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_al
         (encode(Pubcomp(0x100), Version.V5), 5, IN_OTHER),
     ],
 )
-def test_what_a_board_was_sending_is_told_by_what_it_had_sent_of_the_frame(
-    packet: bytes, sent: int, window: str
-) -> None:
+def test_sent_part_of_a_frame_tells_its_kind(packet: bytes, sent: int, window: str) -> None:
     frame = Data(0, 0, packet).to_bytes(Crc16(7)).strip(b"\0")
     assert within(frame[:sent]) == window
     assert within(b"") == BETWEEN
@@ -577,7 +573,7 @@ def history(tmp_path: Path) -> Iterator[History]:
     made.close()
 
 
-async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
+async def test_impossible_fault_is_reported_and_makes_the_verdict_unknown(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hil.faults.gateway.missing", lambda: "mounting a loop device needs root")
