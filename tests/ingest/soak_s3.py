@@ -81,7 +81,7 @@ def test_a_repaired_batch_is_released(site: S3Site) -> None:
     site.check(("dev", 7, sequence) for sequence in range(30, 42))
 
 
-def test_what_expired_stays_away(site: S3Site) -> None:
+def test_expired_rows_do_not_come_back(site: S3Site) -> None:
     """A table whose keys are in the bucket, too."""
     assert site.start().wait(timeout=400) == 0, site.said()
     site.upkeep("expire", "--older-than", "1d")

@@ -47,7 +47,7 @@ def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--every", "-5s"], "'-5s' is no time"),
     ],
 )
-def test_what_spark_would_stumble_over_is_refused_before_it_starts(
+def test_settings_that_break_spark_are_refused_before_it_starts(
     tmp_path: Path, words: list[str], what: str
 ) -> None:
     assert what in str(_run(tmp_path, *words))
@@ -66,7 +66,7 @@ def test_a_micro_batch_has_room_for_a_row(tmp_path: Path) -> None:
         ([], "say which table"),
     ],
 )
-def test_a_cleaning_of_nothing_is_said(tmp_path: Path, words: list[str], what: str) -> None:
+def test_cleaning_without_effect_is_reported(tmp_path: Path, words: list[str], what: str) -> None:
     error = CliRunner().invoke(app, ["clean", "--landing", str(tmp_path), *words]).exception
     assert isinstance(error, OncewayError)
     assert what in str(error)
@@ -81,7 +81,7 @@ def test_times_as_people_type_them(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1 s", "1w"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         seconds(text)
 
@@ -95,7 +95,7 @@ def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])
-def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
+def test_empty_landing_place_is_reported_before_spark_starts(
     tmp_path: Path, made: str | None
 ) -> None:
     """By its URL too, which the command line does not look at. A batch is there when its manifest

@@ -60,7 +60,7 @@ def callbacks(module: ModuleType) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", [engine, serial_port, lora_port], ids=lambda item: item.__name__)
-def test_what_the_event_loop_calls_is_guarded(module: ModuleType) -> None:
+def test_callbacks_of_the_event_loop_are_guarded(module: ModuleType) -> None:
     """An exception that reaches the event loop itself is logged, and everything goes on as if
     nothing had happened.
     """

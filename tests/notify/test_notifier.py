@@ -137,7 +137,7 @@ async def test_a_problem_comes_by_mail_webhook_and_command(tmp_path: Path, start
     assert json.loads(out.read_text().partition("}")[0] + "}")["gateway"] == "site-1"
 
 
-async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
+async def test_refused_notification_is_shown_and_tried_again(tmp_path: Path) -> None:
     quick = (
         "-c",
         "from gateway.notify import notifier; notifier.AGAIN_S = (0.5,);"
@@ -159,7 +159,7 @@ async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> No
         assert site.posted.empty(), "once"
 
 
-async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None:
+async def test_unsent_notification_is_sent_after_a_restart(tmp_path: Path) -> None:
     async with web_server() as site:
         site.refuses = 1000
         file = configuration(tmp_path, f'webhook = "http://127.0.0.1:{site.port}/hook"\n')

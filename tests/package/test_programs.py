@@ -127,7 +127,7 @@ def needs_of(path: str) -> frozenset[str]:
     return frozenset(ALWAYS.union(*also))
 
 
-def test_what_this_tree_starts_is_in_a_list_of_packages() -> None:
+def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
     started = python_programs(tree((".py",), *FOLDERS))
     assert {"patch", "g++", "mkfs.ext4", "avr-gcc", "chromium", "sshd", "strace"} <= started.keys()
     for script in SCRIPTS:
@@ -145,7 +145,7 @@ def test_what_this_tree_starts_is_in_a_list_of_packages() -> None:
     assert sorted(lacking) == []
 
 
-def test_what_starts_programs_is_found(tmp_path: Path) -> None:
+def test_callers_of_programs_are_found(tmp_path: Path) -> None:
     """In all the ways in which this tree does."""
     module = tmp_path / "module.py"
     module.write_text(

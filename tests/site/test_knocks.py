@@ -239,7 +239,9 @@ async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.Monke
         assert heard == ["barn"]
 
 
-async def test_a_removed_member_knocks_in_vain(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_knock_of_a_removed_member_is_ignored(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[str] = []
     monkeypatch.setattr(net_module.Net, "_knocked", lambda self, far: heard.append(far.name))
     async with running(site.config("attic")) as (attic,):

@@ -109,7 +109,7 @@ def test_packets_flow_when_both_have_greeted(pair: Pair) -> None:
     assert pair.b.came == b"x" * 3 * PIECE_BYTES
 
 
-def test_who_works_off_nothing_gets_no_more_than_a_window(pair: Pair) -> None:
+def test_member_that_processes_nothing_gets_one_window(pair: Pair) -> None:
     pair.b.works = False
     pair.a.forwarding.sent(1, b"x" * 3 * WINDOW_BYTES)
     pair.settle()
@@ -171,7 +171,7 @@ def test_many_filters_go_in_frames_within_bounds() -> None:
     assert max(map(len, frames)) < 1 << 20
 
 
-def test_what_is_said_is_read_as_it_was_said() -> None:
+def test_messages_survive_encoding_and_decoding() -> None:
     for message in (
         Hello(1, 2, 3, 4),
         Packets(5, 6, b"data"),

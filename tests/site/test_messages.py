@@ -81,7 +81,7 @@ messages = st.one_of(
 
 
 @given(messages)
-def test_what_is_sent_comes_out_again(message: Message) -> None:
+def test_sent_messages_are_decoded_again(message: Message) -> None:
     assert decode(encode(message)) == message
 
 

@@ -94,7 +94,7 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
             assert repr(key) not in logs
 
 
-async def test_a_registry_that_cannot_be_read_is_said_once_and_tried_again(
+async def test_unreadable_registry_is_reported_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(site_registry, "RETRY_S", 0.01)

@@ -59,7 +59,7 @@ async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_p
         assert present, "one that goes nowhere finds its session where it was"
 
 
-async def test_who_comes_while_a_gateway_restarts_waits_for_it(tmp_path: Path) -> None:
+async def test_client_that_comes_during_a_restart_waits(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         (await site.connect("b"))[0].writer.close()
         begun = time.monotonic()
@@ -72,7 +72,7 @@ async def test_who_comes_while_a_gateway_restarts_waits_for_it(tmp_path: Path) -
         await site.running["a"].logged("b: lost: it ended the connection")
 
 
-async def test_a_gateway_that_stops_alone_waits_for_nobody(tmp_path: Path) -> None:
+async def test_lone_gateway_stops_without_waiting(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         await site.connect("a")
         await site.kill("b")

@@ -99,7 +99,7 @@ def released(sequence: int, t: int) -> Event:
         ([died(2), released(3, 4)], Outcome.LOST),  # it was not on that card
     ],
 )
-def test_what_died_with_a_card_is_what_it_held_and_had_acknowledged(
+def test_rows_lost_with_a_card_are_its_acknowledged_ones(
     more: list[Event], outcome: Outcome
 ) -> None:
     events = without(until_batch(4), "batch", 3)

@@ -161,7 +161,7 @@ def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) 
 
 
 @pytest.mark.parametrize("version", [CHANGED, RESTORED])
-def test_what_others_have_committed_stays_whatever_its_vectors_are(copy: Any, version: int) -> None:
+def test_commits_of_others_stay_whatever_their_vectors(copy: Any, version: int) -> None:
     table = copy(version)
     for file in files_of(commit_of(table, version)):
         damage(file, "absent")
@@ -186,7 +186,7 @@ def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Lake, version: in
         assert not is_whole(b"".join(lines[:count]), version)
 
 
-def test_what_a_user_deletes_by_vectors_reaches_the_readings_and_does_not_come_back(
+def test_deletions_by_vectors_reach_the_readings_and_stay(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     lake = Lake(spark, tmp_path)

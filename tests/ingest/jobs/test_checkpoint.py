@@ -234,14 +234,16 @@ FOLDER_CASES = [
 """A stream like ours makes neither `sources` nor `state`, but finds them there."""
 
 
-def test_it_goes_on_where_it_was(begun: Begun, caplog: pytest.LogCaptureFixture) -> None:
+def test_stream_continues_from_its_checkpoint(
+    begun: Begun, caplog: pytest.LogCaptureFixture
+) -> None:
     goes_on(begun)
     assert not asides(begun)
     assert "put aside" not in caplog.text
 
 
 @pytest.mark.parametrize(("file", "fault"), CASES + FOLDER_CASES)
-def test_what_is_not_put_aside_spark_can_read(
+def test_kept_checkpoint_is_readable_for_spark(
     begun: Begun, file: str, fault: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """By what Spark itself reads the checkpoint with at a start."""
@@ -325,7 +327,7 @@ def test_a_checkpoint_that_began_nothing_is_put_aside_too(
 
 
 @pytest.mark.parametrize("folder", checkpoint.FOLDERS)
-def test_what_java_may_not_list_is_put_aside(
+def test_checkpoint_unreadable_for_java_is_put_aside(
     begun: Begun, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Root may list everything, so the error is Java's for a folder that is missing."""
@@ -354,7 +356,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [empty, a_file, folder_link_to_nothing, folder_link_to_itself])
-def test_what_is_no_folder_is_refused_and_stays(
+def test_checkpoint_that_is_not_a_folder_is_refused_and_stays(
     begun: Begun, process: "Process", fault: Callable[[Path], None]
 ) -> None:
     """The owner of the file is unknown."""
@@ -374,7 +376,7 @@ def test_what_is_no_folder_is_refused_and_stays(
         begun.job.checkpoint.unlink()
 
 
-def test_a_folder_that_somebody_else_uses_is_not_moved(begun: Begun, process: "Process") -> None:
+def test_shared_checkpoint_folder_is_not_moved(begun: Begun, process: "Process") -> None:
     begun.restore()
     garbage(begun.job.checkpoint / "metadata")
     photos = begun.job.checkpoint / "photos"
@@ -388,7 +390,7 @@ def test_a_folder_that_somebody_else_uses_is_not_moved(begun: Begun, process: "P
     assert process.report()[0] == 0
 
 
-def test_what_cannot_be_put_aside_is_said(
+def test_immovable_checkpoint_is_reported(
     begun: Begun, process: "Process", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun.restore()
@@ -445,7 +447,7 @@ def process(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> Process:
 
 
 @pytest.mark.parametrize("file", ["metadata", "commits/2"])
-def test_what_only_spark_finds_is_put_aside_too(
+def test_damage_that_only_spark_finds_is_put_aside_too(
     begun: Begun,
     process: Process,
     file: str,

@@ -81,7 +81,7 @@ def _rows(rows: int) -> object:
 
 @pytest.mark.parametrize("rows", [1, 100])
 @pytest.mark.parametrize("held", HELD)
-def test_a_pass_knows_whom_it_leaves_behind(
+def test_pass_reports_the_feeds_that_it_leaves_out(
     tmp_path: Path, held: Callable[[Path], None], rows: int
 ) -> None:
     landing = tmp_path / "landing"

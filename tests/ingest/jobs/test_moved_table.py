@@ -163,7 +163,7 @@ def test_readings_that_are_put_back_under_the_ingest_are_not_taken_for_themselve
     assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
 
 
-def test_what_was_made_of_a_table_that_was_put_back_is_made_again(job: Job) -> None:
+def test_derived_tables_of_a_restored_table_are_rebuilt(job: Job) -> None:
     backup = job.publications.with_name("backup")
     put(job, 1)
     job.take()
@@ -229,7 +229,7 @@ def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job
     assert not Path(f"{job.publications}_quarantine").exists()
 
 
-def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: Job) -> None:
+def test_cleaned_batches_of_the_table_are_not_waited_for(job: Job) -> None:
     put(job, 1, 2, 3)
     job.take()
     put(job, 4)
@@ -338,9 +338,7 @@ def test_a_landing_place_that_was_emptied_is_not_taken_for_one_without_news(job:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_readings_that_somebody_sets_back_get_again_what_came_since(
-    job: Job, writer: WriterName
-) -> None:
+def test_restored_readings_get_later_rows_again(job: Job, writer: WriterName) -> None:
     job.writer = writer
     readings = Path(f"{job.publications}_readings")
     sink = job.open()
@@ -356,7 +354,7 @@ def test_readings_that_somebody_sets_back_get_again_what_came_since(
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_users_write_over_reaches_the_readings_with_the_next_start(
+def test_overwritten_rows_reach_the_readings_with_the_next_start(
     job: Job, writer: WriterName
 ) -> None:
     """Rows that are written again are not new ones, and a start follows without a new batch."""
@@ -371,7 +369,7 @@ def test_what_users_write_over_reaches_the_readings_with_the_next_start(
     assert [key[2] for key in job.readings("dev")] == [3]
 
 
-def test_rows_that_come_and_go_while_nobody_follows_leave_no_readings(
+def test_rows_deleted_before_the_next_start_leave_no_readings(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job dies between the two tables, and before the next start a user changes the rows."""
@@ -419,7 +417,7 @@ def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
     assert job.keys() == keys(3)
 
 
-def test_what_was_cleaned_is_said_of_feeds_that_are_there(job: Job) -> None:
+def test_cleaning_of_existing_feeds_is_reported(job: Job) -> None:
     put(job, 3)
     for feed in (f"sit/{EPOCH}", "site/0a1b2c3", f"site/{EPOCH}/1"):
         said = ["clean", "--landing", str(job.landing), "--feed", feed, "--until", "2"]

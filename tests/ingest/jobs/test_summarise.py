@@ -95,7 +95,7 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     assert job.table("_quality").collect() == before
 
 
-def test_what_a_user_deletes_is_missing_and_what_expired_is_not(job: Job) -> None:
+def test_deleted_rows_are_missing_and_expired_ones_are_not(job: Job) -> None:
     land(job.landing, "site", 1, [row("a", n, received=at(n)) for n in range(5)])
     job.take()
     bring_up(job)

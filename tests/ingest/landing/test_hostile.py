@@ -274,7 +274,7 @@ def test_an_odd_note_of_what_was_cleaned_does_not_end_a_cleaning(tmp_path: Path)
 
 
 @pytest.mark.parametrize("landed", ["1e999", "[" * 5000, '"\\ud800"', "null"])
-def test_an_odd_owner_mark_is_one_of_nobody(tmp_path: Path, landed: str) -> None:
+def test_odd_owner_mark_names_no_owner(tmp_path: Path, landed: str) -> None:
     (tmp_path / "bad").mkdir()
     mark = f'{{"owner":"","epoch":"","host":"\\ud800\\n","since":"","landed":{landed}}}'
     (tmp_path / "bad" / "owner.json").write_text(mark)
@@ -285,7 +285,7 @@ def test_an_odd_owner_mark_is_one_of_nobody(tmp_path: Path, landed: str) -> None
     assert (found.owner, found.host) == ("", "unknown")
 
 
-def test_what_strangers_call_themselves_forges_no_line() -> None:
+def test_names_of_strangers_forge_no_log_line() -> None:
     forged = "\ud800\nheld: everything\x1b[2J"
     made = Report(
         [FeedReport(f"{forged}/{EPOCH}", 1, 1, 1, 0, 0, "", held=f"{forged}: waits")],

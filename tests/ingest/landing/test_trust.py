@@ -94,9 +94,7 @@ def test_two_names_may_have_one_key_after_a_gateway_was_renamed(signer: Signer) 
 
 
 @pytest.mark.parametrize("signature", [None, "", "AAAA", "no base64!", "é", 7, "A" * 4000])
-def test_what_is_no_signature_is_refused_whatever_the_table_is(
-    signer: Signer, signature: object
-) -> None:
+def test_invalid_signature_is_refused_for_any_table(signer: Signer, signature: object) -> None:
     announced = parse_manifest(MANIFEST.to_json(), A, 7)
     text = signer.publish(MANIFEST)
     if signature is not None:
@@ -201,7 +199,7 @@ def test_the_command_adds_forgets_and_allows(tmp_path: Path, signer: Signer) -> 
         ([], {"until": ["a:7"]}, "not GATEWAY/EPOCH:NUMBER"),
     ],
 )
-def test_what_the_command_cannot_mean_is_said(
+def test_impossible_trust_command_is_reported(
     lines: list[str], more: dict[str, list[str]], says: str
 ) -> None:
     with pytest.raises(OncewayError, match=says):

@@ -56,7 +56,7 @@ def greedy(ledger: Ledger, airtimes: list[float], pauses: list[float]) -> list[S
 
 @settings(max_examples=50, deadline=None)
 @given(DUTIES, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 20.0]))
-def test_who_sends_as_early_as_the_ledger_lets_him_keeps_the_law(
+def test_earliest_sending_by_the_ledger_keeps_the_law(
     duty: float, seed: int, mean_pause: float
 ) -> None:
     random = Random(seed)
@@ -77,7 +77,7 @@ def test_a_radio_that_sends_a_little_later_than_it_was_told_keeps_the_law(
     assert (worst_hour(sent) <= 360.0 + TINY) is kept
 
 
-def test_it_lets_him_send_all_but_one_percent_of_what_the_law_allows() -> None:
+def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
     """Three hours of answers without a pause between them."""
     airtime = Modulation(9).airtime(8)
     sent = greedy(Ledger(0.1), [airtime] * 9_000, [0.0] * 9_000)
@@ -93,7 +93,7 @@ def test_the_first_hour_holds_no_more_than_any_other() -> None:
     assert sum(1 for start, _ in sent if start < HOUR) == 360
 
 
-def test_what_is_longer_than_the_limit_never_may() -> None:
+def test_frame_longer_than_the_limit_is_never_allowed() -> None:
     assert Ledger(0.001).wait(3.7, 0.0) == float("inf")
     assert Ledger(0.001).wait(3.6, 0.0) == 0.0
 
@@ -107,7 +107,7 @@ def test_after_an_hour_everything_is_forgotten() -> None:
     assert ledger.wait(36.0, 136.0 + HOUR) == 0.0
 
 
-def test_its_memory_has_a_bound() -> None:
+def test_memory_of_the_ledger_has_a_bound() -> None:
     ledger = Ledger(0.1)
     for number in range(40_000):
         ledger.add(0.001, number * 0.2)
@@ -211,7 +211,7 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
     assert book.granted("P") >= before - 0.5
 
 
-def test_who_is_killed_while_it_sends_has_not_used_up_its_hour() -> None:
+def test_kill_during_a_transmission_does_not_use_up_the_hour() -> None:
     """A frame on the air has not ended when the file is written."""
     ledgers = Ledgers(EU868, "m", None, 100.0)
     ledgers.ask("P", 1.0, 100.0)
@@ -223,7 +223,7 @@ def test_who_is_killed_while_it_sends_has_not_used_up_its_hour() -> None:
     assert again.ledger("P").used(102.0) == pytest.approx(1.0 + reserved)
 
 
-def test_a_file_is_written_a_hundred_times_an_hour_at_most_by_who_uses_up_the_limit() -> None:
+def test_ledger_file_is_written_at_most_100_times_an_hour() -> None:
     book, now, writes = ledgers(), 0.0, 0
     airtime = Modulation(7).airtime(8)
     while now < HOUR:

@@ -235,7 +235,7 @@ def test_no_frame_and_no_content_breaks_a_reader(data: bytes) -> None:
 
 
 @given(st.binary(max_size=MTU), st.integers(0, 0xFFFF))
-def test_what_is_sealed_can_be_opened_in_one_place_only(content: bytes, counter: int) -> None:
+def test_sealed_frame_opens_in_one_direction_only(content: bytes, counter: int) -> None:
     cipher = SessionCipher(KEY)
     frame = cipher.seal(Header(1, 2, TURN, counter & 0x3F), UP, counter, content)
     assert cipher.open(frame, UP, counter) == content

@@ -89,7 +89,7 @@ async def test_load_near_what_the_channel_carries_is_warned_of_once(
     assert listener.status.workable == workable
 
 
-def test_it_is_said_again_only_after_it_was_calm() -> None:
+def test_airtime_warning_repeats_only_after_a_calm_time() -> None:
     limit = Limit()
     shares = [NEAR - 0.01, NEAR, 1.1, CALM + 0.01, NEAR, CALM - 0.01, NEAR - 0.01, NEAR]
     assert [limit.comes_near(share) for share in shares] == [

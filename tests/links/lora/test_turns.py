@@ -344,7 +344,7 @@ def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
     settled(world)
 
 
-def test_a_recorded_greeting_costs_nobody_the_session() -> None:
+def test_recorded_greeting_ends_no_session() -> None:
     world = begun()
     world.board.start(world.now)
     world.run(30.0)
@@ -410,7 +410,7 @@ def test_a_counter_that_is_used_up_begins_a_new_session() -> None:
     settled(world)
 
 
-def test_a_board_that_nobody_answers_keeps_its_journal_and_stays_quiet() -> None:
+def test_unanswered_board_keeps_its_journal_and_stays_quiet() -> None:
     world = begun()
     world.lost = 1.0
     for _ in range(12):

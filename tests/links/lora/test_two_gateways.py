@@ -173,7 +173,7 @@ def test_a_board_that_roams_over_bad_air_loses_and_doubles_nothing(seed: int) ->
     assert set(world.answers) == {0, 1}
 
 
-def test_nobody_answers_a_greeting_that_the_last_one_may_answer() -> None:
+def test_greeting_is_left_to_the_last_gateway_of_the_board() -> None:
     world = Roaming(1)
     world.readings(1)
     greetings = [frame for up, frame in world.ledger.air if up and is_greeting(frame)]

@@ -71,13 +71,13 @@ def test_notices_of_a_mad_member_are_read_or_refused(payload: bytes) -> None:
     assert b"".join(encode_notices(kind, [stage]) for kind, stage in found) == payload
 
 
-def test_a_lineage_is_drawn_anew_each_time() -> None:
+def test_moving_id_is_drawn_each_time() -> None:
     drawn = {new_moving_id() for _ in range(100)}
     assert len(drawn) == 100
     assert all(0 < moving_id < MOVING_IDS for moving_id in drawn)
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_so_many_identifiers_are_no_address(count: int) -> None:
+def test_impossible_identifiers_are_not_an_address(count: int) -> None:
     with pytest.raises(MalformedPacket):
         read_address([1] * count)
