@@ -59,7 +59,7 @@ async def log(folder: Path, *arguments: str) -> str:
     return result.output
 
 
-async def test_its_lines_and_how_many_it_has_lost(tmp_path: Path) -> None:
+async def test_log_lines_and_the_number_of_lost_ones(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, board(running.port, LINES):
         for _ in range(2):
             assert await log(tmp_path) == (

@@ -409,7 +409,7 @@ async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_over_tls_and_to_whom_is_checked(tmp_path: Path, trusted: bool) -> None:
+async def test_bridge_checks_the_other_broker_over_tls(tmp_path: Path, trusted: bool) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "another")
     certificate, key = authority.issue("far")
     ca = authority.path if trusted else other.path

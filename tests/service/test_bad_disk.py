@@ -87,7 +87,7 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
         assert (await publisher.take(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN
 
 
-async def test_what_the_log_holds_is_written_anew_before_it_is_believed(
+async def test_log_content_is_written_again_before_it_is_trusted(
     tmp_path: Path, recorder: Path
 ) -> None:
     """After a failed fsync the log can be read, though the disk never got it; a restart must not

@@ -230,7 +230,7 @@ async def test_systemd_socket_activation(tmp_path: Path) -> None:
             await running.end(signal.SIGKILL)
 
 
-async def test_a_thousand_half_open_connections_disturb_nobody_and_are_gone_in_time(
+async def test_thousand_half_open_connections_disturb_no_client_and_time_out(
     tmp_path: Path,
 ) -> None:
     parts = (
@@ -327,7 +327,7 @@ def publish_until_closed(port: int, qos: int) -> set[int]:
         ("refuse the publisher", list(range(1, 11))),
     ],
 )
-async def test_what_a_full_queue_costs_stands_in_the_configuration(
+async def test_cost_of_a_full_queue_is_in_the_configuration(
     tmp_path: Path, full: str, left: list[int]
 ) -> None:
     parts = (
@@ -437,7 +437,7 @@ async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
         assert await running.end() == 0
 
 
-async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_why(
+async def test_network_clients_without_users_are_refused_and_the_log_says_why(
     tmp_path: Path,
 ) -> None:
     port = free_port()

@@ -81,7 +81,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["tried again", "restarted"])
-async def test_what_is_acknowledged_after_a_failed_sync_is_on_the_disk(
+async def test_message_acknowledged_after_a_failed_sync_is_on_the_disk(
     tmp_path: Path, libraries: str, restarted: bool
 ) -> None:
     record, plan = tmp_path / "record", tmp_path / "plan"

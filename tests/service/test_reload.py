@@ -127,7 +127,7 @@ async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_pa
         assert await running.end() == 0
 
 
-async def test_what_a_client_was_told_at_connect_holds_until_it_leaves(site: Site) -> None:
+async def test_connack_properties_hold_until_the_client_leaves(site: Site) -> None:
     site.write(site.plain, "[limits]\npacket_bytes = 10_000\ntopic_aliases = 5\n")
     async with gateway(*site.arguments) as running, wire(running.port, Connect("old")) as old:
         await site.reload(running, site.plain, "[limits]\npacket_bytes = 1000\ntopic_aliases = 0\n")
@@ -297,7 +297,7 @@ async def test_reloads_in_the_middle_of_traffic_lose_nothing(site: Site) -> None
         assert await running.end() == 0
 
 
-async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
+async def test_client_no_longer_allowed_is_disconnected_with_the_reason(site: Site) -> None:
     site.plain = site.plain.replace("anonymous = true\n", "")
     site.write(site.plain)
     async with gateway(*site.arguments) as running, wire(running.port, Connect("nobody")) as nobody:

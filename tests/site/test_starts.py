@@ -57,7 +57,7 @@ def test_a_client_of_a_member_that_starts_keeps_its_session(
 
 
 @pytest.mark.parametrize("comes_after", [0.0, 1.0, START_S - 0.1])
-def test_a_member_that_nobody_reaches_waits_for_its_bound(site: Site, comes_after: float) -> None:
+def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) -> None:
     """The bound counts from the start."""
     site.come("a")
     site.client.leave()
@@ -109,7 +109,7 @@ def test_a_clean_start_does_not_wait_for_members_that_start(site: Site) -> None:
 
 
 @pytest.mark.parametrize("patience", [0.1, 1.5, 2.5, 60.0])
-def test_nobody_waits_longer_for_a_start_than_its_client_can(site: Site, patience: float) -> None:
+def test_wait_for_a_start_ends_before_the_client_gives_up(site: Site, patience: float) -> None:
     start_without_links(site, "b")
     outcomes = wants(site, "b", patience)
     waits = min(START_S, max(patience, 0.8))  # a lease of before the start may last for 0.8 s
@@ -215,7 +215,7 @@ def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
 
 @pytest.mark.parametrize("away_s", RESTART_S)
 @pytest.mark.parametrize("to", ["a", "b", "c"])
-def test_who_comes_while_a_member_restarts_keeps_its_session(
+def test_client_during_a_member_restart_keeps_its_session(
     site: Site, to: str, away_s: float
 ) -> None:
     """The client's session is at the restarting gateway, and the client comes to that one or to

@@ -93,7 +93,7 @@ async def test_a_silent_member_costs_a_second_and_is_marked(tmp_path: Path) -> N
     assert (doubt.client, doubt.silent) == ("c", ["b"]), "`onceway where` says it"
 
 
-async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path: Path) -> None:
+async def test_all_sessions_of_the_site_are_listed_with_their_holders(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         await site.connect("a", "c1")
         await site.connect("b", "c2")
@@ -265,7 +265,7 @@ async def test_a_member_that_was_removed_gets_no_session(tmp_path: Path) -> None
         assert await site.sessions("a") == ["c"]
 
 
-async def test_what_people_see(tmp_path: Path) -> None:
+async def test_status_and_log_of_two_gateways(tmp_path: Path) -> None:
     """`site status`, `session list`, /healthz and /metrics."""
     async with gateways(tmp_path, "a", "b", web=True) as site:
         (await site.connect("a"))[0].writer.close()

@@ -75,7 +75,7 @@ def test_an_older_version_finds_its_own_tables_with_all_rows(tmp_path: Path, ver
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
+def test_downgraded_store_is_upgraded_unchanged(tmp_path: Path, version: int) -> None:
     fill(tmp_path)
     downgrade(tmp_path, version)
     with closing(open_store(tmp_path, "site-7")) as database:

@@ -161,7 +161,7 @@ def test_a_restore_keeps_the_store_that_was_there_with_its_log(
         assert clients.fetchall() == [("c",)]
 
 
-def test_what_is_no_backup_replaces_nothing(folder: Path, tmp_path: Path) -> None:
+def test_invalid_backup_replaces_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database\n" * 500)
     for source in (tmp_path / "text", tmp_path / "nowhere"):
         with pytest.raises(StoreError, match="cannot be restored"):

@@ -261,7 +261,7 @@ def test_whole_store_is_sound_and_starts_without_a_word(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_missing_is_told_and_found(
+def test_missing_rows_are_reported_and_found(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     client, statement, said = CASES[case]
@@ -371,7 +371,7 @@ def test_salvage_ends_the_session_of_which_something_is_missing(
     assert present(world, str(client)) is False
 
 
-def test_client_identifier_that_is_another_one_in_the_index_is_told(
+def test_client_identifier_that_differs_in_the_index_is_reported(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One bit of it changes, in the row or in the index."""
@@ -411,7 +411,7 @@ RUNNING = [case for case in CASES if case.startswith(("message", "queue")) and "
 
 
 @pytest.mark.parametrize("case", RUNNING)
-def test_loss_behind_the_back_of_a_running_gateway_is_told(
+def test_loss_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     """The gateway reads a page of the queue when the client takes more."""
@@ -437,7 +437,7 @@ def test_loss_behind_the_back_of_a_running_gateway_is_told(
         "share = CAST(x'ff' AS TEXT)",
     ],
 )
-def test_damaged_place_behind_the_back_of_a_running_gateway_is_told(
+def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, cell: str
 ) -> None:
     harm(world.database, f"UPDATE queue SET {cell} WHERE first = ({{place}}) AND {of('waiting')}")
@@ -507,7 +507,7 @@ def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
     assert present(world, "waiting")
 
 
-def test_in_doubt_file_that_is_damaged_is_told(
+def test_damaged_in_doubt_file_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read_doubts(tmp_path) == []

@@ -102,7 +102,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
         assert database.execute("SELECT client FROM session").fetchone() == ("c",)
 
 
-def test_what_an_ended_session_leaves_to_others_is_sound_but_not_salvaged(tmp_path: Path) -> None:
+def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
     """In a damaged store its client may have got it already."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:

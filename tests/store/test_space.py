@@ -84,9 +84,7 @@ def test_a_disk_that_something_else_fills_gets_the_reserve_back(
     assert (space.short, (tmp_path / NAME).exists()) == (False, True)
 
 
-def test_what_was_deleted_is_room_for_others(
-    tmp_path: Path, disk: Disk, database: sqlite3.Connection
-) -> None:
+def test_deleted_rows_make_room(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
     disk.free = 2 * RESERVE
     space = Space(tmp_path, database)
     assert space.short

@@ -145,7 +145,7 @@ def test_retained_messages_are_listed_by_topic(world: World, tmp_path: Path) -> 
     assert 0 < b.expires_s <= 60
 
 
-def test_a_folder_without_a_store_and_a_file_that_is_none_are_said_in_words(tmp_path: Path) -> None:
+def test_folder_without_a_store_is_reported_in_words(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store here"):
         views.sessions(tmp_path, None)
     (tmp_path / FILE).write_bytes(b"x" * 5000)

@@ -174,7 +174,7 @@ def test_the_gateway_cannot_read_the_key_that_signs(site: Path) -> None:
     assert (found.st_uid, found.st_mode & 0o777) == (UPLINK, 0o600)
 
 
-def test_what_root_makes_for_the_uplink_is_the_uplinks(
+def test_files_made_by_root_for_the_uplink_belong_to_it(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")

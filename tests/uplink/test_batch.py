@@ -72,7 +72,7 @@ test_damage_at_many_places_has_one_name = pytest.mark.soak(
 )
 
 
-def test_it_has_the_columns_that_the_ingest_reads():
+def test_batch_has_the_columns_that_the_ingest_reads():
     assert pa.schema(SCHEMA) == READ
 
 

@@ -112,7 +112,7 @@ def test_discard_without_a_store_says_so(tmp_path: Path, onceway: Onceway) -> No
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("device", ["sensor-1", None])
-def test_what_comes_after_a_discard_lands_under_fresh_ids_and_keys(
+def test_rows_after_a_discard_land_under_fresh_ids_and_keys(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, device: str | None
 ) -> None:
     landing = tmp_path / "landing"

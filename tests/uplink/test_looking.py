@@ -293,7 +293,7 @@ def test_status_of_an_idle_gateway(data):
     assert "for ever" in status.as_text()
 
 
-def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain, landed, tmp_path):
+def test_renamed_gateway_lands_cut_batches_and_then_renumbers(data, drain, landed, tmp_path):
     from gateway.config import UplinkSection
     from gateway.store.schema import open_store
 
@@ -313,14 +313,14 @@ def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain,
     assert [row[:3] for row in new] == [("@site-1-north", 0x00C0FFEE, n) for n in range(21, 26)]
 
 
-def test_who_only_looks_sees_one_moment(data):
+def test_reader_sees_one_moment(data):
     data.add(5)
     with closing(Spool(data.path, to_read=True)) as spool:
         data.add(3)
         assert look(spool, data.path).rows == 5
 
 
-def test_who_only_looks_changes_nothing(data, onceway, tmp_path):
+def test_reader_changes_nothing(data, onceway, tmp_path):
     """The state after a kill: the log holds commits, and no process has the database open."""
     with data.db() as other:
         other.execute("SELECT count(*) FROM meta").fetchone()

@@ -46,7 +46,7 @@ def landed_everywhere(place, landed):
     }
 
 
-def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(
+def test_second_installation_with_the_same_name_is_refused_with_the_owner(
     data, drain, make_data, place, tmp_path, landed
 ):
     data.add(10)
@@ -134,9 +134,7 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
     assert backup.meta("restored"), "the gateway's next start forgets what may be stale"
 
 
-def test_a_backup_that_nobody_overtook_just_goes_on(
-    data, drain, make_data, place, tmp_path, landed
-):
+def test_backup_that_was_not_overtaken_continues(data, drain, make_data, place, tmp_path, landed):
     data.add(25)
     drain(data, place)
     backup = copy(data, make_data, tmp_path / "backup")

@@ -192,7 +192,7 @@ def test_an_answer_to_what_the_board_has_never_sent(talk: Talk) -> None:
     assert talk.told("unsent") == [{"what": "TURN"}]
 
 
-def test_an_offer_to_who_has_not_greeted() -> None:
+def test_offer_without_a_greeting() -> None:
     talk = Talk()
     stranger = Hello(7, 1, 3, 0, 5, 9, 96).signed(KEY, 1)
     offer = Welcome(7, 1, b"gateways", 5, 96, 0).signed(KEY, stranger)

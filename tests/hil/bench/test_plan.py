@@ -689,7 +689,7 @@ def test_impossible_settings_of_a_site_are_refused(wrong: dict[str, object], mes
         Bench.model_validate({"title": "t", "gateway": SITE, **wrong})
 
 
-def test_a_gateway_of_a_site_knows_the_others_by_the_addresses_that_it_is_told(
+def test_member_knows_the_others_by_configured_addresses(
     tmp_path: Path,
 ) -> None:
     bench = Bench.model_validate({"title": "t", "gateway": SITE})

@@ -361,7 +361,7 @@ def test_publications_of_a_board_come_once_and_in_order(qos: int) -> None:
     assert run.ends() == [f"subscriber-1 got too often at QoS {qos}: sensors/uno-1/adc0 3"]
 
 
-def test_what_a_board_was_told_that_the_gateway_has_must_come() -> None:
+def test_publication_acknowledged_to_a_board_must_come() -> None:
     run = subscribed()
     board = Board(run)
     board.samples(1, 2)
@@ -370,7 +370,7 @@ def test_what_a_board_was_told_that_the_gateway_has_must_come() -> None:
     assert run.ends() == ["subscriber-1 did not get: sensors/uno-1/adc0 1"]
 
 
-def test_a_payload_that_no_board_has_sent_is_nobodys() -> None:
+def test_payload_of_no_board_belongs_to_no_publisher() -> None:
     run = subscribed()
     board = Board(run)
     board.samples(1)
@@ -392,7 +392,7 @@ def test_a_board_may_put_a_reading_in_other_words_and_it_comes_once() -> None:
 
 
 @pytest.mark.parametrize("excused", [False, True])
-def test_what_a_board_sent_before_and_behind_a_new_session_may_come_twice(excused: bool) -> None:
+def test_publication_sent_in_two_sessions_may_come_twice(excused: bool) -> None:
     run = subscribed()
     board = Board(run)
     board.samples(1, done=False)
@@ -419,7 +419,7 @@ def test_messages_of_a_publisher_keep_their_order() -> None:
     assert run.ends() == []
 
 
-def test_what_the_filter_does_not_match() -> None:
+def test_message_outside_the_filter() -> None:
     run = subscribed(pattern="sensors/a/#")
     run.publishes(1, client="a")
     run.publishes(2, client="b")
@@ -439,7 +439,7 @@ def test_what_the_filter_does_not_match() -> None:
         ({"sequence": 7}, "got an unpublished message"),
     ],
 )
-def test_what_is_not_what_was_published(other: dict[str, Any], reason: str) -> None:
+def test_message_other_than_published(other: dict[str, Any], reason: str) -> None:
     run = subscribed()
     run.publishes(1)
     run.gets(1, **other)
@@ -464,7 +464,7 @@ def test_a_session_that_should_have_lived_is_lost() -> None:
     assert "found a session that it had ended" in clean.ends()[0]
 
 
-def test_what_was_done_before_a_clean_session_asked() -> None:
+def test_delivery_before_a_clean_session_subscribed() -> None:
     run = subscribed(clean=True)
     run.publishes(1)
     run.subscribes()
@@ -521,7 +521,7 @@ def test_a_share_gives_each_message_to_one_of_its_subscribers() -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-5")
-def test_a_share_that_gives_a_message_to_nobody_or_to_two() -> None:
+def test_share_that_gives_a_message_to_no_member_or_to_two() -> None:
     name = "the share pair of sensors/#"
     assert shares(1, second=(2, 4)).ends() == [f"{name} gave to no subscriber: sensors/c/data 3"]
     doubled = shares(1, 2, 3, 4, second=(2, 4))
@@ -529,7 +529,7 @@ def test_a_share_that_gives_a_message_to_nobody_or_to_two() -> None:
     assert shares(1, 2, 3, 4, second=(2,), qos=1).ends() == []  # it was not acknowledged in time
 
 
-def test_what_a_share_does_not_match() -> None:
+def test_message_outside_the_share() -> None:
     run = shares(1, 2, 3, 4)
     run.gets(5, topic="other/c/data")
     assert "subscriber-2 got what its filter sensors/# does not match: other/c/data" in run.ends()

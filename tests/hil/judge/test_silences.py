@@ -70,7 +70,7 @@ def test_a_planned_restart_excuses_nothing() -> None:
     assert wrong_links([run(), happened(RollingRestart.text), *gone]) == [], "an older history"
 
 
-def test_who_is_dead_is_silent_until_the_end() -> None:
+def test_dead_gateway_stays_silent() -> None:
     late = [connack(1, False), connack(900, False)]
     assert wrong_links([run(), happened(GatewayDies.text), *late]) == []
 

@@ -62,7 +62,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "ill"),
+    ("report", "has_problem"),
     [
         (Report([GOOD]), False),
         (Report([]), True),
@@ -77,9 +77,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
         (Report([GOOD], [DeviceGaps("a", 7, 6, [(3, 8)])]), True),
     ],
 )
-def test_metrics_ask_for_attention_when_something_is_wrong(
-    report: Report, has_problem: bool
-) -> None:
+def test_report_has_a_problem_when_something_is_wrong(report: Report, has_problem: bool) -> None:
     assert report.has_problem(3600, max_missing=5) is has_problem
 
 

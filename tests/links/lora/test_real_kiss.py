@@ -161,7 +161,7 @@ async def test_broken_frames_are_dropped_by_both_parsers(oracle: Oracle) -> None
     assert decoder.broken > 100
 
 
-async def test_two_gateways_talk_over_two_modems(tmp_path: Path, oracle: Oracle) -> None:
+async def test_both_drivers_talk_over_two_modems(tmp_path: Path, oracle: Oracle) -> None:
     site = RadioSite(tmp_path)
     await site.begin()
     await site.plug_in_another("other", 100.0)

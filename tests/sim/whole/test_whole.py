@@ -91,5 +91,5 @@ def test_a_program_that_breaks_a_promise_is_noticed(name: str) -> None:
     assert sabotages.noticed(name, sabotages.MUST[name])
 
 
-def test_what_must_be_noticed_is_there() -> None:
+def test_required_sabotages_exist() -> None:
     assert sabotages.MUST.keys() <= catalogue().keys()

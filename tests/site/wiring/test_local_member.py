@@ -251,7 +251,7 @@ def test_a_client_that_comes_back_elsewhere_finds_its_session(sites: Sites) -> N
     assert sites.members["a"].site.figures()["moved_out"] == 1
 
 
-def test_a_session_that_nobody_has_begins_after_the_window(sites: Sites) -> None:
+def test_unknown_session_begins_after_the_window(sites: Sites) -> None:
     client = sites.connect("a", wait=0.1)
     assert not client.take(Connack).session_present
     assert sites.members["a"].site.marked == 0
@@ -324,7 +324,7 @@ def leave_an_identifier(sites: Sites, at: str) -> None:
     client.break_line()
 
 
-def test_what_a_restored_store_has_forgotten_swallows_no_publish(
+def test_state_forgotten_by_a_restore_swallows_no_publish(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
     """b alone knew that the session of a is over, and gets its backup of before that."""
@@ -347,7 +347,7 @@ def test_what_a_restored_store_has_forgotten_swallows_no_publish(
 
 
 @pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
-def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> None:
+def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> None:
     """b alone knew that the session of a is over, and begins with an empty store."""
     empty = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
@@ -368,7 +368,7 @@ def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> N
     comes_back_unknown(sites, "c3")
 
 
-def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> None:
+def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
     """b alone knew that the session of a is over, and is taken out of the site."""
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -384,7 +384,7 @@ def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> N
 
 
 @pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
-def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str) -> None:
+def test_state_of_a_returning_member_swallows_no_publish(meanwhile: str) -> None:
     """The member was out of the site, and no record has named it meanwhile."""
     sites = Sites("a", "b")
     leave_an_identifier(sites, "b")
@@ -511,7 +511,7 @@ def test_clean_start_ends_the_session_of_another_member(sites: Sites) -> None:
     assert "c" not in sites["a"].broker.sessions
 
 
-def test_of_two_connections_that_wait_the_later_one_counts(sites: Sites) -> None:
+def test_later_of_two_waiting_connections_counts(sites: Sites) -> None:
     sites.connect("a").break_line()
     sites.settle()
     first = sites.connect("b", wait=0)

@@ -103,7 +103,7 @@ def uplink_of(sites: Sites, name: str) -> Spool:
     return spool
 
 
-def test_what_is_acknowledged_is_on_two_disks(pair: Sites) -> None:
+def test_acknowledged_row_is_on_two_disks(pair: Sites) -> None:
     client = publisher(pair, "a")
     pair.members["b"].disk.stuck = True
     pair.say(client, Publish("spool/x", b"1", 1, 1))
@@ -123,7 +123,7 @@ def test_what_is_acknowledged_is_on_two_disks(pair: Sites) -> None:
     }
 
 
-def test_what_has_landed_is_kept_no_longer(pair: Sites) -> None:
+def test_landed_replicas_are_deleted(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 6):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -174,7 +174,7 @@ def test_without_another_member_new_ones_are_refused_and_old_ones_wait(pair: Sit
     assert other.take(Puback) == Puback(3)
 
 
-def test_what_lands_meanwhile_is_acknowledged(pair: Sites) -> None:
+def test_row_landed_meanwhile_is_acknowledged(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     pair.part("a", "b")
     pair.say(client, Publish("spool/x", b"1", 2, 1))
@@ -211,7 +211,7 @@ def test_a_member_that_does_not_confirm_is_left_for_another_one(sites: Sites) ->
     assert figures(sites, "a")["copies_at"] == "c"
 
 
-def test_what_a_gateway_leaves_is_landed_by_the_other_one_once(pair: Sites) -> None:
+def test_rows_of_a_dead_gateway_are_landed_once_by_the_other(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     stated = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "1")]}
     pair.say(client, Publish("spool/x", b"named", 1, 1, properties=stated))
@@ -311,9 +311,7 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
     assert shelf.with_name(f"{FILE}.damaged").exists()
 
 
-def test_what_a_shelf_did_not_take_is_not_landed_before_it_does(
-    pair: Sites, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unstored_replica_is_not_landed(pair: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shelf writes and reads in the order of the calls, also after failures."""
     client, table, write = publisher(pair, "a"), Table(), Copies.write
     fails = True
@@ -357,7 +355,7 @@ def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
     assert kept(pair, "b") == [b"1"]
 
 
-def test_a_restored_store_takes_nobodys_key(pair: Sites) -> None:
+def test_restored_store_reuses_no_key(pair: Sites) -> None:
     """The copies of its other life are landed at once."""
     client, table = publisher(pair, "a"), Table()
     pair.say(client, Publish("spool/x", b"before", 1, 1))
@@ -473,7 +471,7 @@ def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: 
     assert (len(table.rows), table.landings) == (3000, 3000 + 2900)
 
 
-def test_what_lands_while_a_backlog_is_sent_changes_no_key(
+def test_landing_during_a_backlog_changes_no_key(
     pair: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The uplink takes rows out of the spool between two pages."""
@@ -511,7 +509,7 @@ def test_what_lands_while_a_backlog_is_sent_changes_no_key(
     [(((0, 1 << 64),), None, 1), (((9, 7),), None, 1), (((0, 7),), 1 << 61, (1 << 63) - 1)],
     ids=["an epoch that is no number of SQLite", "a row of no epoch", "a time that is none"],
 )
-def test_what_a_mad_member_says_stops_nobodys_rows(
+def test_invalid_messages_of_a_member_stop_no_rows(
     pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
 ) -> None:
     """Copies from there could not be landed, or would stop the store."""
@@ -631,9 +629,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whoever_dies_no_acknowledged_reading_is_lost_and_none_has_two_keys(
-    tmp_path: Path, seed: int
-) -> None:
+def test_death_of_any_member_loses_no_acknowledged_reading(tmp_path: Path, seed: int) -> None:
     schedule = Schedule(tmp_path, seed)
     for _ in range(120):
         schedule.step()

@@ -77,9 +77,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 @pytest.mark.parametrize(
     ("keep_alive", "waits_s"), [(0, START_S), (1, 0.8), (2, 1.5), (3, 2.25), (60, START_S)]
 )
-def test_nobody_waits_longer_than_its_keep_alive_lets_it(
-    sites: Sites, keep_alive: int, waits_s: float
-) -> None:
+def test_wait_ends_within_the_keep_alive(sites: Sites, keep_alive: int, waits_s: float) -> None:
     """Then the usual rules for a silent member hold."""
     restart(sites, "b")
     client = come(sites, "b", keep_alive=keep_alive)
@@ -110,7 +108,7 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
     assert client.take(Connack).session_present is stopped
 
 
-def test_a_pubrel_in_the_first_seconds_waits_for_who_may_know_it(sites: Sites) -> None:
+def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> None:
     """The client's session begins here, and the gateway releases an identifier that no other one
     knows.
     """
