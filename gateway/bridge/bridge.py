@@ -111,8 +111,8 @@ class Bridge:
         try:
             if self._session is None:
                 self._pairing.draw()
-            if wishes := self._wishes():
-                await self._say(wishes)
+            if packets := self._subscribe_packets():
+                await self._say(packets)
         except OncewayError as error:
             self._fail(str(error))
 
@@ -255,7 +255,7 @@ class Bridge:
             near = self._near = NearClient(self._engine, self.section, far, hello)
             self._established = True
             exchange.begin(far, answer, near)
-            near.take(self._wishes())
+            near.take(self._subscribe_packets())
             for request in requests:
                 if (packet := self._request(request, far)) is not None:
                     far.send(packet)
@@ -379,7 +379,7 @@ class Bridge:
 
     # -- subscriptions
 
-    def _wishes(self) -> list[Packet]:
+    def _subscribe_packets(self) -> list[Packet]:
         """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, or has
         too many.
         """
@@ -390,7 +390,7 @@ class Bridge:
             packets.append(Unsubscribe(1, gone))
         new = [item for item in section.up if item not in held or held[item].qos != section.qos]
         if new:
-            packets.append(Subscribe(2, [_wish(item, section.qos) for item in new]))
+            packets.append(Subscribe(2, [_subscription(item, section.qos) for item in new]))
         return packets
 
     def _requests(self, pair: Pair) -> list[_Request]:
@@ -432,7 +432,7 @@ class Bridge:
         subscribe, item = request
         identifier = _LAST_IDENTIFIER - len(self._asked)
         packet: Subscribe | Unsubscribe = (
-            Subscribe(identifier, [_wish(item, self.section.qos)])
+            Subscribe(identifier, [_subscription(item, self.section.qos)])
             if subscribe
             else Unsubscribe(identifier, [item])
         )
@@ -577,7 +577,7 @@ class Bridge:
             )
 
 
-def _wish(topic_filter: str, qos: int) -> Subscription:
+def _subscription(topic_filter: str, qos: int) -> Subscription:
     """Return a subscription that sends nothing back to its publisher [MQTT-3.8.3-3]."""
     return Subscription(topic_filter, qos, True, True, _ONLY_NEW)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bridge.exchange import Near
+from gateway.bridge.exchange import NearClient
 from gateway.config import BridgeSection
 from gateway.mirror.json_topics import tell
 from gateway.mqtt.packets import (
@@ -236,7 +236,7 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
     first, last = world.accepted("first"), world.accepted("last")
     first.subscribe("#", qos=0)
     section = BridgeSection(name="far", server="mqtt://far:1883", up=["#"], prefix="p/")
-    near = Near(world.engine, section, None, {})
+    near = NearClient(world.engine, section, None, {})
     ends: list[str] = []
     near.ended = lambda: ends.append("ended")
     near.take([Subscribe(1, [Subscription("#", 1)])])
