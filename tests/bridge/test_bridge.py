@@ -103,7 +103,7 @@ async def take(client: Wire) -> Publish:
     return packet
 
 
-class FarConnection:
+class Far:
     """Another broker of which the test says each packet."""
 
     def __init__(self, server: asyncio.Server, met: "asyncio.Queue[Wire]") -> None:
@@ -120,14 +120,14 @@ class FarConnection:
 
 
 @asynccontextmanager
-async def scripted() -> AsyncIterator[FarConnection]:
+async def scripted() -> AsyncIterator[Far]:
     met: asyncio.Queue[Wire] = asyncio.Queue()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await met.put(Wire(reader, writer, Version.V5, Side.CLIENT))
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    yield FarConnection(server, met)
+    yield Far(server, met)
     server.close()
 
 

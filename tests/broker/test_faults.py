@@ -73,7 +73,7 @@ SPOOLED = {11, 12, 13, 14, 21, 22, 23, 24}
 """Identifiers of what the victim publishes into the spool: from 21 on at QoS 2."""
 
 
-class WaitingCaller(harness.Anonymous):
+class AskingAccess(harness.Anonymous):
     """Has to find out whether the password is `right`."""
 
     def refuses_connect(
@@ -538,7 +538,7 @@ class Scene:
         """Actions of a client that is asked for a password, that reaches bounds, and that speaks
         MQTT 3.1.1; and of a board that has proved its key.
         """
-        asked = Policy(WaitingCaller())
+        asked = Policy(AskingAccess())
         bound = Policy(harness.Anonymous(), receive_maximum=2)
         long = b"x" * 30_000
         return [
