@@ -35,7 +35,7 @@ class Neighbours:
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the peer gateways about identifiers of PUBRELs that are unknown here. Return True
-        if so; then `exchanges.released` is called for each.
+        if they are queried; then `exchanges.released` is called for each.
         """
         return False
 

@@ -242,7 +242,7 @@ class KeyedWelcome:
         return handshake_to_bytes(self.KIND, self._fields + self.code)
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return it with the code made with this key, as the answer to only this HELLO."""
+        """Return the WELCOME with the code made with this key, as the answer to only this HELLO."""
         return replace(self, code=mac(key, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:

@@ -66,7 +66,7 @@ class Kind(BaseModel, ABC):
     """For kinds that break boards: whether it is for boards with a radio."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
-    """Whether it is for a run with a single gateway, or for a site of several."""
+    """Whether the fault is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False
     """For kinds for several gateways: whether it strikes all of them, or all clients."""
 

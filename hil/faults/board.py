@@ -167,7 +167,7 @@ class Cut:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return its place and wait, in the form that a judge compares with the plan."""
+        """Return the fault's place and wait, in the form that a judge compares with the plan."""
         since, torn = self.event.details["since"], bool(self.event.details["writing"])
         hit = {"sample": self.struck.details["sample"]}
         hit |= (

@@ -379,7 +379,9 @@ class Seen:
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Whether it is in the claim, or came there on the way, more often than allowed."""
+        """Whether a publication is at the claim's hop, or passed an earlier one, more often than
+        allowed.
+        """
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -388,10 +390,10 @@ class Seen:
         return self.claim == "table" and self.is_onceway and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Whether it landed twice at one place of a store's order, or at a place unknown to the
-        store and more often than the gateway had cause to store it. The ingest takes a publication
-        once that was in the store twice. A copy made by a fault has an epoch that no store of the
-        run has.
+        """Whether a publication landed twice at one place of a store's order, or at a place unknown
+        to the store and more often than the gateway had cause to store it. The ingest takes a
+        publication once that was in the store twice. A copy made by a fault has an epoch that no
+        store of the run has.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]

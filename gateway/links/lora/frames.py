@@ -192,7 +192,7 @@ class Welcome:
         return header + fields + self.code
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return it with the code made with this key, as the answer to only this HELLO."""
+        """Return the WELCOME with the code made with this key, as the answer to only this HELLO."""
         return replace(self, code=_code(key, _WELCOME, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
