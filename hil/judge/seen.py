@@ -390,7 +390,7 @@ class Seen:
         return self.claim == "table" and self.is_onceway and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Whether a publication landed twice at one place of a store's order, or at a place unknown
+        """Whether a row landed twice at one place of a store, or at a place unknown
         to the store and more often than the gateway had cause to store it. The ingest takes a
         publication once that was in the store twice. A copy made by a fault has an epoch that no
         store of the run has.
