@@ -16,7 +16,7 @@ from math import inf
 from gateway.access.hook import WRONG, AuthHook
 from gateway.access.identifiers import Identifiers
 from gateway.access.users import NOBODY, Users
-from gateway.broker.access import AclAccess, Caller, Refusal, SlowCheck
+from gateway.broker.access import ByAcl, Caller, Refusal, SlowCheck
 from gateway.config import AccessSection, ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
@@ -113,7 +113,7 @@ class Passwords:
         return hashlib.blake2b(password, key=self._key).digest()
 
 
-class ListenerAccess(AclAccess):
+class ListenerAccess(ByAcl):
     """The rules of a network listener, from its section. If there are no users at all, the user
     name of an anonymous client is ignored.
     """

@@ -116,7 +116,7 @@ class Logins:
             self._loop.call_soon(self._next, line)
 
     def _line(self, order: Ask) -> _Line:
-        return self._asked_elsewhere if order.check.asks_others else self._compared_here
+        return self._asked_elsewhere if order.question.asks_others else self._compared_here
 
     def stop(self) -> None:
         """Stop all checks."""
@@ -139,7 +139,7 @@ class Logins:
     def _refuses(self, order: Ask) -> Refusal | None:
         address, now = origin(order.connection.peer.address), self._loop.time()
         wait = max(
-            self._users.wait_s((address, order.check.user), now),
+            self._users.wait_s((address, order.question.user), now),
             self._addresses.wait_s(address, now),
         )
         if not wait:
@@ -150,7 +150,7 @@ class Logins:
     def _compare(self, order: Ask) -> None:
         refusal: Refusal | None
         try:
-            refusal = order.check.answer()
+            refusal = order.question.answer()
         except Exception:
             refusal = _failed(order)
         with suppress(RuntimeError):  # the loop is closed
@@ -166,10 +166,10 @@ class Logins:
 
     def _judge(self, order: Ask, refusal: Refusal | None) -> Refusal | None:
         """Note a success or a failure. Return the reason why the client is refused, or None."""
-        address, user = origin(order.connection.peer.address), order.check.user
+        address, user = origin(order.connection.peer.address), order.question.user
         if refusal is None:
             self._users.succeed((address, user))
-            if not order.check.holds():
+            if not order.question.holds():
                 refusal = _GONE
         elif refusal[0] == ReasonCode.BAD_USER_NAME_OR_PASSWORD:
             now = self._loop.time()

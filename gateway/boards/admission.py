@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from gateway.boards.board_search import BoardSearch, Holders
 from gateway.boards.expected import Expected, Seen
 from gateway.boards.history import History
+from gateway.boards.nowhere import Holders, Nowhere
 from gateway.boards.reports import Boards
-from gateway.broker.access import AclAccess, Caller, Refusal
+from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
 from gateway.links.greeter import Refusal as LinkRefusal
@@ -50,7 +50,7 @@ done, the registry read before stays in force.
 """
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
-_MOST_LOGGED = 1000
+_MOST_TOLD = 1000
 """Most names of unregistered boards that are logged, once each."""
 
 
@@ -234,7 +234,7 @@ def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:
     return stranger if name not in known else known[name].status != "revoked"
 
 
-class DeviceAccess(AclAccess):
+class DeviceAccess(ByAcl):
     """The access rules of a serial port. stranger: whether a board that is not registered may
     connect; may change.
     """
@@ -332,7 +332,7 @@ class Watch:
         holders: Holders | None = None,
     ) -> None:
         self._file = folder / PENDING
-        self._search = BoardSearch(holders)
+        self._nowhere = Nowhere(holders)
         self._changed = changed
         self._registry = registry
         self._engine = engine
@@ -340,13 +340,13 @@ class Watch:
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
         engine.commanded = registry.expected.command
-        self._logged: set[str] = set()
+        self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._task = asyncio.create_task(self._watch())
 
     def close(self) -> None:
         self._task.cancel()
-        self._search.close()
+        self._nowhere.close()
         self._thread.shutdown(cancel_futures=True)
         if news := self._registry.expected.news(at_end=True):
             self._registry.expected.write(news)
@@ -410,7 +410,7 @@ class Watch:
         if broker.config.site is not None:
             elsewhere = {name for name in names if name not in broker.sessions}
             missing = {name for name in elsewhere if registry.expected.was_problem(name)}
-            elsewhere -= self._search.among(elsewhere, broker.now, missing)
+            elsewhere -= self._nowhere.among(elsewhere, broker.now, missing)
             names = [name for name in names if name not in elsewhere]
         registry.expected.look(names, self._seen(names), elsewhere)
 
@@ -452,8 +452,8 @@ class Watch:
             if port.refused is not None and not self._registry.knows(port.refused)
         ]
         for stranger in strangers:
-            if stranger["name"] not in self._logged and len(self._logged) < _MOST_LOGGED:
-                self._logged.add(stranger["name"])
+            if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
+                self._told.add(stranger["name"])
                 log.warning(
                     "%s: the device %r is not registered: `onceway device admit NAME` lets it in",
                     stranger["port"],

@@ -90,7 +90,7 @@ class Ask:
 
     connection: WaitingCaller
     packet: Connect
-    check: SlowCheck
+    question: SlowCheck
 
 
 class Access(Protocol):
@@ -134,7 +134,7 @@ class Access(Protocol):
         """
 
 
-class AclAccess:
+class ByAcl:
     """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
     in.
     """

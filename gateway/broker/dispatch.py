@@ -70,7 +70,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
     connection = cast("Connection", order.connection)
     if connection.state is State.CLOSED:
         return
-    connection.user = order.check.user
+    connection.user = order.question.user
     _accept(connection, order.packet, refused)
 
 

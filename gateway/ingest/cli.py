@@ -511,7 +511,7 @@ def report_command(
         prometheus.put(made, metrics)
     if str(metrics) != "-":
         print(json.dumps(asdict(made), indent=2) if as_json else report.text(made))
-    if made.has_problem(seconds(max_lag), max_missing):
+    if made.ill(seconds(max_lag), max_missing):
         raise typer.Exit(SOMEBODY_SHOULD_LOOK)
 
 

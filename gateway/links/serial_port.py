@@ -155,7 +155,7 @@ class SerialPort:
         self._diagnosis = Diagnosis(baud)
         self._prints = PrintedText()
         self._restarts = Restarts()
-        self._logged: set[str] = set()
+        self._said: set[str] = set()
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
@@ -183,7 +183,7 @@ class SerialPort:
                 self._held_by if isinstance(error, PortBusy) else str,
             )
             return
-        self._logged.clear()
+        self._said.clear()
         self._told_restarts = False
         self._problem = None
         self._speaks = False
@@ -419,8 +419,8 @@ class SerialPort:
         log, because it takes time.
         """
         self._problem = text
-        if text not in self._logged:
-            self._logged.add(text)
+        if text not in self._said:
+            self._said.add(text)
             log.warning(
                 "%s: %s%s",
                 self.path,

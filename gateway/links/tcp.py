@@ -168,7 +168,7 @@ class TcpListener:
 
     @property
     def stalled_s(self) -> float:
-        """0 while the listener listens, else infinity."""
+        """0 while it listens, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:

@@ -184,7 +184,7 @@ class WebSocketListener:
 
     @property
     def stalled_s(self) -> float:
-        """0 while the listener listens, else infinity."""
+        """0 while it listens, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:

@@ -91,7 +91,7 @@ class HomeAssistant:
                     )
                 await self._look()
             except Exception:
-                log.exception("the announcements for Home Assistant met an internal error")
+                log.exception("what Home Assistant is told met an internal error")
             await asyncio.sleep(LOOK_S)
 
     def _heard(self, message: Publish) -> None:

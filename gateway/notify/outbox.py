@@ -33,7 +33,7 @@ class Outbox:
         kept = _read(self._file)
         for name in kept.keys() - set(channels):
             log.warning(
-                "notify: %d messages for %s are dropped: [notify] no longer has this channel",
+                "notify: %d messages waited for %s, which [notify] has no more: they are dropped",
                 len(kept[name]),
                 name,
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection
 
-from gateway.broker.access import AclAccess, Caller, Policy, Refusal
+from gateway.broker.access import ByAcl, Caller, Policy, Refusal
 from gateway.broker.broker import Broker
 from gateway.broker.peer import Peer
 from gateway.config import INSIDE, MEMBER
@@ -32,7 +32,7 @@ from gateway.runtime.engine import Engine
 _LONGEST_PACKET = 1 << 28
 
 
-class _Access(AclAccess):
+class _Access(ByAcl):
     """Access rules that let an internal client in."""
 
     def __init__(self, user: str) -> None:

@@ -73,7 +73,7 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
     log_format: Annotated[
-        logs.LogForm | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
     ] = None,
 ) -> None:
     """Run the gateway until SIGTERM.
@@ -84,7 +84,7 @@ def run(
         config = config_file()
     settings = _settings(config, listen, anonymous, data)
     logs.configure(
-        log_format or logs.LogForm(settings.log.format),
+        log_format or logs.Form(settings.log.format),
         "info" if verbose else settings.log.level,
         _TALKATIVE,
     )

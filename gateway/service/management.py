@@ -132,19 +132,19 @@ class Management:
         return mirror
 
     def _start_notify(self, section: NotifySection) -> None:
-        from gateway.notify.notifier import Notifier
+        from gateway.notify.teller import Teller
 
-        notifier = Notifier(
+        teller = Teller(
             self._config.gateway.data,
             self._config.gateway.name,
             section,
             lambda: [item.what for item in problems(self._source) if item.part != UNTOLD],
         )
-        notifier.start()
-        self._source.failed_notifications.append(lambda: notifier.failures)
-        self._source.ways.extend(notifier.ways)
-        self.control.test_notify = notifier.test
-        self._open.append(notifier)
+        teller.start()
+        self._source.untold.append(lambda: teller.failures)
+        self._source.ways.extend(teller.ways)
+        self.control.test_notify = teller.test
+        self._open.append(teller)
 
     def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
         from gateway.mirror.home_assistant import HomeAssistant
@@ -169,7 +169,7 @@ class Management:
         from gateway.web.clients import Clients
         from gateway.web.live import Live
         from gateway.web.log_lines import LogLines
-        from gateway.web.page import Actions, PageServer
+        from gateway.web.page import Deeds, PageServer
         from gateway.web.page_flash import PageFlash
         from gateway.web.page_logins import PageLogins
         from gateway.web.page_messages import publish
@@ -193,7 +193,7 @@ class Management:
             PageLogins(
                 self._passwords, section.operators, self._config.gateway.data / "page-logins.json"
             ),
-            Actions(
+            Deeds(
                 partial(command, self._engine),
                 partial(board_log.whole, self._engine),
                 PageRegistry(self._config.gateway.data, self._registry, self._source.ports).change,

@@ -20,7 +20,7 @@ _CONTROL: dict[int, str] = {
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 
 
-class LogForm(StrEnum):
+class Form(StrEnum):
     """The form of log lines: for people or for programs."""
 
     HUMAN = "human"
@@ -79,11 +79,11 @@ class _JournalFormatter(logging.Formatter):
         return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
 
 
-def configure(form: LogForm, level: str | None, talkative: tuple[str, ...] = ()) -> None:
+def configure(form: Form, level: str | None, talkative: tuple[str, ...] = ()) -> None:
     """Log to standard error from now on. level: the lowest level. None: warnings, and information
     of `talkative` loggers.
     """
-    formatter = JsonFormatter() if form is LogForm.JSON else HumanFormatter()
+    formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JournalFormatter(formatter) if _to_journal() else formatter)
     logging.basicConfig(handlers=[handler], level=(level or "warning").upper(), force=True)

@@ -214,7 +214,7 @@ def run(
         bool, typer.Option("--once", help="Land what is in the spool now, then exit.")
     ] = False,
     log_format: Annotated[
-        logs.LogForm | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
     ] = None,
 ) -> None:
     """Cut the spool into batches and land them, until stopped.
@@ -230,7 +230,7 @@ def run(
     except NoUplink:
         notify("READY=1")  # what was asked for is done: nothing
         raise
-    logs.configure(log_format or logs.LogForm(job.log.format), job.log.level, ("gateway",))
+    logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()
     found = Spool(job.data) if once else _open_when_there(job, stop)
     if found is None:

@@ -92,7 +92,7 @@ def problems(source: Source) -> list[Problem]:
         *_radios(source),
         *_site(source),
         *_backup(source),
-        *(Problem(UNTOLD, text) for failures in source.failed_notifications for text in failures()),
+        *(Problem(UNTOLD, text) for failures in source.untold for text in failures()),
     ]
 
 

@@ -132,7 +132,7 @@ class Flash(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Actions:
+class Deeds:
     """Actions of the gateway for users of the page."""
 
     command: Command
@@ -214,14 +214,14 @@ class PageServer:
         clients: Clients,
         lines: LogLines,
         logins: Logins,
-        actions: Actions,
+        deeds: Deeds,
     ) -> None:
         self._endpoint = Endpoint(host, port, tls=tls)
         self._gate = _Gate(logins, secure=tls is not None)
         self._live = live
         self._clients = clients
         self._lines = lines
-        self._actions = actions
+        self._deeds = deeds
         self._searching = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._files = {f"/{name}": file for name, file in _static().items()}
@@ -282,12 +282,12 @@ class PageServer:
 
     async def _ports(self, request: web.BaseRequest) -> web.Response:
         _operator(self._gate.session(request))
-        return web.json_response(await self._actions.flash.choices())
+        return web.json_response(await self._deeds.flash.choices())
 
     async def _watch_flash(self, request: web.BaseRequest) -> web.StreamResponse:
         _operator(self._gate.session(request))
         with self._streaming(request):
-            return await self._stream(request, self._actions.flash.watch())
+            return await self._stream(request, self._deeds.flash.watch())
 
     async def _find_clients(self, request: web.BaseRequest) -> web.Response:
         user = self._gate.session(request).user
@@ -300,16 +300,16 @@ class PageServer:
 
     async def _site(self, request: web.BaseRequest) -> web.Response:
         self._gate.session(request)
-        if self._actions.site is None:
+        if self._deeds.site is None:
             raise _Refused(404, "This gateway belongs to no site.")
-        return web.json_response(await self._actions.site())
+        return web.json_response(await self._deeds.site())
 
     async def _send(self, request: web.BaseRequest) -> web.Response:
         session = self._gate.commanding(request)
         device, text = _strings(await _body(request), "device", "command")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
-        return _done(await self._actions.command(session.user, device, text))
+        return _done(await self._deeds.command(session.user, device, text))
 
     async def _ask_board(self, request: web.BaseRequest) -> web.Response:
         session = self._gate.commanding(request)
@@ -323,7 +323,7 @@ class PageServer:
         with self._streaming(request):
             async with self._asking:
                 try:
-                    return web.json_response(await self._actions.board_log(session.user, device))
+                    return web.json_response(await self._deeds.board_log(session.user, device))
                 except OncewayError as error:
                     text = str(error)
                     end = "" if text.endswith("?") else "."
@@ -336,21 +336,21 @@ class PageServer:
             raise _Refused(400, "Send admit or revoke.")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
-        return _done(await self._actions.change(session.user, device, change))
+        return _done(await self._deeds.change(session.user, device, change))
 
     async def _flash(self, request: web.BaseRequest) -> web.Response:
         session = self._gate.commanding(request)
         body = await _body(request)
         deed, device, kind, port = _strings(body, "deed", "device", "kind", "port")
         empty = body.get("empty") is True
-        return _done(await self._actions.flash.start(session.user, deed, device, kind, port, empty))
+        return _done(await self._deeds.flash.start(session.user, deed, device, kind, port, empty))
 
     async def _try_notify(self, request: web.BaseRequest) -> web.Response:
         self._gate.commanding(request)
-        if self._actions.notify is None:
+        if self._deeds.notify is None:
             raise _Refused(409, "No notifications are sent: the configuration has no [notify].")
         try:
-            return web.json_response({"ways": await self._actions.notify()})
+            return web.json_response({"ways": await self._deeds.notify()})
         except OncewayError as error:
             raise _Refused(409, f"{error}.") from error
 
@@ -388,7 +388,7 @@ class PageServer:
         if self._searching.locked():
             raise _Refused(503, "Another user is searching for a reading. Try again in a moment.")
         async with self._searching:  # it reads the whole spool
-            return web.json_response(await asyncio.to_thread(self._actions.where, device, sequence))
+            return web.json_response(await asyncio.to_thread(self._deeds.where, device, sequence))
 
     async def _publish(self, request: web.BaseRequest) -> web.Response:
         session = self._gate.commanding(request)
@@ -399,7 +399,7 @@ class PageServer:
         if not fits or qos not in (1, 2):
             raise _Refused(400, "Send payload as a text, qos 1 or 2, and retain.")
         message = Publish(topic, payload.encode(errors="replace"), qos, retain=retain)
-        problem = await self._actions.publish(session.user, message)
+        problem = await self._deeds.publish(session.user, message)
         if problem is None:
             log.warning("%s has published to %s", quote(session.user), quote(topic))
         return _done(problem)
@@ -408,7 +408,7 @@ class PageServer:
         user = self._gate.session(request).user
         messages = Messages(lambda: self._live.utc)
         with self._streaming(request):
-            stop = self._actions.watch(
+            stop = self._deeds.watch(
                 user, request.query.get("filter", "")[:_LONGEST_NAME], messages
             )
             try:

@@ -37,9 +37,9 @@ class Source:
     why the store is another generation, None if it is not. boards: their reports and refusals.
     radios, bridges: of the configuration. site: rows of its members, empty without a site.
     overhearers: receivers of all frames that the radios hear. expected: the state of each board of
-    the registry. failed_notifications: functions that return the errors of the last attempts. ways:
-    names of the notification channels. history: the last readings of boards. restart: configuration
-    keys that have changed and take effect at the next start.
+    the registry. untold: functions that return failed notifications. ways: names of the
+    notification channels. history: the last readings of boards. restart: configuration keys that
+    have changed and take effect at the next start.
     """
 
     broker: Broker
@@ -54,7 +54,7 @@ class Source:
     site: Callable[[], list[dict[str, Any]]] = list
     overhearers: set[Callable[[Overheard], None]] = field(default_factory=set)
     expected: Expected | None = None
-    failed_notifications: list[Callable[[], list[str]]] = field(default_factory=list)
+    untold: list[Callable[[], list[str]]] = field(default_factory=list)
     ways: list[str] = field(default_factory=list)
     history: History | None = None
     restart: Sequence[str] = ()

@@ -15,7 +15,7 @@ def doubts(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
     crosses no wire of the rig, so the target of a kill is unknown.
     """
     struck = any(windows.get(COMMITTED) for windows in hit.values())
-    if not struck or seen.clients or not seen.is_onceway or _sent_again(seen):
+    if not struck or seen.clients or not seen.ours or _sent_again(seen):
         return []
     return [
         f"faults fell into the window `{COMMITTED}`,"

@@ -39,7 +39,7 @@ def _conflicting(seen: Seen) -> Iterator[str]:
     may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, and nothing else has landed under it"
-    if seen.claim == "table" and "table" in seen.complete and seen.is_onceway:
+    if seen.claim == "table" and "table" in seen.complete and seen.ours:
         for key, _ in sorted(due - found):
             if ("batch", key) not in seen.waiting:
                 yield f"{key} has landed in two payloads, and the second is not in `_conflicts`"

@@ -27,14 +27,14 @@ def causes(seen: Seen) -> Iterator[str]:
 def without_delivery(seen: Seen) -> Iterator[str]:
     """Yield publishers without any delivery: the likely cause of open publications."""
     came = {key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])}
-    for device in seen.plan if seen.is_onceway else ():
+    for device in seen.plan if seen.ours else ():
         if device not in came and any(key.device == device for key in seen.ways):
             yield f"nothing of {device} reached the gateway"
 
 
 def found(seen: Seen) -> list[str]:
     """Return the missing events."""
-    due = [*(seen.hops if seen.is_onceway else ("board", seen.claim)), *[READINGS] * seen.reads]
+    due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
     doubts = [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)
     doubts += [
@@ -42,7 +42,7 @@ def found(seen: Seen) -> list[str]:
         f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
         for fault in missing
     ]
-    doubts += _missing_rig_reports(seen) if seen.is_onceway else []
+    doubts += _missing_rig_reports(seen) if seen.ours else []
     if seen.expected_copies and not seen.copies:
         doubts.append("no gateway has landed what the one that is gone for good had acknowledged")
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]

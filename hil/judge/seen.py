@@ -117,7 +117,7 @@ class Seen:
     begun: bool = False
     began: int = -columns.FAR
     """Start of the run."""
-    is_onceway: bool = True
+    ours: bool = True
     """Whether the system is Onceway, and not the glue."""
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
@@ -256,7 +256,7 @@ class Seen:
                 named = data.get("gateway") or ()
                 self.gateways = {named} if isinstance(named, str) else set(named)
                 self.batch_count = data.get("batch_count") or columns.FAR
-                self.is_onceway = "hops" not in data
+                self.ours = "hops" not in data
                 self.began = event.t
             case "rig", "stalled":
                 self.stalled = True
@@ -387,7 +387,7 @@ class Seen:
         copies = places & self.copies if self.claim == "batch" else ()
         if len(rows) - len(copies) > self.allowed(key, qos):
             return True
-        return self.claim == "table" and self.is_onceway and self._doubled_on_the_way(key, qos)
+        return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
         """Whether a row landed twice at one place of a store, or at a place unknown

@@ -89,7 +89,7 @@ async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
         assert await login(running.port, alice()) == R.SUCCESS, "known to be right meanwhile"
 
 
-async def test_user_removed_during_the_password_check_is_refused(
+async def test_who_was_removed_while_his_password_is_compared_does_not_get_in(
     tmp_path: Path,
 ) -> None:
     arguments = configured(tmp_path, LISTENER)

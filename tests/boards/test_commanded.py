@@ -33,7 +33,7 @@ async def site(folder: Path) -> AsyncIterator[tuple[Sensor, GatewayProcess]]:
 
 
 async def expects(folder: Path, interval_s: float) -> None:
-    """Wait until the gateway expects readings this often."""
+    """Wait until the gateway expects readings so often."""
     async with asyncio.timeout(10):
         found = None
         while found != interval_s:

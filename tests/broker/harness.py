@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from gateway.broker.access import AclAccess, Policy, Refusal, SlowCheck
+from gateway.broker.access import ByAcl, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
@@ -76,7 +76,7 @@ UPLINK = UplinkSection(landing="file:///landing")
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
-class Anonymous(AclAccess):
+class Anonymous(ByAcl):
     """Takes clients without asking who they are, or takes no one."""
 
     def __init__(self, allowed: bool = True) -> None:

@@ -204,7 +204,7 @@ def test_no_user_takes_the_session_of_another_one(power_cut: bool) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_session_without_a_user_goes_to_the_first_user(power_cut: bool) -> None:
+def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool) -> None:
     world = World(
         acl=[
             AclSection(users=["alice"], read=["t"]),

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 import gateway.broker
-from gateway.broker.access import AclAccess, Policy, Refusal, SlowCheck
+from gateway.broker.access import ByAcl, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Outgoing
@@ -746,7 +746,7 @@ _OF_A_CLASS = {
 OWN = {
     str(call)
     for call in CALLS
-    if call.owner in (Client, ClientLink, AclAccess) or call.name in _OF_A_CLASS.get(call.owner, ())
+    if call.owner in (Client, ClientLink, ByAcl) or call.name in _OF_A_CLASS.get(call.owner, ())
 }
 """Calls for one connection: take, encode, write, close, decode, and what its client may do."""
 SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "RoutedTopic.")

@@ -64,7 +64,7 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     assert told(one, [], 80) == ["ends: a"]
 
 
-def test_problem_that_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
+def test_what_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
     one = notices(tmp_path)
     told(one, ["a"], 0)
     assert told(one, ["a"], 30) == ["begins: a"]

@@ -14,13 +14,13 @@ from tests.site.gateways import SOON_S, Gateways, gateways
 def impatient(more: str = "") -> tuple[str, str]:
     return (
         "-c",
-        "from gateway.boards import expected, board_search; expected.UNKNOWN_S = 0.1;"
-        f" expected.LEAST_S = 0.1; board_search.ASK_S = 0.1; {more}"
+        "from gateway.boards import expected, nowhere; expected.UNKNOWN_S = 0.1;"
+        f" expected.LEAST_S = 0.1; nowhere.ASK_S = 0.1; {more}"
         " from gateway.commands.main import main; main()",
     )
 
 
-IMPATIENT = impatient("board_search.SELDOM_S = 0.2;")
+IMPATIENT = impatient("nowhere.SELDOM_S = 0.2;")
 
 
 async def missing(site: Gateways, name: str) -> list[str]:

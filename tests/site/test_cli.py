@@ -1,4 +1,4 @@
-"""`onceway site …`: three commands bring a second gateway into a site. Errors are reported."""
+"""`onceway site …`: three commands bring a second gateway into a site. Mistakes get reasons."""
 
 import asyncio
 import json

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.reason import ReasonCode as R
-from gateway.system.logs import HumanFormatter, JsonFormatter, LogForm, about, configure
+from gateway.system.logs import Form, HumanFormatter, JsonFormatter, about, configure
 from tests.service.process import gateway, start
 from tests.service.wire import Wire
 
@@ -82,7 +82,7 @@ def test_lines_for_the_journal_begin_with_their_priority(
         monkeypatch.setattr(sys, "stderr", journal)
         status = os.fstat(journal.fileno())
         monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
-        configure(LogForm.HUMAN, None, ("talkative",))
+        configure(Form.HUMAN, None, ("talkative",))
         logging.getLogger("talkative").info("one")
         logging.getLogger("other").info("not said")
         logging.getLogger("other").error("two\nthree")

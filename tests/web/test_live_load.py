@@ -18,7 +18,7 @@ from gateway.web.board_rows import BoardRows
 from gateway.web.clients import Clients
 from gateway.web.live import Live
 from gateway.web.log_lines import LogLines
-from gateway.web.page import Actions, PageServer
+from gateway.web.page import Deeds, PageServer
 from tests.links.board import until
 from tests.web.test_web import a_source
 
@@ -66,7 +66,7 @@ async def served(folder: Path, live: Live) -> AsyncIterator[tuple[str, int]]:
     """A page without a gateway behind it; its address."""
     clients = Clients(a_source(folder), nobody)
     watch = lambda *_: lambda: None  # noqa: E731
-    actions = Actions(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)
+    actions = Deeds(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)
     page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), actions)
     await page.start()
     yield page.addresses[0]

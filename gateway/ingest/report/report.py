@@ -56,7 +56,7 @@ class FeedReport:
 
     @property
     def gone(self) -> bool:
-        """Whether no batch of the feed is at the landing place any more."""
+        """Whether no batch of it is at the landing place any more."""
         return self.landed is None and self.held is None
 
 
@@ -92,7 +92,7 @@ class Report:
         """Return the missing sequences of all devices."""
         return sum(one.missing for one in self.devices)
 
-    def has_problem(self, max_lag_s: float, max_missing: int | None = None) -> bool:
+    def ill(self, max_lag_s: float, max_missing: int | None = None) -> bool:
         """Whether there is a problem: no batch has ever landed; a feed is held, lags, or is gone
         from the landing place; a batch is in quarantine; there is a payload conflict; the ingest
         has ended with an error or silently; another gateway was refused; a table is unreadable or

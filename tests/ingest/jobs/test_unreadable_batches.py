@@ -51,7 +51,7 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
     assert reasons["bad"].startswith("cannot be read now: ")
     made = report.make(Landing(place.url), str(job.publications))
     assert {one.feed: one.quarantine for one in made.feeds} == {f"a/{EPOCH}": 1, f"bad/{EPOCH}": 1}
-    assert made.has_problem(1e9)
+    assert made.ill(1e9)
 
     job.take(landing=place.url)  # it stays, as long as it cannot be read
     assert job.keys() == [("a", 7, 1), ("bad", 7, 2)]
@@ -60,7 +60,7 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
     assert job.keys() == [("a", 7, 1), ("bad", 7, 1), ("bad", 7, 2)]
     assert not sink.quarantine.has_unreadable
     assert sink.quarantine.open() == [(f"a/{EPOCH}", 2)]
-    # damaged batches wait for a command, whatever else is unreadable then
+    # what is damaged waits for somebody who asks, whatever else cannot be read then
     place.close("a")
     assert release(job.spark, job.open(), Landing(place.url), job.trust()) == 1
     (found,) = (one["reason"] for one in job.table("_quarantine").collect() if not one["released"])

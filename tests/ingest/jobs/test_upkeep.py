@@ -67,10 +67,8 @@ def report(job: Job) -> dict[str, dict[str, object]]:
         app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"]
     )
     made = json.loads(result.stdout)
-    has_problem = any(
-        one["held"] or one["quarantine"] or one["landed"] is None for one in made["feeds"]
-    )
-    assert result.exit_code == (SOMEBODY_SHOULD_LOOK if has_problem else 0)
+    ill = any(one["held"] or one["quarantine"] or one["landed"] is None for one in made["feeds"])
+    assert result.exit_code == (SOMEBODY_SHOULD_LOOK if ill else 0)
     return {one["feed"]: one for one in made["feeds"]}
 
 

@@ -156,7 +156,7 @@ def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
 
 @pytest.mark.parametrize("closed", ["bad", f"bad/{EPOCH}/000000000003.json"])
 def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, closed: str) -> None:
-    """The feed's offset stays, and the others go on; a planned batch comes as unreadable."""
+    """Its offset stays, and the others go on; one that is planned comes as unreadable."""
     with place.reader():
         landing = Landing(place.url)
         state = Feeds(landing)
@@ -339,7 +339,7 @@ def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
 
 
 def table(tmp_path: Path, feeds: dict[str, int]) -> str:
-    """A table that has taken this much, made without Spark."""
+    """A table that has taken so much, made without Spark."""
     path = str(tmp_path / "lake")
     rows = {
         "gateway": [feed.partition("/")[0] for feed in feeds],
@@ -380,7 +380,7 @@ def test_the_report_names_what_cannot_be_read(
     assert "bad" in bad.held
     assert "cannot be read" in bad.held
     assert not bad.gone
-    assert made.has_problem(1e9)
+    assert made.ill(1e9)
     others = {one.feed: (one.landed, one.held) for one in made.feeds if one is not bad}
     assert others == dict.fromkeys(GOOD, (3, None))
     assert "held: bad" in report.text(made)

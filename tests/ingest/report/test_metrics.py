@@ -62,7 +62,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "has_problem"),
+    ("report", "ill"),
     [
         (Report([GOOD]), False),
         (Report([]), True),
@@ -77,8 +77,8 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
         (Report([GOOD], [DeviceGaps("a", 7, 6, [(3, 8)])]), True),
     ],
 )
-def test_report_has_a_problem_when_something_is_wrong(report: Report, has_problem: bool) -> None:
-    assert report.has_problem(3600, max_missing=5) is has_problem
+def test_somebody_should_look_when_something_is_wrong(report: Report, ill: bool) -> None:
+    assert report.ill(3600, max_missing=5) is ill
 
 
 def test_the_file_is_whole_or_the_one_before(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`[site] copies = 2`: acknowledged readings are on the disks of two gateways, or have landed."""
+"""`[site] copies = 2`: an acknowledged message is on the disks of two gateways, or has landed."""
 
 import json
 import random
@@ -59,14 +59,14 @@ def figures(sites: Sites, name: str) -> dict[str, Any]:
 
 
 class Table:
-    """Ingest the landed batches of all gateways: one row of each key."""
+    """The table that the ingest makes of all landed batches: one row of each key."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int, int], bytes] = {}
         self.landings = 0
 
     def land(self, sites: Sites, name: str, most: int = 1000) -> None:
-        """Act as an uplink: cut, land, delete from the spool."""
+        """Do the work of an uplink: cut, land, remove from the spool."""
         spool = uplink_of(sites, name)
         number, last = spool.last_cut()
         rows = spool.rows(last, most)

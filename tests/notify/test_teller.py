@@ -15,7 +15,7 @@ from gateway.commands.control_client import ask
 from gateway.config import ConfigError, parse
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
-from gateway.notify import notifier
+from gateway.notify import teller
 from gateway.notify.notices import Message
 from gateway.notify.outbox import Outbox
 from tests.bridge.mosquitto import Mosquitto, mosquitto
@@ -137,10 +137,10 @@ async def test_a_problem_comes_by_mail_webhook_and_command(tmp_path: Path, start
     assert json.loads(out.read_text().partition("}")[0] + "}")["gateway"] == "site-1"
 
 
-async def test_refused_notification_is_shown_and_tried_again(tmp_path: Path) -> None:
+async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
     quick = (
         "-c",
-        "from gateway.notify import notifier; notifier.AGAIN_S = (0.5,);"
+        "from gateway.notify import teller; teller.AGAIN_S = (0.5,);"
         " from gateway.commands.main import main; main()",
     )
     async with web_server() as site:
@@ -159,7 +159,7 @@ async def test_refused_notification_is_shown_and_tried_again(tmp_path: Path) -> 
         assert site.posted.empty(), "once"
 
 
-async def test_unsent_notification_is_sent_after_a_restart(tmp_path: Path) -> None:
+async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None:
     async with web_server() as site:
         site.refuses = 1000
         file = configuration(tmp_path, f'webhook = "http://127.0.0.1:{site.port}/hook"\n')
@@ -180,7 +180,7 @@ async def test_unsent_notification_is_sent_after_a_restart(tmp_path: Path) -> No
 async def test_a_message_that_waited_is_not_sent_at_night(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifier, "LOOK_S", 0.001)
+    monkeypatch.setattr(teller, "LOOK_S", 0.001)
     looks = iter([True, True, True, False])
     sent: asyncio.Queue[int] = asyncio.Queue()
     loop, left = asyncio.get_running_loop(), [4]
@@ -196,7 +196,7 @@ async def test_a_message_that_waited_is_not_sent_at_night(
 
     box = Outbox(tmp_path, ["mail"])
     box.put([Message("begins", ["a"], "site-1", 0.0)])
-    running = asyncio.create_task(notifier._Line("mail", send, box, save, is_quiet).run())
+    running = asyncio.create_task(teller._Line("mail", send, box, save, is_quiet).run())
     assert await asyncio.wait_for(sent.get(), 10) == 0, "looks that were left"
     running.cancel()
 

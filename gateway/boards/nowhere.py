@@ -28,7 +28,7 @@ does the query.
 """
 
 
-class BoardSearch:
+class Nowhere:
     """The search for boards without a session. holders: None without a site."""
 
     def __init__(self, holders: Holders | None) -> None:

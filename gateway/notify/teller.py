@@ -32,7 +32,7 @@ AGAIN_S = (5.0, 30.0, 120.0, 600.0)
 """Seconds before each new try of a message; the last value holds from then on."""
 
 
-class Notifier:
+class Teller:
     """The sender of notifications. gateway: its name. problems: returns the current problems, in
     words.
     """

@@ -1,0 +1,106 @@
+"""Boards that no gateway of a site holds."""
+
+import asyncio
+
+import pytest
+
+from gateway.boards.nowhere import ASK_S, SELDOM_S, Nowhere
+
+
+class Others:
+    """The other gateways. held: their clients; None while one is silent."""
+
+    def __init__(self, *held: str) -> None:
+        self.held: set[str] | None = set(held)
+        self.asked = 0
+
+    async def __call__(self) -> set[str] | None:
+        self.asked += 1
+        return self.held
+
+
+async def answered() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_board_that_nobody_holds_is_found() -> None:
+    others = Others("roof-1")
+    nowhere = Nowhere(others)
+    assert nowhere.among(["roof-1", "roof-2"], 0) == set()
+    await answered()
+    assert nowhere.among(["roof-1", "roof-2", "new"], 1) == {"roof-2"}
+    others.held = {"roof-1", "roof-2"}
+    nowhere.among(["roof-1", "roof-2", "new"], ASK_S)
+    await answered()
+    assert nowhere.among(["roof-1", "roof-2", "new"], ASK_S) == {"new"}
+    assert others.asked == 2
+
+
+async def test_while_each_board_is_held_the_others_are_asked_seldom() -> None:
+    others = Others("roof-1")
+    nowhere = Nowhere(others)
+    nowhere.among(["roof-1"], 0)
+    await answered()
+    nowhere.among(["roof-1"], SELDOM_S - 1)
+    await answered()
+    assert others.asked == 1
+    nowhere.among(["roof-1"], SELDOM_S)
+    await answered()
+    assert others.asked == 2
+
+
+async def test_a_silent_gateway_may_hold_each_board() -> None:
+    others = Others()
+    others.held = None
+    nowhere = Nowhere(others)
+    nowhere.among(["roof-1"], 0)
+    await answered()
+    assert nowhere.among(["roof-1"], 1) == set()
+
+
+async def test_the_last_answer_counts_while_a_gateway_starts_again() -> None:
+    others = Others("roof-2")
+    nowhere, boards = Nowhere(others), ["roof-1", "roof-2"]
+    nowhere.among(boards, 0)
+    await answered()
+    others.held = None
+    for now in (ASK_S, 2 * ASK_S, ASK_S + SELDOM_S - 1):
+        assert nowhere.among(boards, now) == {"roof-1"}
+        await answered()
+    assert nowhere.among(boards, ASK_S + SELDOM_S) == set()
+    others.held = {"roof-2"}
+    nowhere.among(boards, 2 * ASK_S + SELDOM_S)
+    await answered()
+    assert nowhere.among(boards, 2 * ASK_S + SELDOM_S) == {"roof-1"}
+    assert nowhere.among(boards, 10 * SELDOM_S) == {"roof-1"}, "the time without a question counts"
+
+
+async def test_what_was_missing_before_a_restart_counts_until_the_first_answer() -> None:
+    others = Others("roof-1")
+    answer, others.held = others.held, None
+    nowhere, boards = Nowhere(others), ["roof-1", "roof-2", "roof-3"]
+    assert nowhere.among(boards, 5, before={"roof-1", "roof-2"}) == {"roof-1", "roof-2"}
+    await answered()
+    assert nowhere.among(boards, 6, before={"roof-3"}) == {"roof-1", "roof-2"}
+    others.held = answer
+    nowhere.among(boards, 5 + ASK_S)
+    await answered()
+    assert nowhere.among(boards, 5 + ASK_S) == {"roof-2", "roof-3"}
+
+
+async def test_what_was_missing_before_a_restart_does_not_count_for_good() -> None:
+    others = Others()
+    others.held = None
+    nowhere = Nowhere(others)
+    assert nowhere.among(["roof-1"], 5, before={"roof-1"}) == {"roof-1"}
+    assert nowhere.among(["roof-1"], 5 + SELDOM_S, before={"roof-1"}) == set()
+
+
+@pytest.mark.parametrize("others", [None, Others()])
+async def test_without_a_site_or_a_board_nobody_is_asked(others: Others | None) -> None:
+    nowhere = Nowhere(others)
+    assert nowhere.among([], 0) == set()
+    if others is not None:
+        await answered()
+        assert others.asked == 0
