@@ -22,7 +22,7 @@ from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import (
     bound_key,
     bounds,
-    exceeds_all_queues,
+    is_crowded,
     is_full,
     judged_at_once,
     make_room,
@@ -88,7 +88,7 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
         topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
     ):
         return Bound.DISK
-    if core.to_drop and run.qos and topic.durable and exceeds_all_queues(core, run):
+    if core.to_drop and run.qos and topic.durable and is_crowded(core, run):
         return Bound.MEMORY
     if topic.refusing and run.qos and _full_queue(core, run, topic) is not None:
         return Bound.QUEUE

@@ -56,7 +56,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
     return _over(core, session, count, size, grace=reading)
 
 
-def exceeds_all_queues(core: Core, run: PublishRun) -> bool:
+def is_crowded(core: Core, run: PublishRun) -> bool:
     """Whether a run is too much for all queues together, although the longest will drop enough."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)

@@ -23,7 +23,7 @@ from gateway.broker.marks import Mark
 from gateway.broker.message_ids import IDENTIFIERS, packet_id
 from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.queue_limits import exceeds_all_queues
+from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Attached, Role, Session
 from gateway.broker.topic import NOTICES
@@ -109,7 +109,7 @@ def _take(
         if connection.state is State.OPEN:
             _take(connection, peer, run.part(half, run.count - half), identifiers)
     elif reason == ReasonCode.QUOTA_EXCEEDED:
-        bound = "limits.memory_bytes" if exceeds_all_queues(broker, run) else "the disk is full"
+        bound = "limits.memory_bytes" if is_crowded(broker, run) else "the disk is full"
         text = f"no room for messages that another gateway forwards ({bound})"
         say(broker, connection, reason, text)
         connection.disconnect(reason, text)
@@ -149,7 +149,7 @@ def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:
     if (topic.refused and topic.name != NOTICES) or topic.name.startswith(SYSTEM_PREFIX):
         return ReasonCode.TOPIC_NAME_INVALID
     if run.qos and (
-        core.lacks_room(run.count * run.weight) or (core.to_drop and exceeds_all_queues(core, run))
+        core.lacks_room(run.count * run.weight) or (core.to_drop and is_crowded(core, run))
     ):
         return ReasonCode.QUOTA_EXCEEDED
     return None
