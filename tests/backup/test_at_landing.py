@@ -46,7 +46,9 @@ def make(place: Landing, file: Path, *times: datetime, keep: int = 7) -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(minutes=1), DAY, 7 * DAY, 30 * DAY], ids=str)
-def test_number_of_kept_backups_is_bounded(local: Landing, whole: Path, step: timedelta) -> None:
+def test_as_many_stay_however_often_they_are_made(
+    local: Landing, whole: Path, step: timedelta
+) -> None:
     times = [NOON + index * step for index in range(9)]
     make(local, whole, *times)
     assert stored(local) == [f"{now:%Y%m%dT%H%M%SZ}-00c0ffee.owback" for now in times[-7:]]

@@ -280,7 +280,7 @@ def _shown(folder: Path) -> bool:
     return "keyed" in statuses(folder).get("roof-1", {})
 
 
-async def test_board_with_another_key_is_refused_by_name_without_its_key(
+async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:

@@ -219,7 +219,7 @@ def test_a_refusal_for_now_ends_the_connection_without_an_answer(
 @pytest.mark.mqtt("MQTT-4.3.3-9")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("version", [V4, V5])
-def test_refused_publication_is_taken_once_when_there_is_room(
+def test_what_was_refused_is_taken_once_when_it_comes_again_and_there_is_room(
     full: Full, qos: int, version: Version
 ) -> None:
     world = full.world

@@ -95,7 +95,7 @@ def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])
-def test_empty_landing_place_is_reported_before_spark_starts(
+def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
     tmp_path: Path, made: str | None
 ) -> None:
     """By its URL too, which the command line does not look at. A batch is there when its manifest

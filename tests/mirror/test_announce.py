@@ -69,7 +69,7 @@ def test_the_bounds_of_retained_messages_hold() -> None:
     assert there.broker.retained.count == 1
 
 
-def test_no_client_writes_to_mirrored_topics() -> None:
+def test_nobody_else_writes_where_readings_are_mirrored() -> None:
     there = World()
     there.broker.reconfigure(parse({"mirror": {"topic": "r/x"}}, "here"))
     client = there.accepted()

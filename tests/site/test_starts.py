@@ -57,7 +57,7 @@ def test_a_client_of_a_member_that_starts_keeps_its_session(
 
 
 @pytest.mark.parametrize("comes_after", [0.0, 1.0, START_S - 0.1])
-def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) -> None:
+def test_a_member_that_nobody_reaches_waits_for_its_bound(site: Site, comes_after: float) -> None:
     """The bound counts from the start."""
     site.come("a")
     site.client.leave()

@@ -293,7 +293,7 @@ def test_status_of_an_idle_gateway(data):
     assert "for ever" in status.as_text()
 
 
-def test_renamed_gateway_lands_cut_batches_and_then_renumbers(data, drain, landed, tmp_path):
+def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain, landed, tmp_path):
     from gateway.config import UplinkSection
     from gateway.store.schema import open_store
 

@@ -46,7 +46,7 @@ def landed_everywhere(place, landed):
     }
 
 
-def test_second_installation_with_the_same_name_is_refused_with_the_owner(
+def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(
     data, drain, make_data, place, tmp_path, landed
 ):
     data.add(10)

@@ -209,7 +209,7 @@ def test_a_landing_place_that_is_away_for_a_while(dead, landed, tmp_path):
     assert keys(landed(tmp_path / "landing")) == EVERYTHING
 
 
-def test_harmful_rescue_is_refused(dead, drain, tmp_path):
+def test_it_is_refused_where_it_would_do_harm(dead, drain, tmp_path):
     for name in ("gateway.lock", "uplink.lock"):
         with closing(ProcessLock(dead.path / name)), pytest.raises(Locked, match="already in use"):
             bring(dead.path, tmp_path / "landing")

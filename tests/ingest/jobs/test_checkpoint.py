@@ -356,7 +356,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [empty, a_file, folder_link_to_nothing, folder_link_to_itself])
-def test_checkpoint_that_is_not_a_folder_is_refused_and_stays(
+def test_what_is_no_folder_is_refused_and_stays(
     begun: Begun, process: "Process", fault: Callable[[Path], None]
 ) -> None:
     """The owner of the file is unknown."""
@@ -376,7 +376,7 @@ def test_checkpoint_that_is_not_a_folder_is_refused_and_stays(
         begun.job.checkpoint.unlink()
 
 
-def test_shared_checkpoint_folder_is_not_moved(begun: Begun, process: "Process") -> None:
+def test_a_folder_that_somebody_else_uses_is_not_moved(begun: Begun, process: "Process") -> None:
     begun.restore()
     garbage(begun.job.checkpoint / "metadata")
     photos = begun.job.checkpoint / "photos"
@@ -390,7 +390,7 @@ def test_shared_checkpoint_folder_is_not_moved(begun: Begun, process: "Process")
     assert process.report()[0] == 0
 
 
-def test_immovable_checkpoint_is_reported(
+def test_what_cannot_be_put_aside_is_said(
     begun: Begun, process: "Process", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun.restore()

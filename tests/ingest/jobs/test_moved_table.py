@@ -229,7 +229,7 @@ def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job
     assert not Path(f"{job.publications}_quarantine").exists()
 
 
-def test_cleaned_batches_of_the_table_are_not_waited_for(job: Job) -> None:
+def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: Job) -> None:
     put(job, 1, 2, 3)
     job.take()
     put(job, 4)

@@ -83,7 +83,7 @@ def test_an_old_file_of_keys_is_read_whatever_names_stand_there(
 @pytest.mark.parametrize(
     "name", [name for name in OLD if name.casefold() not in ("lost+found", "$recycle.bin")]
 )
-def test_feed_of_an_older_gateway_is_held_until_its_key_is_given(
+def test_what_an_older_gateway_landed_is_held_by_name_until_its_key_is_given(
     name: str, tmp_path: Path, signer: Signer, caplog: pytest.LogCaptureFixture
 ) -> None:
     if name.casefold() == "system volume information":
@@ -123,9 +123,7 @@ def test_a_name_that_is_not_in_utf_8_is_held_by_name(
     assert feeds.closed.keys() == {"caf\udce9"}
 
 
-def test_names_that_are_not_feeds_are_ignored(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_no_feed_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with open_folder() as folder:
         land(folder, "a", 1, [row("dev", 1)])

@@ -94,7 +94,9 @@ def test_two_names_may_have_one_key_after_a_gateway_was_renamed(signer: Signer) 
 
 
 @pytest.mark.parametrize("signature", [None, "", "AAAA", "no base64!", "é", 7, "A" * 4000])
-def test_invalid_signature_is_refused_for_any_table(signer: Signer, signature: object) -> None:
+def test_what_is_no_signature_is_refused_whatever_the_table_is(
+    signer: Signer, signature: object
+) -> None:
     announced = parse_manifest(MANIFEST.to_json(), A, 7)
     text = signer.publish(MANIFEST)
     if signature is not None:

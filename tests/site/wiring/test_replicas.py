@@ -211,7 +211,7 @@ def test_a_member_that_does_not_confirm_is_left_for_another_one(sites: Sites) ->
     assert figures(sites, "a")["copies_at"] == "c"
 
 
-def test_rows_of_a_dead_gateway_are_landed_once_by_the_other(pair: Sites) -> None:
+def test_what_a_gateway_leaves_is_landed_by_the_other_one_once(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     stated = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "1")]}
     pair.say(client, Publish("spool/x", b"named", 1, 1, properties=stated))

@@ -77,7 +77,9 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 @pytest.mark.parametrize(
     ("keep_alive", "waits_s"), [(0, START_S), (1, 0.8), (2, 1.5), (3, 2.25), (60, START_S)]
 )
-def test_wait_ends_within_the_keep_alive(sites: Sites, keep_alive: int, waits_s: float) -> None:
+def test_nobody_waits_longer_than_its_keep_alive_lets_it(
+    sites: Sites, keep_alive: int, waits_s: float
+) -> None:
     """Then the usual rules for a silent member hold."""
     restart(sites, "b")
     client = come(sites, "b", keep_alive=keep_alive)
