@@ -89,7 +89,7 @@ def test_a_run_is_not_idle_while_a_micro_batch_is_under_way(
     display = Display("t", (), 1, 0, Console(file=io.StringIO()))
     with closing(History(folder.history)) as history:
         seen = watch.Watch(Bench(title="t"), folder, history, display)
-        monkeypatch.setattr(seen, "still", lambda: watch.IDLE_S + 1)
+        monkeypatch.setattr(seen, "quiet_s", lambda: watch.IDLE_S + 1)
         assert seen.idle()
         for step, idle in (("offsets", False), ("commits", True)):
             (folder.checkpoint / step).mkdir(parents=True)
