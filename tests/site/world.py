@@ -1,9 +1,9 @@
 """A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
-clients that roam, publish at QoS 2 and judge the answers.
+clients that roam, publish at QoS 2 and judge what they are told.
 
-In: a seeded `Random`, and planned events. Out: AssertionError when a promise of
+In: a seeded `Random`, and what is to happen. Out: AssertionError when a promise of
 gateway/site/README.md is broken. Each gateway runs the real `Member`; its holder has a memory, and
-a disk with the state of the last commit.
+a disk that holds what it held at the last commit.
 """
 
 from __future__ import annotations
