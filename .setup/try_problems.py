@@ -74,7 +74,7 @@ NOT_ALLOWED = 6
 
 
 class Problems:
-    """The trial. plug_in: starts the board's unit. It leaves another configuration."""
+    """The trial, which changes the userland's configuration. plug_in: starts the board's unit."""
 
     def __init__(self, userland: Userland, plug_in: Callable[[Userland], None]) -> None:
         self._userland = userland

@@ -144,7 +144,9 @@ def run(
         typer.Option("--core", help="Without names: the benches that judge each claim once."),
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
-    readings: Annotated[int | None, typer.Option(help="Instead of the bench's.", min=1)] = None,
+    readings: Annotated[
+        int | None, typer.Option(help="Number of readings, instead of the bench's.", min=1)
+    ] = None,
     trace: Annotated[
         str | None,
         typer.Option(
@@ -242,7 +244,7 @@ def glue(
     console = Console(highlight=False, stderr=as_json)
     console.print("the glue (a minute, three if it goes to the table)", soft_wrap=True)
     try:
-        theirs = asyncio.run(until_told(GlueRun(loaded, made, places[0].root).go()))
+        theirs = asyncio.run(until_terminated(GlueRun(loaded, made, places[0].root).go()))
     except asyncio.CancelledError:
         console.print("interrupted; everything that was started has ended")
         raise typer.Exit(INTERRUPTED) from None
@@ -394,7 +396,7 @@ def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Cons
         with Display(
             f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console
         ) as display:
-            asyncio.run(until_told(Run(bench, made, place, display).go()))
+            asyncio.run(until_terminated(Run(bench, made, place, display).go()))
         write(place.root, found := find(place.history))
         return found
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -407,19 +409,19 @@ def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Cons
         raise typer.Exit(INTERRUPTED) from None
 
 
-async def until_told(run: Awaitable[T]) -> T:
+async def until_terminated(run: Awaitable[T]) -> T:
     """Await a run. SIGTERM ends it like Ctrl-C, only once: a second one must not stop the cleanup
     that ends the programs.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101
 
-    def told() -> None:
+    def on_sigterm() -> None:
         if not task.cancelling():
             task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told)
+        asyncio.get_running_loop().add_signal_handler(number, on_sigterm)
     return await run
 
 

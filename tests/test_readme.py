@@ -32,7 +32,7 @@ COMMAND = re.compile(r"(?:^    |`)(?:sudo )?(?:\.venv/bin/)?onceway ([^`\n]+)", 
 HEADINGS = [line[3:] for line in README.read_text().splitlines() if line.startswith("## ")]
 
 
-def test_it_is_short_and_plain() -> None:
+def test_readme_is_short_and_plain() -> None:
     text = README.read_text().splitlines()
     assert len(text) <= 150
     assert [line for line in text if len(line) > 100] == []
@@ -61,7 +61,9 @@ def known() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_its_commands_exist_and_take_their_options(guide: Path, known: dict[str, set[str]]) -> None:
+def test_commands_of_the_readme_exist_with_their_options(
+    guide: Path, known: dict[str, set[str]]
+) -> None:
     """Commands of every guide exist. The tests of their part show that they work."""
     for line in COMMAND.findall(guide.read_text()):
         words = line.partition(" # ")[0].partition("|")[0].split()

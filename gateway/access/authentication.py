@@ -16,7 +16,7 @@ from math import inf
 from gateway.access.hook import WRONG, AuthHook
 from gateway.access.identifiers import Identifiers
 from gateway.access.users import NOBODY, Users
-from gateway.broker.access import ByAcl, Caller, Question, Refusal
+from gateway.broker.access import ByAcl, Caller, Refusal, SlowCheck
 from gateway.config import AccessSection, ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
@@ -143,13 +143,13 @@ class ListenerAccess(ByAcl):
         return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted
 
     @property
-    def takes_nobody(self) -> bool:
+    def accepts_no_client(self) -> bool:
         """Whether no client can log in."""
         return not (
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
         )
 
-    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None:
         certified = caller.peer.certificate_name
         if certified is not None:
             if packet.username not in (None, certified):
@@ -176,7 +176,7 @@ class ListenerAccess(ByAcl):
             caller.user = name
             return None
         asked = self.passwords
-        return Question(
+        return SlowCheck(
             name,
             partial(
                 asked.wrong, name, password, caller.client, caller.peer.address, self.section.name
@@ -187,4 +187,4 @@ class ListenerAccess(ByAcl):
 
     def holds(self, caller: Caller) -> bool:
         """Whether an anonymous connection that was let in would be let in again."""
-        return self.takes_anonymous or not caller.let_in or caller.user is not None
+        return self.takes_anonymous or not caller.is_accepted or caller.user is not None

@@ -91,7 +91,8 @@ class AuthHook:
         asked = self._section.command[0] if self._section.command else self._section.url
         if self._throttle.allows("hook"):
             log.error(
-                "%s: users that it should know are refused (%s). See access.command, access.url",
+                "%s: the hook gave no answer, so its users are refused (%s). See access.command and"
+                " access.url",
                 asked,
                 error,
                 extra=about(reason="server_unavailable"),

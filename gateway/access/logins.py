@@ -1,6 +1,6 @@
 """Checks of logins off the event loop: one password after the other, fairly.
 
-In: orders of the broker, each a CONNECT with a question. Out: the answer to each, handed to
+In: orders of the broker, each a CONNECT with a check. Out: the answer to each, handed to
 `answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with up to
 MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
 
@@ -106,7 +106,7 @@ class Logins:
         self._addresses = BackOff(free=20)
 
     def ask(self, order: Ask) -> None:
-        """Queue a question."""
+        """Queue a check."""
         line = self._line(order)
         gone = line.waiting.add(order.connection.peer.address, order)
         if gone is not None:
@@ -177,7 +177,7 @@ class Logins:
             failures = self._addresses.fail(address, now)
             if failures >= 4 and not failures & failures - 1:  # 4, 8, 16 …
                 log.warning(
-                    "%s: %d wrong passwords; it has to wait longer and longer between two",
+                    "%s: %d wrong passwords: each further attempt waits longer",
                     address,
                     failures,
                     extra=about(address=address, reason="bad_user_name_or_password"),

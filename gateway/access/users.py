@@ -108,7 +108,7 @@ class Users:
             self.hashes[name] = found
         except ValueError:
             raise UsersError(
-                "this line is no user",
+                "this line is not a user",
                 f"{self.path}:{number}",
                 "Remove it, and add the user again: onceway user add",
             ) from None

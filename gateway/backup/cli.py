@@ -107,7 +107,7 @@ def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None
     try:
         note = (last_backup(data) or LastBackup(0)).begin(data)
     except OSError as error:
-        raise _said(error, data) from error
+        raise _restore_error(error, data) from error
     try:
         credentials.take(found)
         with (
@@ -121,7 +121,7 @@ def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None
             note = note.succeed(data, where)
             remove_old(landing, gateway, keep, now)
     except (OncewayError, OSError) as error:
-        failed = _said(error, data)
+        failed = _restore_error(error, data)
         note.fail(data, str(failed))
         raise failed from error
     _tell(where, manifest, size, "FILE", as_json)
@@ -138,7 +138,7 @@ def _epoch(data: Path) -> str:
         return spool.origin().epoch
 
 
-def _said(error: OncewayError | OSError, data: Path) -> OncewayError:
+def _restore_error(error: OncewayError | OSError, data: Path) -> OncewayError:
     if isinstance(error, OncewayError):
         return error
     return OncewayError(f"the backup cannot be written ({error.strerror})", str(data))

@@ -160,7 +160,7 @@ class Registry:
         """Return whether the name is registered, as far as is known now."""
         return self._known is not None and name in self._known
 
-    def takes_at_its_word(self, name: str) -> bool:
+    def is_admitted_by_name(self, name: str) -> bool:
         """Return whether a person has admitted this device by name, although it has no key here."""
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
@@ -260,7 +260,7 @@ class DeviceAccess(ByAcl):
             return LinkRefusal.NO_PROOF
         if not proved and self._registry.reserves(name):
             self._registry.boards.greeted(name, keyed=False)
-        taken = proved or self.stranger or self._registry.takes_at_its_word(name)
+        taken = proved or self.stranger or self._registry.is_admitted_by_name(name)
         return None if taken else LinkRefusal.NO_PROOF
 
     def key(self, name: str) -> bytes | None:
@@ -279,9 +279,9 @@ class DeviceAccess(ByAcl):
         )
 
     def heard(self, identity: Identity, payload: bytes, monotonic: int) -> None:
-        self._registry.boards.said.hear(identity, payload, monotonic)
+        self._registry.boards.last_publications.hear(identity, payload, monotonic)
 
-    def met(
+    def note_publication(
         self,
         device: str,
         topic: str,
@@ -290,7 +290,7 @@ class DeviceAccess(ByAcl):
         monotonic: int,
         utc: int | None,
     ) -> None:
-        self._registry.boards.met(device, topic, payload, reason, monotonic, utc)
+        self._registry.boards.note_publication(device, topic, payload, reason, monotonic, utc)
         if reason is None and self._registry.reserves(device):
             _note(self._registry, device, topic, payload, utc)
 

@@ -88,5 +88,5 @@ def _silent(device: str, wait_s: int, taken: bool) -> OncewayError:
     return OncewayError(
         f"the board has not taken the command within {wait_s} s",
         device,
-        f"It takes it when it speaks next; what it answers then comes on logs/{device}",
+        f"The board takes it when it speaks next; the answer then comes on logs/{device}",
     )

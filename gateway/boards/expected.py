@@ -75,7 +75,7 @@ class Memory:
     met: float | None = None
     """Time of the last connection."""
     port: str | None = None
-    """The serial port of its last session."""
+    """The serial port of the board's last session."""
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
     """The interval set by a person; NEVER: none is due."""
@@ -162,7 +162,7 @@ def _by_silence(
     interval = known.interval
     unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
-    if waits and known.gaps.told is not None:
+    if waits and known.gaps.commanded is not None:
         interval = known.gaps.learnt  # a command to a silent board does not end a problem
     if interval == NEVER:
         return state("fine")
@@ -400,7 +400,7 @@ class Expected:
         if state.is_problem:
             log.warning("%s. %s", state.what, state.todo)
         else:
-            log.warning("%s: the board is no problem any more", name)
+            log.warning("%s: the problem of the board is over", name)
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:

@@ -41,10 +41,10 @@ class Gaps:
     measured: float | None = None
     """Start of the newest measurement by the board's clock."""
     received: float | None = None
-    """Time of arrival of its first reading."""
-    told: float | None = None
+    """Time of arrival of the board's first reading."""
+    commanded: float | None = None
     """The interval that the board was commanded, until gaps confirm it; 0: none."""
-    since_told: int = 0
+    gaps_since_command: int = 0
     """Number of gaps since that command."""
     confirmed: bool = True
     """Whether the board itself has reported that interval; otherwise the command is still on its
@@ -79,9 +79,11 @@ class Gaps:
     def interval(self) -> float | None:
         """Return the seconds between two readings; None if unknown, 0 if none are due."""
         learnt = self.learnt
-        if self.told is None:
+        if self.commanded is None:
             return learnt
-        return self.told if learnt is None or not self.told else max(self.told, learnt)
+        return (
+            self.commanded if learnt is None or not self.commanded else max(self.commanded, learnt)
+        )
 
     def take(self, measured: float | None, received: float) -> None:
         """Record a reading."""
@@ -96,22 +98,22 @@ class Gaps:
             return  # the next gap counts from the first reading of this measurement
         self.measured, self.received = measured or self.measured, received
         self.last.append(min(now - before, LONGEST_S))
-        self.since_told += 1
-        if self.since_told >= SURE or self.told == 0:
-            self.told = None
+        self.gaps_since_command += 1
+        if self.gaps_since_command >= SURE or self.commanded == 0:
+            self.commanded = None
 
     def tell(self, interval: float, *, confirmed: bool = True) -> None:
         """Record an interval that the board was commanded or reports. A longer one counts at once,
         a shorter one when gaps confirm it, since the board may refuse it.
         """
-        self.told, self.since_told, self.confirmed = interval, 0, confirmed
+        self.commanded, self.gaps_since_command, self.confirmed = interval, 0, confirmed
 
     def kept(self) -> dict[str, Any]:
         """Return the state that outlives a restart."""
         return {
             "last": list(self.last),
             "measured": self.measured,
-            "told": self.told,
+            "told": self.commanded,
             "confirmed": self.confirmed,
         }
 
@@ -119,7 +121,7 @@ class Gaps:
     def of(cls, kept: dict[str, Any]) -> Gaps:
         """Restore the state that `kept` returned. Raises ValueError or TypeError."""
         gaps = cls(deque((float(gap) for gap in kept.get("last", ())), maxlen=KEPT))
-        gaps.measured, gaps.told = kept.get("measured"), kept.get("told")
+        gaps.measured, gaps.commanded = kept.get("measured"), kept.get("told")
         gaps.confirmed = bool(kept.get("confirmed", True))
         return gaps
 

@@ -44,14 +44,14 @@ class _Board:
     """Payloads by sequence, the oldest first."""
 
 
-class Said:
+class LastPublications:
     """The last publications of each board. The board that sent longest ago is dropped first."""
 
     def __init__(self) -> None:
         self._boards: dict[str, _Board] = {}
         self.newest: Identity | None = None
         """Identity of the newest publication of any board."""
-        self.contradictions: dict[str, PayloadConflicts] = {}
+        self.payload_conflicts: dict[str, PayloadConflicts] = {}
         """Payload conflicts by board."""
 
     def recall(self, folder: Path) -> None:
@@ -81,10 +81,10 @@ class Said:
 
     def _count_conflict(self, identity: Identity, monotonic: int) -> None:
         name, incarnation, sequence = identity
-        found = self.contradictions.pop(name, None) or PayloadConflicts()
-        self.contradictions[name] = PayloadConflicts(found.count + 1, sequence, monotonic)
-        if len(self.contradictions) > MOST_BOARDS:
-            del self.contradictions[next(iter(self.contradictions))]
+        found = self.payload_conflicts.pop(name, None) or PayloadConflicts()
+        self.payload_conflicts[name] = PayloadConflicts(found.count + 1, sequence, monotonic)
+        if len(self.payload_conflicts) > MOST_BOARDS:
+            del self.payload_conflicts[next(iter(self.payload_conflicts))]
         if found.count & (found.count + 1) == 0:  # the 1st, 2nd, 4th, 8th, …
             log.error(
                 "two payloads of one key: %s (incarnation %d) sequence %d came again with another"

@@ -55,7 +55,7 @@ def readings(
     if since is not None and parse(since) is None:
         raise UsageError(f"{since!r} is no time", "--since", "Such as 90s, 5m, 2h or 1d")
     if as_csv and as_json:
-        raise UsageError("--csv and --json are two shapes", hint="Use one of the two")
+        raise UsageError("--csv and --json exclude each other", hint="Use one of the two")
     folder = running_folder(data, config)
     try:
         found = ask(folder, do="readings", client=device, interval=since or "")

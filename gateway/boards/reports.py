@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.boards.payload_conflicts import Said
+from gateway.boards.payload_conflicts import LastPublications
 from gateway.broker.refusals import words
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
@@ -90,7 +90,7 @@ class Boards:
         self._losses: dict[str, Loss] = {}
         self._new = False
         self._throttle = LogThrottle(time.monotonic)
-        self.said = Said()
+        self.last_publications = LastPublications()
         self.answers: dict[str, str] = {}
         """Each board's answer to its last command, since the gateway's start."""
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
@@ -99,7 +99,7 @@ class Boards:
         self.answered: Callable[[str], None] | None = None
         """Called with the name of a board that has answered a command."""
 
-    def met(
+    def note_publication(
         self,
         name: str,
         topic: str,
@@ -157,7 +157,7 @@ class Boards:
         contradicted = [
             f"{name}: sequence {found.sequence} came again with another payload ({found.count}"
             " since the gateway's start): it counts wrongly, or two boards have one identity"
-            for name, found in self.said.contradictions.items()
+            for name, found in self.last_publications.payload_conflicts.items()
             if monotonic - found.last < FORGET_US
         ]
         broken = [
@@ -169,9 +169,9 @@ class Boards:
         return refused + lost + contradicted + broken
 
     @property
-    def contradictions(self) -> int:
+    def payload_conflicts(self) -> int:
         """The number of payload conflicts since the start."""
-        return sum(found.count for found in self.said.contradictions.values())
+        return sum(found.count for found in self.last_publications.payload_conflicts.values())
 
     def status(self, name: str) -> Status | None:
         return self._statuses.get(name)
@@ -209,7 +209,11 @@ class Boards:
             if self.answered is not None:
                 self.answered(name)
             log.info("%s: answers a command: %s", name, answer.words, extra=about(client=name))
-        if payload == LOST and (identity := self.said.newest) is not None and identity[0] == name:
+        if (
+            payload == LOST
+            and (identity := self.last_publications.newest) is not None
+            and identity[0] == name
+        ):
             self._hear_loss(name, identity[2], monotonic)
         if text.startswith(UNKNOWN_COMMAND) and self._throttle.allows(f"{name} {text}"):
             log.warning(

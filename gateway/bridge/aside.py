@@ -81,7 +81,7 @@ class BridgeAside:
         self.lost += lost
         if allows(f"bridge {name} sets aside: {kind}"):
             log.warning(
-                "bridge %s: a message is set aside and the next one goes on, topic %s: %s. See:"
+                "bridge %s: a message is set aside, and later ones are sent, topic %s: %s. See:"
                 " onceway bridge aside",
                 name,
                 quote(topic),

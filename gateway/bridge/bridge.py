@@ -18,8 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gateway.bridge.aside import BridgeAside
-from gateway.bridge.exchange import Exchange, Near
-from gateway.bridge.far import Far
+from gateway.bridge.exchange import Exchange, NearClient
+from gateway.bridge.far import FarConnection
 from gateway.bridge.pairing import Pair, Pairing, forget
 from gateway.bridge.status import BridgeStatus
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
@@ -87,14 +87,14 @@ class Bridge:
         """Messages from the other broker that can never be taken here, since the start."""
         self._unconfirmed = 0
         """Messages given up at their PUBREL since the start. They may have arrived."""
-        self._begin_anew: Callable[[str], None] = lambda reason: None
+        self._start_over: Callable[[str], None] = lambda reason: None
         """Called with a reason to end the connection and the session at the other broker."""
         self._lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
         self._tries = 0
         self._subscribed: Pair | None = None
-        self._near: Near | None = None
+        self._near: NearClient | None = None
         self._exchange: Exchange | None = None
         self._established = False
         """Whether messages were sent on the latest connection."""
@@ -111,8 +111,8 @@ class Bridge:
         try:
             if self._session is None:
                 self._pairing.draw()
-            if wishes := self._wishes():
-                await self._say(wishes)
+            if packets := self._subscribe_packets():
+                await self._say(packets)
         except OncewayError as error:
             self._fail(str(error))
 
@@ -131,7 +131,7 @@ class Bridge:
             if not done.done():
                 done.set_exception(OncewayError("our broker does not take the session"))
 
-        near = Near(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
+        near = NearClient(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
         near.came, near.ended = came, ended
         near.take(packets)
         try:
@@ -186,7 +186,7 @@ class Bridge:
                 self._fail(f"internal error ({error})")
             if self._session is None:  # an administrator may have ended it
                 await self._ensure()
-            if self._established and self._suspects.on_trial:
+            if self._established and self._suspects.tries_suspects:
                 self._tries = self._suspects.in_a_row  # a suspect is tried again soon
             else:
                 self._tries = 0 if loop.time() - began > SETTLED_S else self._tries + 1
@@ -224,16 +224,16 @@ class Bridge:
             if not ended.done():
                 ended.set_result((reason, blamed))
 
-        def begin_anew(reason: str) -> None:
+        def start_over(reason: str) -> None:
             nonlocal anew
             anew = True
             end(reason)
 
-        self._begin_anew = begin_anew
+        self._start_over = start_over
         pair = self._pair()
         packet_bytes = self._engine.broker.limits.packet_bytes
         exchange = self._exchange = Exchange(self, self._suspects, loop.time, end)
-        far = Far(exchange.from_far, end, exchange.drained, packet_bytes)
+        far = FarConnection(exchange.from_far, end, exchange.drained, packet_bytes)
         try:
             answer = await far.open(self.section, self._name_there(pair))
             if pair.joined and not answer.session_present:
@@ -250,12 +250,12 @@ class Bridge:
             if self._has_suspects(requests):
                 await self._try_without_messages(far, requests, ended)
                 requests = []
-                if self._suspects.on_trial:
+                if self._suspects.tries_suspects:
                     hello[PropertyId.RECEIVE_MAXIMUM] = 1
-            near = self._near = Near(self._engine, self.section, far, hello)
+            near = self._near = NearClient(self._engine, self.section, far, hello)
             self._established = True
             exchange.begin(far, answer, near)
-            near.take(self._wishes())
+            near.take(self._subscribe_packets())
             for request in requests:
                 if (packet := self._request(request, far)) is not None:
                     far.send(packet)
@@ -275,10 +275,10 @@ class Bridge:
         again = session.send_flow.to_resend if session is not None else set()
         released = session.send_flow.released if session is not None else {}
         self._suspects.keep([*again, *map(Release, released), *requests])
-        return self._suspects.on_trial
+        return self._suspects.tries_suspects
 
     async def _try_without_messages(
-        self, far: Far, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
+        self, far: FarConnection, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
     ) -> None:
         """Subscribe to one filter at a time, and check that the connection holds for a while."""
         for request in requests:
@@ -291,7 +291,7 @@ class Bridge:
         if ended.done():
             raise OncewayError(ended.result()[0])
 
-    def acquitted(self) -> None:
+    def suspect_answered(self) -> None:
         """Send as many messages at a time as usual, because the last suspect was answered."""
         near = self._near
 
@@ -325,21 +325,21 @@ class Bridge:
             try:
                 self._pairing.draw()
             except OncewayError as error:
-                self._begin_anew(str(error))
+                self._start_over(str(error))
                 return
             near.leave()  # no message leaves for the session that ends there
             self._engine.begin()
             with self._engine.broker.step:
                 session.send_flow.pubcomp(released)
             self._give_up(released)
-            self._begin_anew("a new session begins there, without the message that closed the last")
+            self._start_over("a new session begins there, without the message that closed the last")
 
         self._soon("the bridge gives a message up", give_up)
 
     def _give_up(self, released: tuple[int, ...]) -> None:
         """Count and log messages whose PUBREL closes the connection."""
         for identifier in released:
-            self._suspects.convict(Release(identifier))
+            self._suspects.forget_guilty(Release(identifier))
             if identifier in self._released:  # already set aside, with its reason
                 self._released.discard(identifier)
                 continue
@@ -348,7 +348,7 @@ class Bridge:
                 log.warning(
                     "bridge %s: the other broker closes the connection at the PUBREL of a message,"
                     " %d times (packet identifier %d). The message may have arrived; it is not sent"
-                    " again, and the next one goes on",
+                    " again; later messages are sent",
                     self.section.name,
                     TIMES,
                     identifier,
@@ -379,7 +379,7 @@ class Bridge:
 
     # -- subscriptions
 
-    def _wishes(self) -> list[Packet]:
+    def _subscribe_packets(self) -> list[Packet]:
         """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, or has
         too many.
         """
@@ -390,7 +390,7 @@ class Bridge:
             packets.append(Unsubscribe(1, gone))
         new = [item for item in section.up if item not in held or held[item].qos != section.qos]
         if new:
-            packets.append(Subscribe(2, [_wish(item, section.qos) for item in new]))
+            packets.append(Subscribe(2, [_subscription(item, section.qos) for item in new]))
         return packets
 
     def _requests(self, pair: Pair) -> list[_Request]:
@@ -410,7 +410,7 @@ class Bridge:
         after the next start.
         """
         if self._suspects.guilty(request):
-            self._suspects.convict(request)
+            self._suspects.forget_guilty(request)
             self._given_up.add(request)
             if request[0]:
                 self._lack(request[1], f"it closes the connection at that, {TIMES} times")
@@ -427,12 +427,12 @@ class Bridge:
             )
         self._lacking[item] = why
 
-    def _request(self, request: _Request, far: Far) -> Subscribe | Unsubscribe | None:
+    def _request(self, request: _Request, far: FarConnection) -> Subscribe | Unsubscribe | None:
         """Return the packet of a request, or None if it is too large for the other broker."""
         subscribe, item = request
         identifier = _LAST_IDENTIFIER - len(self._asked)
         packet: Subscribe | Unsubscribe = (
-            Subscribe(identifier, [_wish(item, self.section.qos)])
+            Subscribe(identifier, [_subscription(item, self.section.qos)])
             if subscribe
             else Unsubscribe(identifier, [item])
         )
@@ -541,7 +541,7 @@ class Bridge:
         if self._engine.broker.log_throttle.allows(f"bridge {name} cannot take a message"):
             log.warning(
                 "bridge %s: a message from the other broker cannot be taken here and is refused,"
-                " and the next one goes on, topic %s: %s",
+                " and later ones are taken, topic %s: %s",
                 name,
                 quote(topic),
                 why,
@@ -577,7 +577,7 @@ class Bridge:
             )
 
 
-def _wish(topic_filter: str, qos: int) -> Subscription:
+def _subscription(topic_filter: str, qos: int) -> Subscription:
     """Return a subscription that sends nothing back to its publisher [MQTT-3.8.3-3]."""
     return Subscription(topic_filter, qos, True, True, _ONLY_NEW)
 

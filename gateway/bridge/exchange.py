@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.bridge.far import Far
+from gateway.bridge.far import FarConnection
 from gateway.bridge.held import MOST_BYTES, Held
 from gateway.bridge.incoming import Unusable
 from gateway.bridge.reasons import blames_message
@@ -43,16 +43,16 @@ from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import Client
 
 
-class Near(Client):
+class NearClient(Client):
     """The client of our session, as our broker sees it."""
 
     def __init__(
-        self, engine: Engine, section: BridgeSection, far: Far | None, hello: Properties
+        self, engine: Engine, section: BridgeSection, far: FarConnection | None, hello: Properties
     ) -> None:
         self.came: Callable[[list[Packet]], None] = lambda packets: None
         self.ended: Callable[[], None] = lambda: None
         self._far = far
-        self.high_water = Far.high_water
+        self.high_water = FarConnection.high_water
         connect = Connect(
             section.client,
             clean_start=False,
@@ -127,7 +127,7 @@ class Watcher(Protocol):
     def subscribed(self, packet: Suback | Unsuback) -> None:
         """Handle the answer to a SUBSCRIBE or UNSUBSCRIBE."""
 
-    def acquitted(self) -> None:
+    def suspect_answered(self) -> None:
         """Continue after the last suspect was answered."""
 
     def held_back(self) -> None:
@@ -148,8 +148,8 @@ class Exchange:
         self._suspects = suspects
         self._now = now
         self._ended = ended
-        self._far: Far | None = None
-        self._near: Near | None = None
+        self._far: FarConnection | None = None
+        self._near: NearClient | None = None
         self._translator = Translator(watcher.section.prefix, True)
         self._to_release: list[Pubrel] = []
         """PUBRELs of our broker that were not sent."""
@@ -158,7 +158,7 @@ class Exchange:
         self.held = Held(watcher.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
-    def begin(self, far: Far, answer: Connack, near: Near) -> None:
+    def begin(self, far: FarConnection, answer: Connack, near: NearClient) -> None:
         retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
         self._translator = Translator(self._watcher.section.prefix, bool(retain))
         self._far, self._near = far, near
@@ -200,7 +200,7 @@ class Exchange:
         near.take(inward)
         self._go_on(far)
 
-    def _incoming(self, far: Far, packet: Publish) -> list[Packet]:
+    def _incoming(self, far: FarConnection, packet: Publish) -> list[Packet]:
         """Return a message of the other broker for ours. If our broker can never take it, refuse it
         and return an empty list.
         """
@@ -214,7 +214,7 @@ class Exchange:
         self._refuse(far, packet, reason, why)
         return []
 
-    def _refuse(self, far: Far, packet: Publish, reason: ReasonCode, why: str) -> None:
+    def _refuse(self, far: FarConnection, packet: Publish, reason: ReasonCode, why: str) -> None:
         """Refuse a message of the other broker for good. why: for the log."""
         self._watcher.not_taken(packet.topic, why)
         if (answer := refusal(packet, reason)) is not None:
@@ -249,18 +249,18 @@ class Exchange:
 
     def _completed(self, packet: Pubcomp) -> None:
         """Handle the answer to a PUBREL."""
-        on_trial = self._suspects.on_trial
+        tries_suspects = self._suspects.tries_suspects
         self._releasing.discard(packet.packet_id)
         self._suspects.answered(Release(packet.packet_id))
         self._suspects.message_taken()
         self._watcher.finished(packet)
-        if on_trial and not self._suspects.on_trial:
-            self._watcher.acquitted()
+        if tries_suspects and not self._suspects.tries_suspects:
+            self._watcher.suspect_answered()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
         """Handle the answer to a PUBLISH. Return False if the other broker takes no message now."""
         identifier, reason = packet.packet_id, packet.reason
-        on_trial = self._suspects.on_trial
+        tries_suspects = self._suspects.tries_suspects
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR
         if failed and not blames_message(reason):
             self._ended(f"the other broker has no room for more ({reason.name})")
@@ -273,8 +273,8 @@ class Exchange:
                 self._suspects.message_taken()
                 self._watcher.finished(packet)
             inward.append(type(packet)(identifier))
-        if on_trial and not self._suspects.on_trial:
-            self._watcher.acquitted()
+        if tries_suspects and not self._suspects.tries_suspects:
+            self._watcher.suspect_answered()
         return True
 
     # -- from our broker
@@ -301,7 +301,7 @@ class Exchange:
             far.write(b"".join(outward))
         self._go_on(far)
 
-    def _acknowledgement(self, far: Far, packet: Ack) -> list[bytes]:
+    def _acknowledgement(self, far: FarConnection, packet: Ack) -> list[bytes]:
         """Return the bytes of an acknowledgement for the other broker, as a list of at most one."""
         try:
             return [far.encoded(packet)]
@@ -309,13 +309,13 @@ class Exchange:
             self._ended(f"an acknowledgement does not reach the other broker: {error}")
             return []
 
-    def _go_on(self, far: Far) -> None:
+    def _go_on(self, far: FarConnection) -> None:
         """Send the PUBRELs that may leave: all, or only one while suspects are on trial."""
         if not self._to_release:
             return
         guilty = [item for item in self._to_release if self._is_guilty(item)]
         ready = [item for item in self._to_release if not self._is_guilty(item)]
-        if self._suspects.on_trial:
+        if self._suspects.tries_suspects:
             ready = [] if self._releasing else ready[:1]
         self._to_release = [item for item in self._to_release if item not in ready]
         outward: list[bytes] = []
@@ -330,16 +330,16 @@ class Exchange:
     def _is_guilty(self, packet: Pubrel) -> bool:
         return self._suspects.guilty(Release(packet.packet_id))
 
-    def _publication(self, far: Far, packet: Publish) -> bytes | None:
+    def _publication(self, far: FarConnection, packet: Publish) -> bytes | None:
         """Return the bytes of a PUBLISH for the other broker, or None if it is not sent."""
         suspects, identifier = self._suspects, packet.packet_id
         if packet.qos and suspects.guilty(identifier):
-            suspects.convict(identifier)
+            suspects.forget_guilty(identifier)
             kind = "the other broker closes the connection at a message"
             reason = f"{kind}: {TIMES} times, and each time the connection held without it"
             self._watcher.put_aside(packet, kind, reason, taken=True)
-            if not suspects.on_trial:
-                self._watcher.acquitted()
+            if not suspects.tries_suspects:
+                self._watcher.suspect_answered()
             return None
         try:
             data = far.encoded(self._translator.to_far(packet))
@@ -348,7 +348,7 @@ class Exchange:
             return None
         if packet.qos:
             suspects.sent(identifier, len(data), self._now())
-        elif suspects.on_trial:
+        elif suspects.tries_suspects:
             self._watcher.count_dropped()
             return None
         else:

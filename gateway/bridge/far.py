@@ -52,7 +52,7 @@ _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SS
 _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 
 
-class Far(asyncio.Protocol):
+class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
     came: called with the packets of one read, after `listen`. lost: called once, with the reason,
@@ -330,4 +330,4 @@ def _password(section: BridgeSection) -> bytes | None:
 def _refused(section: BridgeSection, answer: Connack) -> OncewayError:
     what = answer.reason.name.lower().replace("_", " ")
     hint = "Look at user and password_file of the bridge" if answer.reason in _LOGIN else None
-    return OncewayError(f"lets us not in: {what}", section.server, hint)
+    return OncewayError(f"refuses the connection: {what}", section.server, hint)

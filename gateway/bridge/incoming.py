@@ -45,9 +45,9 @@ class IncomingStream(PacketStream):
         self._first = 0
         """First byte of the skipped packet."""
         self._head = b""
-        """Beginning of its body."""
+        """Beginning of the packet's body."""
         self._missing = 0
-        """Bytes of its body that have not arrived."""
+        """Bytes of the packet's body that have not arrived."""
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
         if self._error is None:

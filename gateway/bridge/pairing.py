@@ -1,8 +1,8 @@
 """Pairs of sessions, ours and the other broker's: the file DATA/bridges/NAME.json.
 
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
-replaced, or our store has a new generation (`gateway/store/lives.py`), an old identifier on one
-side would swallow a new message. So the client identifier at the other broker contains a random
+replaced, or our store has a new generation (`gateway/store/generation.py`), an old identifier on
+one side would swallow a new message. So the client identifier at the other broker contains a random
 word. In these cases a new word is drawn, and is on disk before the new session begins.
 """
 

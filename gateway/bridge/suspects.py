@@ -16,7 +16,7 @@ every message in flight is a suspect, and suspects are tried alone:
 A close long after several messages left makes them suspects, and adds nothing to earlier suspects.
 Many brokers process a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own (`Release`).
 Filters that are subscribed to are tried in the same way. The caller sends suspects alone, never
-sends guilty ones, and sends nothing else while `on_trial`.
+sends guilty ones, and sends nothing else while `tries_suspects`.
 """
 
 from collections.abc import Hashable, Iterable
@@ -54,7 +54,7 @@ class Suspects:
         """Number of guilty keys since the last acknowledged message."""
 
     @property
-    def on_trial(self) -> bool:
+    def tries_suspects(self) -> bool:
         """Whether suspects have to be sent alone."""
         return bool(self._closes)
 
@@ -79,7 +79,7 @@ class Suspects:
         """Whether a key must not be sent again."""
         return self._closes.get(key, 0) >= TIMES
 
-    def convict(self, key: Hashable) -> None:
+    def forget_guilty(self, key: Hashable) -> None:
         """Forget a guilty key that was handled."""
         del self._closes[key]
         self.in_a_row += 1

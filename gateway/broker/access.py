@@ -1,6 +1,6 @@
 """Access rules: who may connect, publish, subscribe and receive.
 
-Each question is answered with a reason to refuse, or None. `Access` is the part of one listener: at
+Each check is answered with a reason to refuse, or None. `Access` is the part of one listener: at
 CONNECT it finds out who the client is. `Acl` says what each client may do. There is one `Acl` for
 the whole broker, because messages for the sessions of absent clients are judged too.
 
@@ -38,7 +38,7 @@ Refusal = tuple[ReasonCode, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SlowCheck:
     """A check of a CONNECT that takes time, such as a password against a memory-hard hash. It runs
     off the event loop. user: of the client once it is let in. answer: called once, on any thread.
     holds: returns whether an answer that lets the client in is still valid; called on the event
@@ -67,12 +67,12 @@ class Caller(Protocol):
     def acl(self) -> Acl: ...
 
     @property
-    def let_in(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the caller's CONNECT was accepted."""
 
 
-class Asking(Caller, Protocol):
-    """A caller whose CONNECT waits for the answer to a question."""
+class WaitingCaller(Caller, Protocol):
+    """A caller whose CONNECT waits for the answer to a check."""
 
     @property
     def closing(self) -> str | None: ...
@@ -88,9 +88,9 @@ class Asking(Caller, Protocol):
 class Ask:
     """A request to find out, off the event loop, who a client is."""
 
-    connection: Asking
+    connection: WaitingCaller
     packet: Connect
-    question: Question
+    question: SlowCheck
 
 
 class Access(Protocol):
@@ -98,7 +98,7 @@ class Access(Protocol):
     lets in.
     """
 
-    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | Question | None: ...
+    def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         """Return the client identifier of a known caller, or a refusal. wanted: the identifier in
@@ -120,7 +120,7 @@ class Access(Protocol):
         `Spool.rows`.
         """
 
-    def met(
+    def note_publication(
         self,
         device: str,
         topic: str,
@@ -152,7 +152,7 @@ class ByAcl:
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None: ...
 
-    def met(
+    def note_publication(
         self,
         device: str,
         topic: str,
@@ -327,7 +327,7 @@ class Policy:
     """Keep sessions whatever limits.session_expiry_s says."""
     reads_reasons: bool = False
     """Clients of this listener read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
-    stays: bool = False
+    never_moves: bool = False
     """Sessions of this listener never move to another gateway."""
     device_aliases: int = 0
     """Most topic aliases per board; 0 where the bytes of an alias's first use are not worth it."""

@@ -29,7 +29,7 @@ class Account:
     )
 
     def __init__(self, quota: QuotaSection | None) -> None:
-        self.go_by(quota)
+        self.apply_quota(quota)
         self.sessions = 0
         self.connections = 0
         self.spooled = 0
@@ -48,7 +48,7 @@ class Account:
             return "too many connections of this user (quota.connections)"
         return None
 
-    def go_by(self, quota: QuotaSection | None) -> None:
+    def apply_quota(self, quota: QuotaSection | None) -> None:
         """Apply another quota section from now on."""
         self.quota = quota
         self.metered = quota is not None and (
@@ -93,7 +93,7 @@ class Accounts:
         """Apply other sections from now on."""
         self._quota = quota
         for name, account in self._all.items():
-            account.go_by(quota(name))
+            account.apply_quota(quota(name))
 
     def sweep(self, now: float) -> None:
         """Forget users without sessions, connections, spooled bytes or debts of rate."""

@@ -24,12 +24,12 @@ from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Order
-from gateway.broker.fan_out import feed_retained, publish, redeal, refuses
+from gateway.broker.fan_out import feed_retained, publish, redistribute, refuses
 from gateway.broker.ledger import Holder
 from gateway.broker.neighbours import Neighbours, alone
 from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.queue_limits import let_the_longest_pay
+from gateway.broker.queue_limits import shorten_longest_queues
 from gateway.broker.refusals import INTERNAL_ERROR, blame, say
 from gateway.broker.restart import take_over
 from gateway.broker.retained_changes import expire
@@ -108,7 +108,7 @@ class Broker(Core):
         the oldest one is closed.
         """
         if len(self.nameless) >= self.limits.connections:
-            self._lose_patience(
+            self._disconnect_silent(
                 next(iter(self.nameless)),
                 ReasonCode.SERVER_BUSY,
                 "too many connections have sent no CONNECT (limits.connections)",
@@ -117,7 +117,7 @@ class Broker(Core):
         self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
 
-    def _lose_patience(self, connection: Attached, reason: ReasonCode, text: str) -> None:
+    def _disconnect_silent(self, connection: Attached, reason: ReasonCode, text: str) -> None:
         say(self, connection, reason, text)
         self.hang_up(connection, reason, text)
 
@@ -230,14 +230,14 @@ class Broker(Core):
             elif effects.ends:
                 session = next(iter(effects.ends))
                 self._end(session, effects.ends.pop(session))
-            elif effects.left_behind:
-                redeal(self, effects.left_behind.popleft())
-            elif effects.crowded:
-                effects.crowded = False
-                let_the_longest_pay(self)
+            elif effects.undelivered:
+                redistribute(self, effects.undelivered.popleft())
+            elif effects.over_limit:
+                effects.over_limit = False
+                shorten_longest_queues(self)
             elif coming in effects.wills:
                 self._publish_will(coming)
-            elif (effects.wills or effects.leaves) and self.overtime():
+            elif (effects.wills or effects.leaves) and self.turn_is_over():
                 return
             elif effects.wills:
                 self._publish_will(next(iter(effects.wills)))
@@ -327,7 +327,7 @@ class Broker(Core):
             self.changes.flows.pop(session, None)
             self.changes.ended.append(session.id)
         for messages in orphans:
-            self.effects.leave_behind(messages)
+            self.effects.add_undelivered(messages)
 
     # -- retained messages
 
@@ -354,7 +354,7 @@ class Broker(Core):
             del self._feeding[session]
             if not session.ended and self._feed(session):
                 self._feeding[session] = None
-            if self.overtime():
+            if self.turn_is_over():
                 break
         if self.effects.wills:
             self._publish_will(next(iter(self.effects.wills)))
@@ -368,7 +368,7 @@ class Broker(Core):
     @property
     def idle_work(self) -> bool:
         """Whether there are changes or deletions that no client waits for."""
-        return not self.changes.empty or self.needed_rows.waste > 0
+        return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:
         """Close the open changes and return them as the next commit. Raises RuntimeError if the
@@ -398,7 +398,7 @@ class Broker(Core):
             self._let_go(connection, partial(connection.on_disk, number), "the disk")
         clients = len(waiting)
         self.neighbours.on_disk(number)
-        clients += self._let_go_twice()
+        clients += self._release_copied()
         if self.effects.waiting:  # connections that ended behind acknowledgements
             self.settle()
         for call in self.waits.calls.pop(number, ()):
@@ -411,10 +411,10 @@ class Broker(Core):
         the number of connections that waited.
         """
         self.neighbours.is_safe(row)
-        return self._let_go_twice()
+        return self._release_copied()
 
-    def _let_go_twice(self) -> int:
-        waiting, clients = self.waits.twice, 0
+    def _release_copied(self) -> int:
+        waiting, clients = self.waits.copied, 0
         for number in [number for number in waiting if not self.must_wait(number)]:
             for connection in waiting.pop(number):
                 clients += 1
@@ -466,7 +466,7 @@ class Broker(Core):
         for connection in list(self.nameless):
             late = now - connection.seen > self.limits.connect_timeout_s
             if late and connection.state is State.NEW:
-                self._lose_patience(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, _NO_CONNECT)
+                self._disconnect_silent(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, _NO_CONNECT)
         ended = 0
         for connection in list(self.connections):
             silent = now - connection.seen

@@ -30,7 +30,7 @@ from gateway.broker.store_rows import (
 from gateway.broker.will import StoredWill
 
 
-class Kept(Protocol):
+class PersistentSession(Protocol):
     """A session, as the store sees it."""
 
     @property
@@ -78,14 +78,14 @@ class Changes:
         """Size of the message rows in bytes."""
         self.clock: int | None = None
         """Start of this boot in µs UTC, if it has become known since the last commit."""
-        self.sessions: dict[int, Kept] = {}
+        self.sessions: dict[int, PersistentSession] = {}
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
         self.left: dict[int, int] = {}
         """Deletions at the front of queues: session id to the highest number deleted. Rows from
         shared subscriptions stay until their messages have been given to other subscribers."""
-        self.flows: dict[Kept, None] = {}
-        self.subscriptions: dict[tuple[Kept, str], None] = {}
+        self.flows: dict[PersistentSession, None] = {}
+        self.subscriptions: dict[tuple[PersistentSession, str], None] = {}
         self.deliveries: list[Delivery] = []
         self.retained: dict[str, Retained | None] = {}
         self.wills: dict[str, StoredWill | None] = {}

@@ -66,12 +66,12 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait until a commit is on two disks (`twice`), or for earlier ones."""
+    """Acknowledgements that wait until a commit is on two disks, or for earlier ones."""
 
     commit: int
     packets: bytes
     acknowledgements: int
-    twice: bool
+    copied: bool
 
 
 class Connection:
@@ -100,17 +100,17 @@ class Connection:
         "pinged",
         "policy",
         "problem_information",
+        "quota_pause_s",
         "reads_reasons",
         "receive_maximum",
-        "rest_s",
         "seen",
+        "sent_aliases",
+        "sent_aliases_limit",
         "sequence",
         "session",
         "size",
         "state",
         "stream",
-        "told",
-        "told_limit",
         "unheard",
         "user",
         "version",
@@ -142,7 +142,7 @@ class Connection:
         """Largest packet that the client accepts, in bytes."""
         self.receive_maximum = IDENTIFIERS
         """Most QoS 1 and 2 messages in flight from the client."""
-        self.told_limit = 0
+        self.sent_aliases_limit = 0
         """Most topic aliases that the client accepts."""
         self.named = False
         """Whether the client or the access rules chose the client identifier."""
@@ -167,7 +167,7 @@ class Connection:
         """Time at which the client was last heard."""
         self.unheard = False
         """Whether the broker has stopped reading from the client."""
-        self.rest_s = 0.0
+        self.quota_pause_s = 0.0
         """Seconds for which input waits because the user exceeds the quota's rate."""
         self.pinged = 0
         """Number of PINGREQ packets in `stream` that were answered already."""
@@ -199,7 +199,7 @@ class Connection:
         and QoS 0 is dropped."""
         self.greeted: int | None = None
         """The commit that CONNACK waits for, None before there is a CONNACK."""
-        self.told: dict[bytes, int] = {}
+        self.sent_aliases: dict[bytes, int] = {}
         """The broker's topic aliases, by topic."""
         broker.enter(self)
 
@@ -228,24 +228,23 @@ class Connection:
                 self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
 
     def acknowledge(
-        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, twice: bool = False
+        self, packets: bytes, commit: int = 0, acknowledgements: int = 0, copied: bool = False
     ) -> None:
         """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
-        [MQTT-4.6.0-2]. twice: wait also until the commit is on two disks, where required.
-        Other packets do not wait for that.
+        [MQTT-4.6.0-2]. copied: wait also until the commit is on two disks, where required.
         """
-        twice = twice and self.broker.must_wait(commit)
-        if not twice and not self.copied:
+        copied = copied and self.broker.must_wait(commit)
+        if not copied and not self.copied:
             self.send(packets, commit, acknowledgements)
         elif self.state is not State.CLOSED:
-            self.copied.append(_Copied(commit, packets, acknowledgements, twice))
-            if twice:
-                self.broker.waits.hold(self, commit, twice=True)
+            self.copied.append(_Copied(commit, packets, acknowledgements, copied))
+            if copied:
+                self.broker.waits.hold(self, commit, copied=True)
 
     def on_two_disks(self) -> None:
         """Release acknowledgements that no longer wait for a second disk."""
         waiting = self.copied
-        while waiting and not (waiting[0].twice and self.broker.must_wait(waiting[0].commit)):
+        while waiting and not (waiting[0].copied and self.broker.must_wait(waiting[0].commit)):
             copied = waiting.popleft()
             self.send(copied.packets, copied.commit, copied.acknowledgements)
         if self.pause is not None and not waiting:
@@ -303,7 +302,7 @@ class Connection:
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
         """Return head and tail of a run's packets, or None if they are too large for the client."""
         version5 = self.version == Version.V5
-        if run.expires is None and not self.told_limit:
+        if run.expires is None and not self.sent_aliases_limit:
             head, tail = shape = run.shape(first, version5, extra)
             room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
             return shape if len(head) + len(tail) <= room else None
@@ -311,14 +310,14 @@ class Connection:
             extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
         room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
         wire = run.topic.wire
-        alias = self.told.get(wire, 0)
-        if alias or (len(self.told) < self.told_limit and self.remember(wire)):
-            number = alias or len(self.told) + 1
+        alias = self.sent_aliases.get(wire, 0)
+        if alias or (len(self.sent_aliases) < self.sent_aliases_limit and self.remember(wire)):
+            number = alias or len(self.sent_aliases) + 1
             shape = run.shape(
                 first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
             )
             if len(shape[0]) + len(shape[1]) <= room:
-                self.told[wire] = number
+                self.sent_aliases[wire] = number
                 return shape
             if not alias:
                 self.forget(wire)
@@ -371,7 +370,7 @@ class Connection:
         self.state = state
 
     @property
-    def let_in(self) -> bool:
+    def is_accepted(self) -> bool:
         """Whether the client's CONNECT was accepted."""
         return self.session is not None
 
@@ -387,10 +386,10 @@ class Connection:
     def meter(self, account: Account, messages: int, size: int) -> None:
         """Count published messages and bytes against the user's rate."""
         broker = self.broker
-        rest_s = account.publishes(messages, size, broker.now)
-        if rest_s > 0:
-            self.rest_s = rest_s
-            broker.statistics.rests += 1
+        quota_pause_s = account.publishes(messages, size, broker.now)
+        if quota_pause_s > 0:
+            self.quota_pause_s = quota_pause_s
+            broker.statistics.quota_pauses += 1
             say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
     def remember(self, wire: bytes) -> bool:
@@ -429,7 +428,7 @@ class Connection:
                 most = 0
         if more > 0 and broker.partial > most and kept > _SMALL:
             raise ProtocolError(
-                "too much memory is taken by packets that are not complete (limits.memory_bytes)",
+                "incomplete packets take too much memory (limits.memory_bytes)",
                 ReasonCode.QUOTA_EXCEEDED,
             )
 
@@ -463,7 +462,7 @@ class Connection:
         return run, identity
 
     @property
-    def choked(self) -> bool:
+    def stops_reading(self) -> bool:
         """Whether reading stops until the pause is over: too much is postponed, or waits next."""
         pause, broker = self.pause, self.broker
         if pause is None or broker.now >= pause.until:
@@ -484,9 +483,9 @@ class Connection:
             return None
         if now >= pause.until:
             return now + _LOOK_S if pause.farewell and self.copied else None
-        return pause.until if pause.put_off or pause.farewell or self.choked else None
+        return pause.until if pause.put_off or pause.farewell or self.stops_reading else None
 
-    def got_through(self, run: PublishRun) -> None:
+    def note_accepted(self, run: PublishRun) -> None:
         """Note that a publication was accepted."""
         pause, broker = self.pause, self.broker
         spooled = broker.router.routed(run.topic).spooled
@@ -496,7 +495,7 @@ class Connection:
             if not pause.put_off:
                 self.pause = None
 
-    def turn_away(self, lack: Lack, topic: str, text: str) -> None:
+    def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
         """Refuse a publication where no reason code can: the client takes any code for success, its
         version has none, or the packet cannot be read. The connection ends after the
         acknowledgements of earlier publications have left.

@@ -78,7 +78,7 @@ class Core(Ledger):
         """Bytes of wills, including those of connected clients."""
         self.effects = Effects()
         """Effects that `Broker.settle` carries out."""
-        self.overtime: Callable[[], bool] = lambda: False
+        self.turn_is_over: Callable[[], bool] = lambda: False
         """Whether this turn has taken long enough, so that the rest of a client's bytes waits for
         the next turn. Set by the broker's caller."""
         self.neighbours = neighbours(self, state)

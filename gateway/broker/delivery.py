@@ -125,7 +125,7 @@ Order = Load | Collect
 """An order for the store."""
 
 
-class LeftBehind(NamedTuple):
+class Undelivered(NamedTuple):
     """Messages that a shared subscription's subscriber did not get before its session ended."""
 
     run: PublishRun

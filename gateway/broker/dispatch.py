@@ -56,7 +56,7 @@ def receive(connection: Connection, data: bytes) -> None:
             if state is State.OPEN:
                 connection.seen = broker.now
             _go_on(connection)
-            if connection.rest_s > 0 and (pings := connection.stream.pings_ahead()):
+            if connection.quota_pause_s > 0 and (pings := connection.stream.pings_ahead()):
                 connection.pinged += pings
                 connection.send(b"\xd0\0" * pings)
     except MqttError as error:
@@ -108,9 +108,9 @@ def _go_on(connection: Connection) -> None:
     while stream.fresh and not (connection.interrupted or connection.state is State.CLOSED):
         if (
             connection.full
-            or connection.rest_s > 0
-            or broker.overtime()
-            or (connection.pause is not None and connection.choked)
+            or connection.quota_pause_s > 0
+            or broker.turn_is_over()
+            or (connection.pause is not None and connection.stops_reading)
         ):
             connection.interrupted = True
             break
@@ -157,7 +157,7 @@ def _fail(connection: Connection, error: MqttError) -> None:
             text += " (limits.packet_bytes, limits.subscribe_bytes)"
         say(connection.broker, connection, error.code, text)
         if error.code == ReasonCode.PACKET_TOO_LARGE:  # its client sends it again later
-            connection.turn_away(Lack(error.code), "", text)
+            connection.refuse_and_close(Lack(error.code), "", text)
         else:
             connection.disconnect(error.code, text)
 

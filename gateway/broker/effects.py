@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from gateway.broker.delivery import LeftBehind
+from gateway.broker.delivery import Undelivered
 from gateway.broker.session import Attached, Session
 from gateway.mqtt.reason import ReasonCode
 
 
 class Effects:
-    __slots__ = ("crowded", "ends", "faults", "leaves", "left_behind", "waiting", "wills")
+    __slots__ = ("ends", "faults", "leaves", "over_limit", "undelivered", "waiting", "wills")
 
     def __init__(self) -> None:
         self.waiting = False
@@ -39,10 +39,10 @@ class Effects:
         self.wills: dict[str, Session | None] = {}
         """Clients whose will is due, with the session of the will if it is known. The session may
         have ended."""
-        self.left_behind: deque[LeftBehind] = deque()
+        self.undelivered: deque[Undelivered] = deque()
         self.leaves: dict[Session, None] = {}
         """Sessions that have ended with their connections."""
-        self.crowded = False
+        self.over_limit = False
         """Whether all queues together hold more than they may."""
 
     def fault(self, connection: Attached) -> None:
@@ -66,9 +66,9 @@ class Effects:
         self.wills[client] = session
         self.waiting = True
 
-    def leave_behind(self, messages: LeftBehind) -> None:
-        self.left_behind.append(messages)
+    def add_undelivered(self, messages: Undelivered) -> None:
+        self.undelivered.append(messages)
         self.waiting = True
 
-    def crowd(self) -> None:
-        self.crowded = self.waiting = True
+    def note_over_limit(self) -> None:
+        self.over_limit = self.waiting = True

@@ -66,7 +66,7 @@ def go_on_after_pause(connection: Connection, session: Session) -> None:
         _take(connection, session, *due)
         if broker.effects.waiting:
             broker.settle()
-        if connection.full or broker.overtime():
+        if connection.full or broker.turn_is_over():
             connection.interrupted = True
             return
 
@@ -92,7 +92,7 @@ def _take(
         _take_at_qos_0(connection, session, run, identity)
         return
     receive_flow = session.receive_flow
-    if qos == 2 and receive_flow.has_come(identifiers, connection.sequence):
+    if qos == 2 and receive_flow.is_duplicate(identifiers, connection.sequence):
         _take_again(connection, session, run)
         return
     room = connection.receive_maximum - receive_flow.outstanding
@@ -105,7 +105,7 @@ def _take(
         _in_parts(connection, session, run)
         return
     if (device := connection.peer.device) is not None:
-        _tell_met(connection, device.name, run, reason)
+        _note_publication(connection, device.name, run, reason)
     if lack:
         _refuse(connection, session, run, identifiers, lack)
         return
@@ -113,12 +113,12 @@ def _take(
         receive_flow.unacknowledged += count
         commit = publish(broker, run, session.client, identity)
         connection.acknowledge(
-            acknowledgements(_PUBACK, identifiers), commit, count, twice=_spooled(broker, run)
+            acknowledgements(_PUBACK, identifiers), commit, count, copied=_spooled(broker, run)
         )
     else:
         _take_at_qos_2(connection, session, run, identity)
     if connection.pause is not None:
-        connection.got_through(run)
+        connection.note_accepted(run)
 
 
 def _take_at_qos_0(
@@ -131,7 +131,7 @@ def _take_at_qos_0(
         _in_parts(connection, session, run)
         return
     if connection.peer.device is not None:
-        _tell_met(connection, connection.peer.device.name, run, reason)
+        _note_publication(connection, connection.peer.device.name, run, reason)
     if lack:
         with broker.step:
             about = _about(run, explained(broker, run, lack))
@@ -157,7 +157,7 @@ def _take_at_qos_2(
         commit = receive_flow.commit = broker.keep_flow(session)
     commit = publish(broker, run, session.client, identity, commit)
     broker.step.unfinished -= 1
-    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, twice=_spooled(broker, run))
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, copied=_spooled(broker, run))
 
 
 def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
@@ -168,16 +168,16 @@ def _take_again(connection: Connection, session: Session, run: PublishRun) -> No
     receive_flow = session.receive_flow
     connection.broker.statistics.repeated += 1
     receive_flow.repeat(run.ids[0])
-    connection.acknowledge(acknowledgements(_PUBREC, run.ids), receive_flow.commit, twice=True)
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), receive_flow.commit, copied=True)
 
 
-def _tell_met(
+def _note_publication(
     connection: Connection, device: str, run: PublishRun, reason: ReasonCode | None
 ) -> None:
     """Tell the access rules what a board has published, and why it was refused, if it was."""
-    broker, met = connection.broker, connection.policy.access.met
+    broker, note_publication = connection.broker, connection.policy.access.note_publication
     for payload in run.payloads():
-        met(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
+        note_publication(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
 
 
 def _spooled(broker: Broker, run: PublishRun) -> bool:
@@ -256,7 +256,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         with broker.step:
             topic = broker.router.known(named.wire, named.name)
     else:
-        raise ProtocolError(f"PUBLISH: topic alias {alias} stands for no topic yet")
+        raise ProtocolError(f"PUBLISH: topic alias {alias} has no topic yet")
     identifiers = properties.pop(PropertyId.SUBSCRIPTION_IDENTIFIER, ())
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     run = PublishRun(
@@ -355,7 +355,7 @@ def _refuse(
     said = f"{text}{_ENDS}" if ends else text
     refused(connection.broker, connection, "publish", reason, said, len(identifiers))
     if ends:
-        connection.turn_away(lack, run.topic.name, f"PUBLISH refused, {text}")
+        connection.refuse_and_close(lack, run.topic.name, f"PUBLISH refused, {text}")
         return
     make = Puback if run.qos == 1 else Pubrec
     # bound the refusals that queue up behind acknowledgements that wait for a second disk

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from gateway.broker.accounts import Account
 from gateway.broker.core import Core
-from gateway.broker.delivery import PAGE_LOW, LeftBehind
+from gateway.broker.delivery import PAGE_LOW, Undelivered
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.publish_run import OVERHEAD, RETAIN, PublishRun
 from gateway.broker.queue_limits import (
@@ -88,7 +88,7 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
         topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
     ):
         return Bound.DISK
-    if core.owed and run.qos and topic.durable and is_crowded(core, run):
+    if core.to_drop and run.qos and topic.durable and is_crowded(core, run):
         return Bound.MEMORY
     if topic.refusing and run.qos and _full_queue(core, run, topic) is not None:
         return Bound.QUEUE
@@ -104,7 +104,7 @@ def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
     or "". Such a publication is refused for good, because sending it again would never succeed.
     """
     text, limits = "", core.limits
-    if topic.spooled and not core.spool.may_ever_fit(run, _account(core, run)):
+    if topic.spooled and not core.spool.fits_when_empty(run, _account(core, run)):
         text = "it is larger than the spool: spool.max_bytes, or quota.spool_share"
     elif run.retain and run.size and _retained_size(run, topic) > limits.retained_bytes:
         text = "it is larger than all retained messages: limits.retained_bytes"
@@ -199,16 +199,16 @@ def publish(
         if session is publisher:
             session.send_flow.pump()  # before the answer to its PUBLISH
     for share in topic.shares:
-        deal(core, share, LeftBehind(run, qos, share.name, 0, run.count), commit)
+        distribute(core, share, Undelivered(run, qos, share.name, 0, run.count), commit)
     core.step.unfinished -= 1
     return commit
 
 
-def deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
+def distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
     """Distribute messages to the subscribers of a shared subscription. If none has room, the queues
     of those next in turn overflow.
     """
-    _overflow(core, share, _deal(core, share, messages, commit), commit)
+    _overflow(core, share, _distribute(core, share, messages, commit), commit)
 
 
 def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
@@ -222,7 +222,7 @@ def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
     return eligible
 
 
-def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBehind:
+def _distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> Undelivered:
     """Distribute messages to the subscribers of a shared subscription that have room. Return the
     messages for which no subscriber has room. Each subscriber is checked only a few times, however
     many messages there are.
@@ -234,21 +234,21 @@ def _deal(core: Core, share: Share, messages: LeftBehind, commit: int) -> LeftBe
         members = share.in_turn(eligible, connected=connected)
         roomy = _with_room(core, members, messages) if messages.number > 1 else []
         if roomy and len(_with_room(core, roomy, messages)) == len(roomy):
-            messages = _deal_evenly(core, share, roomy, messages, commit)
+            messages = _distribute_evenly(core, share, roomy, messages, commit)
         else:
-            messages = _deal_one_by_one(core, share, members, messages, commit)
+            messages = _distribute_one_by_one(core, share, members, messages, commit)
     return messages
 
 
-def _with_room(core: Core, members: _Members, messages: LeftBehind) -> _Members:
+def _with_room(core: Core, members: _Members, messages: Undelivered) -> _Members:
     """Return the subscribers with room for an even share of the messages."""
     part = -(-messages.number // max(1, len(members)))
     return [pair for pair in members if not is_full(core, pair[0], messages.run, part)]
 
 
-def _deal_evenly(
-    core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
-) -> LeftBehind:
+def _distribute_evenly(
+    core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
+) -> Undelivered:
     """Give each subscriber an even share, for which all have room. Return the empty rest."""
     each, more = divmod(messages.number, len(members))
     for index, member in enumerate(members):
@@ -257,9 +257,9 @@ def _deal_evenly(
     return messages
 
 
-def _deal_one_by_one(
-    core: Core, share: Share, members: _Members, messages: LeftBehind, commit: int
-) -> LeftBehind:
+def _distribute_one_by_one(
+    core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
+) -> Undelivered:
     """Give messages out one by one. A subscriber without room for one gets no more."""
     ring = deque(members)
     while ring and messages.number:
@@ -271,7 +271,7 @@ def _deal_one_by_one(
     return messages
 
 
-def _overflow(core: Core, share: Share, messages: LeftBehind, commit: int) -> None:
+def _overflow(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
     """Distribute messages for which no subscriber has room: the queues overflow in turn."""
     if not messages.number:
         return
@@ -290,10 +290,10 @@ def _give(
     core: Core,
     share: Share,
     member: _Member,
-    messages: LeftBehind,
+    messages: Undelivered,
     part: int,
     commit: int,
-) -> LeftBehind:
+) -> Undelivered:
     """Give the first `part` messages to one subscriber. Return the others."""
     run, qos, name, skip, count = messages
     session, subscription = member
@@ -303,19 +303,19 @@ def _give(
         session, extra = core.neighbours.onward(session, extra, name)
     deliver(core, session, run, flags, extra, skip, part, commit, name)
     if session.ended and qos:
-        core.effects.leave_behind(LeftBehind(run, qos, name, skip, part))
+        core.effects.add_undelivered(Undelivered(run, qos, name, skip, part))
     share.turn += part
-    return LeftBehind(run, qos, name, skip + part, count - part)
+    return Undelivered(run, qos, name, skip + part, count - part)
 
 
-def redeal(core: Core, messages: LeftBehind) -> None:
+def redistribute(core: Core, messages: Undelivered) -> None:
     """Give messages of an ended session to the other subscribers of a shared subscription, as far
     as they have room. No queue overflows by this.
     """
     share = core.router.share(messages.share)
     if share is None:
         return
-    left = _deal(core, share, messages, core.promise()).number
+    left = _distribute(core, share, messages, core.promise()).number
     if not left:
         return
     core.statistics.overflowed += left

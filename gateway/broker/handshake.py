@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import secrets
 
-from gateway.broker.access import Ask, Question
+from gateway.broker.access import Ask, SlowCheck
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
 from gateway.broker.peer import DeviceIdentity, State
@@ -67,7 +67,7 @@ def connect(connection: Connection, packet: Connect) -> None:
     decision = broker.admission.refuses(connection) or connection.policy.access.refuses_connect(
         connection, packet
     )
-    if isinstance(decision, Question):
+    if isinstance(decision, SlowCheck):
         connection.become(State.ASKED)
         broker.questions.append(Ask(connection, packet, decision))
     elif decision:
@@ -90,7 +90,9 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     if not asked and broker.neighbours.claim(connection, packet):
         return
     limits = broker.limits
-    connection.told_limit = min(properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases)
+    connection.sent_aliases_limit = min(
+        properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases
+    )
     keep_alive = _keep_alive(connection, packet)
     connection.keep_alive = keep_alive * 1.5
     with broker.step:
@@ -141,7 +143,7 @@ def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> N
     if device.proved:
         mark = broker.marks.of(device.name, device.incarnation)
         mark.greeted(device.next_sequence)
-    if session.receive_flow.go_by(mark):
+    if session.receive_flow.use_mark(mark):
         broker.changes.flows[session] = None
 
 
@@ -287,7 +289,7 @@ def disconnect(connection: Connection, session: Session, packet: Disconnect) -> 
     expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
     if expiry is not None:
         if expiry and not session.expiry:  # the current CONNECT set 0
-            raise ProtocolError("DISCONNECT: a session that was to end cannot be kept any more")
+            raise ProtocolError("DISCONNECT: Session Expiry Interval was 0 and cannot be raised")
         session.expiry = min(expiry, broker.limits.session_expiry_s)
     connection.end(
         "the client disconnected",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Protocol
 
-from gateway.broker.changes import Changes, Kept
+from gateway.broker.changes import Changes, PersistentSession
 from gateway.broker.delivery import Order
 from gateway.broker.marks import Mark
 from gateway.broker.needed_rows import NeededRows
@@ -49,7 +49,7 @@ class Statistics:
     """Messages that were dropped from full queues."""
     vanished: int = 0
     """Messages that queues have lost in the store, since the start."""
-    rests: int = 0
+    quota_pauses: int = 0
     """Number of pauses in which a client was not read because its user published too much."""
     commits: int = 0
     pauses: dict[str, int] = field(default_factory=dict)
@@ -131,25 +131,25 @@ class Holder(Protocol):
         """End the connection soon, because a call for it has raised an exception."""
 
 
-class Waits:
+class CommitWaits:
     """Connections and calls that wait for commits, by commit number. Commits reach the disk in the
     order of their numbers, without a gap.
     """
 
     def __init__(self) -> None:
         self.held: dict[int, list[Holder]] = {}
-        self.twice: dict[int, list[Holder]] = {}
+        self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until the commit is on a second disk."""
         self.calls: dict[int, list[Callable[[], None]]] = {}
 
-    def hold(self, connection: Holder, commit: int, twice: bool = False) -> None:
-        """Note that a connection holds packets until a commit is on disk. twice: on two disks."""
-        waiting = self.twice if twice else self.held
+    def hold(self, connection: Holder, commit: int, copied: bool = False) -> None:
+        """Note that a connection holds packets until a commit is on disk, or on two."""
+        waiting = self.copied if copied else self.held
         waiting.setdefault(commit, []).append(connection)
 
     def has_packets(self, commit: int) -> bool:
         """Whether packets wait for a commit."""
-        return commit in self.held or commit in self.twice
+        return commit in self.held or commit in self.copied
 
     def call(self, commit: int, call: Callable[[], None]) -> None:
         """Call a function as soon as a pending commit is on disk."""
@@ -168,7 +168,7 @@ class Ledger:
         self.statistics = Statistics()
         self.queued = 0
         """Bytes in all queues."""
-        self.owed = 0
+        self.to_drop = 0
         """Bytes in `queued` that queues drop as soon as they are read from the store."""
         self.received = 0
         """Identifiers between PUBLISH and PUBREL, of all sessions."""
@@ -181,7 +181,7 @@ class Ledger:
         """Orders for the store."""
         self.to_send: list[Sender] = []
         """Queues to send at the end of the turn, each in one piece."""
-        self.waits = Waits()
+        self.waits = CommitWaits()
         """Connections and calls that wait for commits."""
 
     def send(self) -> None:
@@ -213,7 +213,7 @@ class Ledger:
         self.changes.urgent = True
         return self.changes.number
 
-    def keep_flow(self, session: Kept) -> int:
+    def keep_flow(self, session: PersistentSession) -> int:
         """Add the state of a session's flows to the open changes and return their number."""
         changes = self.changes
         changes.flows[session] = None

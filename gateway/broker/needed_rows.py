@@ -32,7 +32,7 @@ class NeededRows:
         self._references = dict(references)
 
     @property
-    def waste(self) -> int:
+    def unwritten_deletions(self) -> int:
         """Number of rows that wait to be deleted."""
         return len(self.finished) + len(self.dead)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gateway.broker.access import Asking
+from gateway.broker.access import WaitingCaller
 from gateway.broker.router import Route, RoutedTopic
 from gateway.broker.session import Session
 from gateway.broker.store_rows import Commit, Recovered
@@ -27,15 +27,15 @@ class Neighbours:
 
     # -- what clients ask for
 
-    def claim(self, connection: Asking, packet: Connect) -> bool:
+    def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
         """Claim the session of a CONNECT. Return True if the peer gateways are queried. Then
         `dispatch.placed` is called, unless the connection has ended by then.
         """
         return False
 
-    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+    def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the peer gateways about identifiers of PUBRELs that are unknown here. Return True
-        if so; then `exchanges.released` is called for each.
+        if they are queried; then `exchanges.released` is called for each.
         """
         return False
 

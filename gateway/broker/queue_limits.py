@@ -16,9 +16,9 @@ exceed its bound by an eighth, or by a page if that is larger. When that is full
 "drop the oldest" drops the new messages, and any other queue ends.
 
 When all queues together are full, the longest ones give messages up until a 32nd of the bound is
-free: a slow consumer harms only itself. A queue whose messages are only in the store owes that size
-and drops it once it is read. Publishers are refused while all queues exceed their bound by an
-eighth.
+free: a slow consumer harms only itself. A queue whose messages are only in the store notes the
+excess and drops it once it is read. Publishers are refused while all queues exceed their bound by
+an eighth.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ queues takes time."""
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
     """Whether a session has no room for `count` messages of a run."""
     size = count * (run.weight + OVERHEAD)
-    if core.queued - core.owed + size > core.limits.memory_bytes:
+    if core.queued - core.to_drop + size > core.limits.memory_bytes:
         return True
     if not _over(core, session, count, size):
         return False
@@ -57,7 +57,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run is too much for all queues together, although the longest owe enough."""
+    """Whether a run is too much for all queues together, although the longest will drop enough."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE
@@ -76,16 +76,16 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
     if session.ended:
         return False
     size = count * (run.weight + OVERHEAD)
-    crowded = core.queued - core.owed + size > core.limits.memory_bytes
+    exceeds = core.queued - core.to_drop + size > core.limits.memory_bytes
     if _over(core, session, count, size):
         if not _forces(session, qos) or not (
             _make_room_in(core, session, count, size) or _is_needed(core, session, run)
         ):
             return _drop(core, session, qos, count)
-    elif crowded and not qos:
+    elif exceeds and not qos:
         return _drop(core, session, qos, count)
-    if crowded:
-        core.effects.crowd()
+    if exceeds:
+        core.effects.note_over_limit()
     return True
 
 
@@ -97,7 +97,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
     if not _forces(session, qos):
-        free = min(free, (limits.memory_bytes - core.queued + core.owed) // each)
+        free = min(free, (limits.memory_bytes - core.queued + core.to_drop) // each)
         return free if free > 0 else run.count
     if free <= 0 and session.queueing.full == "drop the oldest":
         count = size = 0
@@ -262,12 +262,11 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 def trim(core: Core, session: Session) -> None:
     """Shorten a queue whose front has been read from the store. Drop expired messages, the bytes
-    that the queue owes, and the excess if it drops the oldest. A long queue then drops a tenth
-    more, so that this is seldom needed.
+    noted in `to_drop`, and the excess if it drops the oldest, a tenth more from a long queue.
     """
     send_flow = session.send_flow
     _drop_expired(core, session)
-    while send_flow.owes > 0 and _drop_oldest(core, session, 0, send_flow.owes):
+    while send_flow.to_drop > 0 and _drop_oldest(core, session, 0, send_flow.to_drop):
         pass
     if session.queueing.full == "drop the oldest" and _over(core, session, 0, 0):
         messages, most = bounds(core, session)
@@ -275,28 +274,28 @@ def trim(core: Core, session: Session) -> None:
         _drop_until_fits(core, session, *spare)
         if send_flow.tail and _over(core, session, 0, 0):
             send_flow.ask()
-    if send_flow.tail and send_flow.owes > 0:
+    if send_flow.tail and send_flow.to_drop > 0:
         send_flow.ask()
 
 
-def let_the_longest_pay(core: Core) -> None:
+def shorten_longest_queues(core: Core) -> None:
     """Let the longest queues give up the excess over the bound of all queues."""
     most = core.limits.memory_bytes
-    if core.queued - core.owed <= most:
+    if core.queued - core.to_drop <= most:
         return
     core.send()  # messages in flight are never dropped
-    excess = core.queued - core.owed - most + most // _SPARE
-    payers = [
+    excess = core.queued - core.to_drop - most + most // _SPARE
+    queues = [
         session
         for session in core.by_id.values()
         if session.queueing.full != "refuse the publisher"
         and not session.ended
-        and session.send_flow.size > session.send_flow.owes
+        and session.send_flow.size > session.send_flow.to_drop
     ]
-    payers.sort(key=lambda session: session.send_flow.size, reverse=True)
-    for session in payers:
+    queues.sort(key=lambda session: session.send_flow.size, reverse=True)
+    for session in queues:
         send_flow = session.send_flow
-        before = send_flow.size - send_flow.owes
+        before = send_flow.size - send_flow.to_drop
         _drop_expired(core, session)
         if session.queueing.full == "end the session":
             if before > 0:
@@ -305,12 +304,12 @@ def let_the_longest_pay(core: Core) -> None:
                 excess -= before
         else:
             wanted = min(before, excess)
-            while send_flow.size - send_flow.owes > before - wanted and _drop_oldest(
-                core, session, 0, send_flow.size - send_flow.owes - before + wanted
+            while send_flow.size - send_flow.to_drop > before - wanted and _drop_oldest(
+                core, session, 0, send_flow.size - send_flow.to_drop - before + wanted
             ):
                 pass
             if send_flow.tail:
-                send_flow.owe(send_flow.size - send_flow.owes - before + wanted)
-            excess -= before - send_flow.size + send_flow.owes
+                send_flow.drop_later(send_flow.size - send_flow.to_drop - before + wanted)
+            excess -= before - send_flow.size + send_flow.to_drop
         if excess <= 0:
             return

@@ -19,7 +19,7 @@ import logging
 from typing import Any
 
 from gateway.broker.core import Core
-from gateway.broker.delivery import Collect, Delivery, LeftBehind, Load, Order
+from gateway.broker.delivery import Collect, Delivery, Load, Order, Undelivered
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.queue_limits import trim
 from gateway.broker.session import Session
@@ -133,8 +133,7 @@ def _tell(core: Core, session: Session, gone: int) -> None:
     core.statistics.vanished += gone
     goes_on = session.user == INSIDE
     log.error(
-        "%s: %d messages of its queue are gone from the store, though they were in it. %s. See:"
-        " onceway store check",
+        "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
         printable(session.client),
         gone,
         "The others go on"
@@ -180,7 +179,7 @@ def _collected(
             continue
         run = run_of(core, 0, *row[7:])
         run.written = False
-        core.effects.leave_behind(LeftBehind(run, flags >> 1, share, skip, count))
+        core.effects.add_undelivered(Undelivered(run, flags >> 1, share, skip, count))
     if gone:
         core.statistics.vanished += gone
         log.error(

@@ -64,7 +64,7 @@ class ReceiveFlow:
         """The same identifiers as bits if they are many. Storing a long list with each message
         would take kilobytes per message."""
 
-    def go_by(self, mark: Mark | None) -> bool:
+    def use_mark(self, mark: Mark | None) -> bool:
         """Use a board's anti-replay window from now on, or none. Return True if the window changed;
         then all identifiers are forgotten.
         """
@@ -104,7 +104,7 @@ class ReceiveFlow:
             len(identifiers) == 1 or len(set(identifiers)) == len(identifiers)
         )
 
-    def has_come(self, identifiers: tuple[int, ...], sequence: int) -> bool:
+    def is_duplicate(self, identifiers: tuple[int, ...], sequence: int) -> bool:
         """Whether one of these publications is a duplicate. sequence: for a board's publication."""
         mark = self.mark
         if mark is None or mark.is_below(sequence):

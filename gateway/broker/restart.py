@@ -72,7 +72,7 @@ def _restore_retained(core: Core, state: Recovered) -> None:
         else:
             deletions.append(kept)
     for deletion in sorted(deletions, key=lambda item: item.expires or 0):
-        core.retained.bury(deletion)
+        core.retained.put_deletion(deletion)
 
 
 def _restore_flows(

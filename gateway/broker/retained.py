@@ -122,7 +122,7 @@ class RetainedMessages:
             self.watch(topic)
         return True
 
-    def bury(self, deletion: Retained) -> None:
+    def put_deletion(self, deletion: Retained) -> None:
         """Replace the message of a topic by a deletion."""
         topic = deletion.topic
         self.remove(topic)

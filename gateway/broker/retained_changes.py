@@ -56,12 +56,12 @@ def clear(core: Core, topic: str) -> bool:
 
 def _delete(core: Core, topic: str, version: int) -> None:
     until = core.now + DELETION_S
-    bury(core, Retained(topic, "", 0, b"", expires=until, version=version))
+    put_deletion(core, Retained(topic, "", 0, b"", expires=until, version=version))
 
 
-def bury(core: Core, deletion: Retained) -> None:
+def put_deletion(core: Core, deletion: Retained) -> None:
     retained = core.retained
-    retained.bury(deletion)
+    retained.put_deletion(deletion)
     core.changes.retained[deletion.topic] = deletion
     core.changes.bytes += deletion.size + ROW_OVERHEAD
     while retained.deletion_bytes > core.limits.retained_bytes // DELETIONS_SHARE:
@@ -74,7 +74,7 @@ def take(core: Core, message: Retained) -> bool:
     """
     limits = core.limits
     if not message.payload:
-        bury(core, message)
+        put_deletion(core, message)
     elif core.retained.fits(message.topic, message.size, limits.retained, limits.retained_bytes):
         keep(core, message)
     else:

@@ -129,7 +129,7 @@ class RoutedTopic(Topic):
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
         """Routes to sessions whose move is not over; `routes` does not contain them. True: the
-        session had subscribed to this topic when it arrived (`Role.came_with`)."""
+        session had subscribed to this topic when it arrived (`Role.had_subscribed`)."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a durable session or to a shared subscription."""
@@ -386,13 +386,15 @@ class Router:
             topic.shares += node.shares.values()
         routes = [*found.values(), *copies]
         topic.routes = [route for route in routes if route.session.role.settled]
-        came_with = {
-            session: session.role.came_with(topic.name)
+        had_subscribed = {
+            session: session.role.had_subscribed(topic.name)
             for session in found
             if not session.role.settled
         }
         topic.moving = [
-            (route, came_with[route.session]) for route in routes if route.session in came_with
+            (route, had_subscribed[route.session])
+            for route in routes
+            if route.session in had_subscribed
         ]
         topic.durable = max(
             [route.qos for route in routes if route.session.durable]

@@ -28,17 +28,17 @@ from collections import deque
 from functools import partial
 from typing import Protocol, cast
 
-from gateway.broker.changes import Kept
+from gateway.broker.changes import PersistentSession
 from gateway.broker.delivery import (
     MOST_PENDING,
     PAGE_BYTES,
     PAGE_LOW,
     Collect,
     Delivery,
-    LeftBehind,
     Load,
     Outgoing,
     Receiver,
+    Undelivered,
 )
 from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import (
@@ -53,7 +53,7 @@ from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, Publish
 from gateway.config import QueueSection
 
 
-class Owner(Kept, Protocol):
+class Owner(PersistentSession, Protocol):
     """The session that a queue belongs to."""
 
     @property
@@ -96,7 +96,6 @@ class SendFlow:
         "messages",
         "next",
         "overflowed",
-        "owes",
         "pending",
         "receiving",
         "released",
@@ -106,6 +105,7 @@ class SendFlow:
         "size",
         "tail",
         "tail_expires",
+        "to_drop",
         "waits",
     )
 
@@ -126,7 +126,7 @@ class SendFlow:
         """First number that is only in the store, 0 for none."""
         self.tail_expires = 0.0
         """Time at which the first message of the tail expires, on the time axis; 0 if unknown."""
-        self.owes = 0
+        self.to_drop = 0
         """Bytes that the queue drops as soon as they are read."""
         self.overflowed = 0
         """Messages that were dropped at the queue's bound, since the start."""
@@ -419,7 +419,7 @@ class SendFlow:
         self.messages -= count
         self.size -= size
         self.ledger.queued -= size
-        if self.owes:
+        if self.to_drop:
             self._pay(size)
         delivery.left -= count
         if not delivery.left and delivery.kept:
@@ -428,16 +428,16 @@ class SendFlow:
             else:
                 self._forget(delivery)
 
-    def owe(self, size: int) -> None:
+    def drop_later(self, size: int) -> None:
         """Drop `size` bytes of the tail as soon as they are read."""
-        self.owes += size
-        self.ledger.owed += size
+        self.to_drop += size
+        self.ledger.to_drop += size
         self.ask()
 
     def _pay(self, size: int) -> None:
-        paid = min(size, self.owes)
-        self.owes -= paid
-        self.ledger.owed -= paid
+        paid = min(size, self.to_drop)
+        self.to_drop -= paid
+        self.ledger.to_drop -= paid
 
     def _forget(self, delivery: Delivery) -> None:
         rows = self.ledger.needed_rows
@@ -546,18 +546,18 @@ class SendFlow:
         if self.session.durable:
             self.ledger.changes.flows[self.session] = None
 
-    def orphans(self) -> list[LeftBehind]:
+    def orphans(self) -> list[Undelivered]:
         """Return messages from shared subscriptions that may go to another subscriber when this
         session ends: unsent ones, and QoS 1 ones that were sent; never QoS 2 ones that were sent
         [MQTT-4.8.2-5].
         """
         sent = [
-            LeftBehind(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
+            Undelivered(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
             for number, delivery in self.resend
             if delivery.share and delivery.flags & 2
         ]
         unsent = [
-            LeftBehind(
+            Undelivered(
                 item.run,
                 item.flags >> 1,
                 item.share,
@@ -583,7 +583,7 @@ class SendFlow:
     def leave(self) -> None:
         """Delete everything here, because the session and its rows have moved to a peer gateway."""
         self.ledger.queued -= self.size
-        self._pay(self.owes)
+        self._pay(self.to_drop)
         self.messages = self.size = self.tail = 0
         self.resend.clear()
         self.pending.clear()
@@ -633,12 +633,12 @@ class SendFlow:
         self.tail_expires = float("inf") if expires is None else expires
 
     def refill(self) -> None:
-        """Ask for a page of the tail if there is room for it, or if the queue owes bytes."""
+        """Ask for a page of the tail if there is room for it, or if the queue has bytes to drop."""
         if (
             self.tail
             and not self._asked
             and len(self.pending) < PAGE_LOW
-            and (self.session.connection is not None or self.owes)
+            and (self.session.connection is not None or self.to_drop)
         ):
             self.ask()
 

@@ -51,7 +51,7 @@ class Attached(Receiver, Holder, Protocol):
     def acl(self) -> Acl: ...
 
     @property
-    def let_in(self) -> bool: ...
+    def is_accepted(self) -> bool: ...
 
     @property
     def session(self) -> Session | None: ...
@@ -96,7 +96,7 @@ class Role:
         """Whether the session may receive messages of a topic."""
         return acl.may_read(session.user, session.client, topic)
 
-    def came_with(self, topic: str) -> bool:
+    def had_subscribed(self, topic: str) -> bool:
         """Whether the session had subscribed to a topic when it moved here."""
         return False
 
@@ -167,7 +167,7 @@ class Session:
         self.account: Account | None = None
         """Account of the user; None for a board's session."""
         self.left: float | None = None
-        """Time at which its connection ended, on the broker's time axis; None while connected."""
+        """Time at which the connection ended, on the broker's time axis; None while connected."""
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None

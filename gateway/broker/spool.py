@@ -96,7 +96,7 @@ class Spool:
         self.full = True
         return False
 
-    def may_ever_fit(self, run: PublishRun, account: Account | None) -> bool:
+    def fits_when_empty(self, run: PublishRun, account: Account | None) -> bool:
         """Whether an empty spool has room for one publication of a run. account: as for `fits`."""
         size = _size(run) // run.count
         if account is None:
@@ -161,9 +161,7 @@ class Spool:
         return self.next - self.lowest if self.size else 0
 
     def age(self, monotonic: int, utc: int | None) -> float | None:
-        """Return the seconds since the oldest row arrived, or None if there is none or its time is
-        unknown. monotonic, utc: the current time, as in `rows`.
-        """
+        """Return the age of the oldest row in s, None if there is no row or its time is unknown."""
         if self.oldest is None or not self.size:
             return None
         boot, came, received = self.oldest

@@ -27,9 +27,9 @@ class SessionView:
     expiry_s: int | None
     """Session Expiry Interval, None for never."""
     away_s: int | None
-    """Seconds since its connection ended, None while connected."""
+    """Seconds since the connection ended, None while connected."""
     queued: int
-    """Messages in its queue, including messages in flight."""
+    """Messages in the queue, including messages in flight."""
     queued_bytes: int
     inflight: int
     """Messages that were sent and are not fully acknowledged."""

@@ -34,7 +34,7 @@ class StoredWill:
     expiry: int | None = None
     """Message Expiry Interval, None for none."""
     due: float | None = None
-    """Time to publish it, on the time axis; None while its client is connected."""
+    """Time to publish the will, on the time axis; None while the client is connected."""
 
     @property
     def size(self) -> int:

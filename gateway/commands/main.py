@@ -176,7 +176,7 @@ def _mistyped(wrong: Any) -> OncewayError:
     command = wrong.ctx.command_path if wrong.ctx is not None else _named()
     text = wrong.format_message().rstrip(".")
     text = text[:1].lower() + text[1:]
-    return UsageError(text, command, f"`{command} --help` shows what it takes")
+    return UsageError(text, command, f"`{command} --help` lists its options")
 
 
 def _tell(error: OncewayError, as_json: bool) -> NoReturn:

@@ -35,7 +35,7 @@ def bridges(config: Config) -> Iterator[Finding]:
         state = told.get(section.name)
         yield _connection(part, state)
         if state is not None:
-            yield from _never_there(part, state)
+            yield from _undelivered(part, state)
 
 
 def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
@@ -62,8 +62,8 @@ def _connection(part: str, state: dict[str, Any] | None) -> Finding:
     return ok(part, f"connected; {wait(state['waiting'])}, {state['sent']:,} sent")
 
 
-def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
-    """Yield messages that the other broker can never accept."""
+def _undelivered(part: str, state: dict[str, Any]) -> Iterator[Finding]:
+    """Yield findings about messages that do not arrive, and about refused subscriptions."""
     if state.get("aside") or state.get("aside_lost"):
         lost = f", {state['aside_lost']:,} more were lost" if state["aside_lost"] else ""
         yield warning(part, f"{are(state['aside'])} set aside{lost}", _ASIDE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import fsspec
 
 from gateway.errors import OncewayError
-from gateway.ingest.landing.place import Landing, said
+from gateway.ingest.landing.place import Landing, error_text
 from gateway.ingest.report.tables import in_quarantine, taken
 from gateway.system.gateway_name import shown
 from gateway.uplink.landing import Unreachable, open_landing
@@ -61,7 +61,7 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
                 yield Cleaned(feed, until, landing.delete(feed, until, keep))
         except OSError as error:
             landing.refuse_outage(error)
-            failed.append(f"{shown(feed)}: {said(error)}")
+            failed.append(f"{shown(feed)}: {error_text(error)}")
         except Unreachable as error:
             failed.append(f"{shown(feed)}: {shown(str(error))}")
     if failed:
@@ -76,7 +76,7 @@ def _tidy_markers(landing: Landing) -> None:
     try:
         landing.tidy_markers()
     except OSError as error:
-        log.warning("old markers were not deleted: %s", said(error))
+        log.warning("old markers were not deleted: %s", error_text(error))
 
 
 def say(landing: Landing, feed: str, until: int) -> None:

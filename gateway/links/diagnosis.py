@@ -77,7 +77,7 @@ class Diagnosis:
         )
 
 
-class Prints:
+class PrintedText:
     """The search for lines of text between the frames of one port, as `Serial.println`
     makes them.
     """

@@ -104,11 +104,11 @@ class Hello:
         return handshake_to_bytes(self.KIND, self.payload)
 
     def signed(self, key: bytes) -> Self:
-        """Return it with the code made with this key."""
+        """Return the handshake with the code made with this key."""
         return replace(self, code=mac(key, self._covered))
 
     def proves(self, key: bytes) -> bool:
-        """Whether its sender had this key, now or when the frame was recorded."""
+        """Whether the sender had this key, now or when the frame was recorded."""
         return self.version == KEYED and proves(key, self._covered, self.code)
 
     @property
@@ -242,11 +242,11 @@ class KeyedWelcome:
         return handshake_to_bytes(self.KIND, self._fields + self.code)
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return it with the code made with this key, as the answer to only this HELLO."""
+        """Return the WELCOME with the code made with this key, as the answer to only this HELLO."""
         return replace(self, code=mac(key, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
-        """Whether its sender has this key, and has made it for this HELLO."""
+        """Whether the sender has this key, and has made the WELCOME for this HELLO."""
         return proves(key, self._covered(hello), self.code)
 
     def check(self, key: bytes, hello: Hello) -> Check:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from gateway.broker.peer import DeviceIdentity, Peer
 from gateway.errors import OncewayError
-from gateway.links.diagnosis import Diagnosis, Prints, Restarts
+from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.handshake import KEYED, PLAIN
@@ -153,7 +153,7 @@ class SerialPort:
         self._tty: Tty | None = None
         self._transport: SerialTransport | None = None
         self._diagnosis = Diagnosis(baud)
-        self._prints = Prints()
+        self._prints = PrintedText()
         self._restarts = Restarts()
         self._said: set[str] = set()
         self._problem: str | None = None
@@ -189,7 +189,7 @@ class SerialPort:
         self._speaks = False
         self._unheard = False
         self._diagnosis = Diagnosis(self._baud)
-        self._prints = Prints()
+        self._prints = PrintedText()
         log.info("%s: opened at %d baud", self.path, self._baud, extra=about(port=self.path))
         self._loop.add_reader(self._tty.fd, self._do, self._on_readable, self._tty)
         self.link.open(self._loop.time())

@@ -23,7 +23,7 @@ from gateway.mirror.discovery import Message, identifier, of_board, of_gateway, 
 from gateway.mirror.json_topics import Mirror, tell
 from gateway.mqtt.packets import Publish
 from gateway.runtime.engine import Engine
-from gateway.runtime.internal_client import Inside
+from gateway.runtime.internal_client import InternalClient
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ class HomeAssistant:
         self._topic = topic
         self._registry = registry
         self._problems = problems
-        self._told: dict[str, bytes] = {}
+        self._announced: dict[str, bytes] = {}
         """The last message, by topic."""
         self._shapes: dict[str, object] = {}
         """The source of that message, by board (`shape`)."""
         self._gone: dict[str, None] = {}
         """Cleared topics, which are cleared again: Home Assistant may have been offline."""
         self._kinds: dict[str, Kind] = {}
-        self._inside: Inside | None = None
+        self._inside: InternalClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         mirror.on_gone.append(self._clear)
 
@@ -86,7 +86,7 @@ class HomeAssistant:
         while True:
             try:
                 if self._inside is None or self._inside.closed:
-                    self._inside = Inside(
+                    self._inside = InternalClient(
                         self._engine, [f"{self._section.prefix}/status"], self._heard
                     )
                 await self._look()
@@ -96,12 +96,12 @@ class HomeAssistant:
 
     def _heard(self, message: Publish) -> None:
         if message.payload == b"online":
-            log.info("Home Assistant has started: it is told of all boards")
+            log.info("Home Assistant has started: all boards are announced again")
             self._begin(self._repeat())
 
     async def _repeat(self) -> None:
         """Send all messages again, a part in each turn."""
-        everything = [*dict.fromkeys(self._gone, b"").items(), *self._told.items()]
+        everything = [*dict.fromkeys(self._gone, b"").items(), *self._announced.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE_S)
@@ -153,8 +153,8 @@ class HomeAssistant:
     def _tell(self, messages: dict[str, Message]) -> None:
         for topic, message in messages.items():
             payload = json.dumps(message).encode()
-            if self._told.get(topic) != payload:
-                self._told[topic] = payload
+            if self._announced.get(topic) != payload:
+                self._announced[topic] = payload
                 self._gone.pop(topic, None)
                 tell(self._engine, {topic: payload})
 
@@ -163,7 +163,7 @@ class HomeAssistant:
         self._shapes.pop(device, None)
         topics = [self._config_of(device), f"{self._topic}/{device}/$firmware"]
         for topic in topics:
-            self._told.pop(topic, None)
+            self._announced.pop(topic, None)
         tell(self._engine, dict.fromkeys(topics, b""))
         self._gone[topics[0]] = None
         if len(self._gone) > MOST_GONE:

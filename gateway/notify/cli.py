@@ -28,4 +28,4 @@ def try_channels(
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        typer.echo(f"a test was taken by: {', '.join(found['channels'])}")
+        typer.echo(f"the test message was accepted by: {', '.join(found['channels'])}")

@@ -35,7 +35,7 @@ _SOON_S = 0.01
 """Least time until a paused client is checked."""
 
 
-class Turns(Protocol):
+class LinkEngine(Protocol):
     """The engine, as a link sees it."""
 
     broker: Broker
@@ -74,6 +74,7 @@ class ClientLink:
     """A connection between its transport and the broker (a `Receiver`)."""
 
     __slots__ = (
+        "_engine",
         "_gone",
         "_held_back",
         "_left",
@@ -82,27 +83,26 @@ class ClientLink:
         "_paused",
         "_pausing",
         "_put_off",
-        "_rest_ends",
-        "_rests",
+        "_quota_pause",
+        "_quota_pause_ends",
         "_transport",
-        "_turns",
         "connection",
         "stuck",
         "unsent",
     )
 
-    def __init__(self, turns: Turns, transport: Transport, connection: Connection) -> None:
-        self._turns = turns
+    def __init__(self, turns: LinkEngine, transport: Transport, connection: Connection) -> None:
+        self._engine = turns
         self._transport = transport
         self.connection = connection
         self._held_back = False
         """Whether reading waits for a commit."""
         self._put_off = False
         """Whether the client has sent more than a turn had time for."""
-        self._rests = False
+        self._quota_pause = False
         """Whether input waits because the user exceeds the quota."""
-        self._rest_ends = 0.0
-        """Time at which `_rests` ends."""
+        self._quota_pause_ends = 0.0
+        """Time at which `_quota_pause` ends."""
         self._paced = False
         """Whether input waits that came while the user exceeded the quota."""
         self._looked = float("-inf")
@@ -128,8 +128,8 @@ class ClientLink:
         self._transport.write(data)
         unsent = self._transport.unsent
         if unsent > MANY or self.unsent:
-            self._turns.note_unsent(self, unsent)
-            most = self._turns.broker.limits.outgoing_bytes
+            self._engine.note_unsent(self, unsent)
+            most = self._engine.broker.limits.outgoing_bytes
             if unsent > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
                 if not self._held_back:
@@ -137,12 +137,12 @@ class ClientLink:
                 self.throttle()
 
     def writable(self) -> None:
-        turns = self._turns
+        turns = self._engine
         turns.begin()
         turns.serve(self.connection, "it takes bytes again", self._writable)
 
     def _writable(self) -> None:
-        self._turns.note_unsent(self, self._transport.unsent)
+        self._engine.note_unsent(self, self._transport.unsent)
         self.stuck = False
         self.resume()
 
@@ -154,7 +154,7 @@ class ClientLink:
 
     def look(self) -> int:
         """Return the number of bytes that the peer has not taken."""
-        self._turns.note_unsent(self, self._transport.unsent)
+        self._engine.note_unsent(self, self._transport.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
@@ -164,7 +164,7 @@ class ClientLink:
         if self.stuck:
             before, self._left = self._left, self._transport.undelivered
             if self._left < before:
-                self.connection.seen = self._turns.broker.now
+                self.connection.seen = self._engine.broker.now
 
     def close(self) -> None:
         """Close the link. A client with much unread output has not read for long and is dropped."""
@@ -190,13 +190,13 @@ class ClientLink:
         """End a connection whose peer reads too little."""
         connection = self.connection
         say(
-            self._turns.broker,
+            self._engine.broker,
             connection,
             ReasonCode.QUOTA_EXCEEDED,
             "the client reads too little",
         )
         connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
-        self._turns.note_unsent(self, 0)
+        self._engine.note_unsent(self, 0)
         self._transport.abort()
 
     # -- bytes in
@@ -214,28 +214,28 @@ class ClientLink:
 
     def wake(self) -> None:
         """Read on, because the user may publish again."""
-        self._turns.begin()
-        self._turns.serve(self.connection, "its user may publish again", self._wake)
+        self._engine.begin()
+        self._engine.serve(self.connection, "its user may publish again", self._wake)
 
     def _wake(self) -> None:
-        if self._turns.broker.now < self._rest_ends:
+        if self._engine.broker.now < self._quota_pause_ends:
             self._wake_later()
         else:
-            self.connection.rest_s, self._rests = 0.0, False
+            self.connection.quota_pause_s, self._quota_pause = 0.0, False
             self.connection.hear()
         self.throttle()
 
     def _wake_later(self) -> None:
-        left = self._rest_ends - self._turns.broker.now
-        self._turns.call_later(min(max(left, _SOON_S), _LOOK_S), self.wake)
+        left = self._quota_pause_ends - self._engine.broker.now
+        self._engine.call_later(min(max(left, _SOON_S), _LOOK_S), self.wake)
 
     @property
-    def _is_due_a_look(self) -> bool:
+    def _is_due_for_reading(self) -> bool:
         """Whether to read a client whose user exceeds the quota, to find its PINGREQ packets."""
-        connection, broker = self.connection, self._turns.broker
+        connection, broker = self.connection, self._engine.broker
         return (
             self._paced
-            and not (self._held_back or connection.full or connection.choked)
+            and not (self._held_back or connection.full or connection.stops_reading)
             and connection.kept <= _MOST_PACED
             and broker.partial < broker.limits.memory_bytes // _PART_PACED
             and broker.now - self._looked >= _LOOK_S
@@ -246,35 +246,35 @@ class ClientLink:
         ends = self.connection.pause_ends
         if ends is not None and not self._pausing:
             self._pausing = True
-            left = max(_SOON_S, ends - self._turns.broker.now)
-            self._turns.call_later(left, self._after_pause)
+            left = max(_SOON_S, ends - self._engine.broker.now)
+            self._engine.call_later(left, self._after_pause)
 
     def _after_pause(self) -> None:
-        self._turns.begin()
-        self._turns.serve(self.connection, "its pause is over", self._go_on_after_pause)
+        self._engine.begin()
+        self._engine.serve(self.connection, "its pause is over", self._go_on_after_pause)
 
     def _go_on_after_pause(self) -> None:
         self._pausing = False
         connection = self.connection
         if connection.closing is None:
             connection.interrupted = True  # unparsed input may be waiting
-            if not connection.choked:
+            if not connection.stops_reading:
                 connection.hear()
             self.throttle()
 
     def throttle(self) -> None:
         """Start or stop reading from the peer, as its state demands."""
-        connection, stopped = self.connection, self._held_back or self._rests
+        connection, stopped = self.connection, self._held_back or self._quota_pause
         if connection.pause is not None:
             self._wait_for_pause()
-            stopped = stopped or connection.choked
+            stopped = stopped or connection.stops_reading
         full, interrupted = connection.full, connection.interrupted
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
-            self._turns.put_off(self)
-        self._paced = self._paced and (self._rests or interrupted)
+            self._engine.put_off(self)
+        self._paced = self._paced and (self._quota_pause or interrupted)
         paused = stopped or ((full or interrupted) and connection.kept > _FEW)
-        paused = paused and not self._is_due_a_look
+        paused = paused and not self._is_due_for_reading
         if paused != self._paused and self._gone is None:
             self._paused = paused
             if paused:
@@ -286,7 +286,7 @@ class ClientLink:
         """Continue with postponed input of the client."""
         self._put_off = False
         connection = self.connection
-        if self._held_back or self._rests or connection.full or connection.choked:
+        if self._held_back or self._quota_pause or connection.full or connection.stops_reading:
             return
         self.receive(b"")
         self.throttle()
@@ -294,7 +294,7 @@ class ClientLink:
             self._end()
 
     def receive(self, data: bytes) -> None:
-        turns, connection = self._turns, self.connection
+        turns, connection = self._engine, self.connection
         try:
             if not turns.in_turn:
                 if turns.broken:
@@ -305,14 +305,14 @@ class ClientLink:
             if data:
                 self._looked = turns.broker.now
             dispatch.receive(connection, data)
-            if connection.rest_s:
-                if not self._rests:
-                    self._rests = self._paced = connection.unheard = True
-                    self._rest_ends = turns.broker.now + connection.rest_s
+            if connection.quota_pause_s:
+                if not self._quota_pause:
+                    self._quota_pause = self._paced = connection.unheard = True
+                    self._quota_pause_ends = turns.broker.now + connection.quota_pause_s
                     self._wake_later()
                 self.throttle()
             if connection.pause is not None:
-                connection.unheard = connection.unheard or connection.choked
+                connection.unheard = connection.unheard or connection.stops_reading
                 self.throttle()
             if turns.has_backlog:
                 turns.hold_back(self)
@@ -326,8 +326,8 @@ class ClientLink:
 
     def lost(self, reason: str) -> None:
         self._gone = reason
-        self._turns.begin()
-        self._turns.serve(self.connection, "its end is noted", self._end)
+        self._engine.begin()
+        self._engine.serve(self.connection, "its end is noted", self._end)
 
     def _end(self) -> None:
         """Tell the broker that the client is gone, unless input waits for the user's rate."""
@@ -335,4 +335,4 @@ class ClientLink:
         if self._paced and connection.kept and connection.closing is None and not connection.full:
             return
         connection.lost(self._gone or "")
-        self._turns.forget(connection)
+        self._engine.forget(connection)

@@ -113,11 +113,11 @@ class Engine:
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
         self._see_space()
-        self._logins = Logins(self._loop, partial(self._do, self._found_out), asker)
+        self._logins = Logins(self._loop, partial(self._do, self._check_answered), asker)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
-        broker.overtime = self._overtime
+        broker.turn_is_over = self._turn_is_over
 
     @property
     def commit_times(self) -> CommitTimes:
@@ -162,7 +162,7 @@ class Engine:
             return
         self.broken, self.in_turn, self.awaited = True, False, 0
         log.critical(
-            "internal error while %s: what is in memory may be half changed. Nothing more is"
+            "internal error while %s: the state in memory may be inconsistent. Nothing more is"
             " committed or acknowledged; the gateway stops, and starts again from its store",
             doing,
             exc_info=error,
@@ -241,26 +241,24 @@ class Engine:
         """Call a function later. It makes its calls for one connection through `serve`."""
         self._loop.call_later(seconds, call)
 
-    def _overtime(self) -> bool:
+    def _turn_is_over(self) -> bool:
         return time.monotonic() > self._turn_ends
 
     def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         """End connections from the gateway's side; their DISCONNECT is written at once, and the log
         says how many there are.
         """
-        self._do(self._dismiss_by_name, whom, reason, text)
+        self._do(self._dismiss, whom, reason, text)
 
-    def _dismiss_by_name(
-        self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str
-    ) -> None:
+    def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         found = {item: item.name for item in self.broker.connections if whom(item)}
         if found:
             more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
             names = ", ".join(islice(found.values(), _MOST_NAMES))
             log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
-        self._dismiss(found.__contains__, reason, text)
+        self._dismiss_now(found.__contains__, reason, text)
 
-    def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
+    def _dismiss_now(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         self.begin()
         for connection in list(self.broker.connections):
             if whom(connection):
@@ -359,7 +357,7 @@ class Engine:
         self._catching_up = False
         self.begin()
         waiting, self._put_off = self._put_off, deque()
-        while waiting and not self._overtime():
+        while waiting and not self._turn_is_over():
             link = waiting.popleft()
             self.serve(link.connection, "the rest of its bytes is taken", link.go_on)
         for link in waiting:
@@ -409,7 +407,7 @@ class Engine:
                 connection.dirty = False
                 self.fault(connection, error, "it is written to")
         if self._unsent > broker.limits.memory_bytes:
-            self._give_up_the_slowest()
+            self._drop_slowest_links()
         if broker.dirty:
             self.begin()
 
@@ -432,7 +430,7 @@ class Engine:
         elif connection.full and not link.stuck:
             link.resume()
 
-    def _give_up_the_slowest(self) -> None:
+    def _drop_slowest_links(self) -> None:
         """Drop the links that hold the most, because all links together hold too much."""
         most = self.broker.limits.memory_bytes
         for link in list(self._slow):
@@ -452,7 +450,7 @@ class Engine:
         for order in orders:
             self._writer.carry_out(order, self._from_store)
 
-    def _found_out(self, order: Ask, refusal: Refusal | None) -> None:
+    def _check_answered(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
         connection = cast("Connection", order.connection)
         self.serve(connection, "its CONNECT is answered", dispatch.answered, order, refusal)
@@ -590,7 +588,7 @@ class Engine:
         """
         self._timer.cancel()
         self._end_gathering()
-        self._do(self._say_goodbye)
+        self._do(self._disconnect_all)
         self._stopped = True
         self._logins.stop()
         self._do(self._submit_rest)
@@ -598,7 +596,7 @@ class Engine:
             None, self._writer.stop, self.broker.now, self._clock.utc()
         )
 
-    def _say_goodbye(self) -> None:
+    def _disconnect_all(self) -> None:
         reason, text = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
         self._dismiss(lambda connection: True, reason, text)
         self._order()

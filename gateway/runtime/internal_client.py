@@ -85,7 +85,7 @@ class Client:
             keep_alive_s=0,
             keeps_sessions=connect is not None,
             reads_reasons=True,
-            stays=True,
+            never_moves=True,
             packet_bytes=packet_bytes,
         )
         self._receiver: Receiver | None = engine.accept(policy)(self)
@@ -144,7 +144,7 @@ class Client:
             self._receiver.receive(data)
 
 
-class Inside:
+class InternalClient:
     """The gateway itself as a client: the user INSIDE, with the read rights that `Config` gives it.
     heard: called at QoS 0 with each message that matches a filter.
     """

@@ -37,7 +37,7 @@ class Watchdog:
     def __init__(self, parts: Mapping[str, Callable[[], float]]) -> None:
         self._parts = parts
         self._interval = interval_s()
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         if self._interval is not None:
             self._look(self._interval)
@@ -50,13 +50,13 @@ class Watchdog:
         self._timer = asyncio.get_running_loop().call_later(interval / _LOOKS, self._look, interval)
         stalled = {name: found() for name, found in self._parts.items()}
         hanging = {name for name, since in stalled.items() if since > _PATIENCE * interval}
-        for name in hanging - self._said:
+        for name in hanging - self._reported:
             log.error(
                 "%s: no progress for %.0f s; if it goes on like this, systemd starts the gateway"
                 " again",
                 name,
                 stalled[name],
             )
-        self._said = hanging
+        self._reported = hanging
         if not hanging:
             notify("WATCHDOG=1")

@@ -357,7 +357,7 @@ class Control:
     async def _test_notify(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         if self.test_notify is None:
             raise OncewayError(
-                "nobody is told of problems", hint="Add [notify], then restart the gateway"
+                "no notifications are configured", hint="Add [notify], then restart the gateway"
             )
         yield {"channels": await self.test_notify()}
 
@@ -445,7 +445,7 @@ class Control:
         """Read the log of a board. Two readers at a time would each miss lines."""
         device, wait_s = request["client"], int(request["wait"] or PATIENCE_S)
         if device in self._read:
-            raise OncewayError("somebody else reads the log of this board now", device)
+            raise OncewayError("another command reads the log of this board now", device)
         self._read.add(device)
         try:
             async for row in board_log.read(self._engine, device, wait_s):

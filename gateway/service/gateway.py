@@ -40,7 +40,7 @@ from gateway.service.listeners import Listeners
 from gateway.service.management import Management
 from gateway.store.board_queues import waiting_for_boards
 from gateway.store.check import named
-from gateway.store.lives import Generation, another_life
+from gateway.store.generation import Generation, why_other_generation
 from gateway.store.move_rows import had_site
 from gateway.store.recovery import Refused, recover
 from gateway.store.schema import StoreError, make_folder, open_store, unusable
@@ -97,7 +97,7 @@ class Gateway:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Addresses of its listeners on the network."""
+        """Addresses of the gateway's listeners on the network."""
         return self._listeners.addresses if self._listeners else []
 
     @property
@@ -181,7 +181,7 @@ class Gateway:
             broker, restored = _open_broker(config, clock.utc())
             broker.registered = self._registry.reserves
             broker.router.heard["commands"] = partial(commanded, self._registry)
-            self._registry.boards.said.recall(config.gateway.data)
+            self._registry.boards.last_publications.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
                     "this is another generation of the store: %s. Packet identifiers of messages in"
@@ -299,7 +299,7 @@ def _tell_use_of_spool(broker: Broker) -> None:
     elif spool.count:
         log.warning("spool: %s", stranded(spool.count, spool.size))
     else:
-        log.info("there is no [uplink]: no publication is kept for one")
+        log.info("there is no [uplink]: publications are not kept in the spool")
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":
@@ -331,7 +331,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
     try:
         leave_for_uplink(folder)
         with closing(open_store(folder, config.gateway.name)) as database:
-            restored = another_life(database, folder)
+            restored = why_other_generation(database, folder)
             if restored is not None:
                 forget(folder)  # before the start that makes the new generation permanent
                 for line in waiting_for_boards(database):

@@ -288,9 +288,9 @@ class Listeners:
         await self._change_serial(config.serial)
         await self._change_lora(config)
         for item in self._network:
-            if item.access.takes_nobody:
+            if item.access.accepts_no_client:
                 log.warning(
-                    "%s: nobody can connect: no user, no anonymous clients. See: onceway user add",
+                    "%s: no client can connect: no users, no anonymous ones. See: onceway user add",
                     item.access.section.name,
                 )
 

@@ -1,7 +1,7 @@
 """A backup of a store as one file, and its restoration.
 
-In: a data directory. Out: a database without a log that is marked as a copy (`lives.py`); or a data
-directory with such a copy in the place of its store.
+In: a data directory. Out: a database without a log that is marked as a copy (`generation.py`); or a
+data directory with such a copy in the place of its store.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.store import lives
+from gateway.store import generation
 from gateway.store.schema import (
     FILE,
     StoreError,
@@ -43,7 +43,7 @@ def backup(folder: Path, target: Path) -> None:
             copy.execute("PRAGMA journal_mode=DELETE")
             day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
             with copy:
-                lives.mark(copy, f"it is a backup of {day} UTC")
+                generation.mark(copy, f"it is a backup of {day} UTC")
         sync(new)
         os.replace(new, target)
         sync(target.parent)
@@ -66,7 +66,7 @@ def restore(folder: Path, source: Path) -> Path | None:
                 raise StoreError("the backup is damaged", str(source))
             backup.backup(copy)
             with copy:
-                lives.mark(copy, f"it was restored from {source.name}")
+                generation.mark(copy, f"it was restored from {source.name}")
         owner = folder.stat()
         os.chown(new, owner.st_uid, owner.st_gid)  # root may do this for the service
         new.chmod(0o640)

@@ -1,5 +1,5 @@
 """Messages that wait for boards. A restored or cloned store begins new sessions with its boards
-(`lives.py`), so these messages are lost then.
+(`generation.py`), so these messages are lost then.
 
 In: an open store, of any version. Out: one line for each message, for people.
 """

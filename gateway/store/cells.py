@@ -18,7 +18,7 @@ from gateway.mqtt.errors import MqttError
 from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
 from gateway.mqtt.topics import topic_filter_problem, topic_name_problem
 from gateway.mqtt.wire import Reader, encode_varint
-from gateway.store.move_rows import LINEAGES, MOST_MOVES
+from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
 HIGHEST = 1 << 53
 """Highest plausible row number, and highest time in ms or µs."""
@@ -155,7 +155,7 @@ CELLS: dict[str, dict[str, Cell]] = {
     "flow": {"session": _ID, "received": _EVEN, "next": _ID, "sent": _EVEN, "released": _EVEN},
     "journey": {
         "session": _ID,
-        "lineage": _number(1, LINEAGES - 1),
+        "lineage": _number(1, MOVING_IDS - 1),
         "moves": _number(high=MOST_MOVES - 1),
         "closed": _NAMES,
         "tails": _NAMES,

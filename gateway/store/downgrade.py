@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from gateway.broker.message_ids import pack_ids, unpack_set
-from gateway.store.move_records import without_journey
+from gateway.store.move_records import without_move
 from gateway.store.schema import (
     SCHEMA_VERSION,
     StoreError,
@@ -49,7 +49,7 @@ sessions may be outdated.
 _TO_6 = (
     "DELETE FROM session WHERE id IN (SELECT session FROM journey WHERE key IS NOT NULL);"
     " DROP TABLE journey;"
-    " UPDATE given_part SET body = without_journey(body) WHERE part = 0;"
+    " UPDATE given_part SET body = without_move(body) WHERE part = 0;"
 )
 """Rows of a missing session are deleted at the next start."""
 
@@ -106,7 +106,7 @@ def downgrade(folder: Path, version: int) -> list[str]:
 def _write(database: sqlite3.Connection, version: int) -> None:
     steps = "".join(_STEPS[step] for step in range(SCHEMA_VERSION, version, -1))
     database.execute("PRAGMA legacy_alter_table=ON")
-    database.create_function("without_journey", 1, without_journey)
+    database.create_function("without_move", 1, without_move)
     database.execute("BEGIN IMMEDIATE")
     try:
         # many identifiers are kept as bits, which older versions do not read

@@ -22,9 +22,9 @@ from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.store.move_out import StoredParts
 from gateway.store.move_records import (
     FLOW,
-    JOURNEY,
     MARK,
     MESSAGE,
+    MOVE,
     QUEUE,
     SESSION,
     SUBSCRIPTION,
@@ -34,11 +34,11 @@ from gateway.store.move_records import (
     read_head,
     records,
 )
-from gateway.store.move_rows import OWN, Moved, Taking, key_of, name_of
+from gateway.store.move_rows import OWN, Moved, SessionImport, key_of, name_of
 from gateway.store.queue_reads import DELIVERY
 
 
-def take(database: sqlite3.Connection, order: Taking) -> None:
+def take(database: sqlite3.Connection, order: SessionImport) -> None:
     """Import a session. Runs in the transaction of the caller. Records the result in the order."""
     order.wrong = None
     database.execute("SAVEPOINT taking")
@@ -53,7 +53,9 @@ def take(database: sqlite3.Connection, order: Taking) -> None:
 
 
 class _Import:
-    def __init__(self, database: sqlite3.Connection, order: Taking, parts: Sequence[bytes]) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, order: SessionImport, parts: Sequence[bytes]
+    ) -> None:
         self._database = database
         self._order = order
         self._parts = parts
@@ -71,7 +73,7 @@ class _Import:
         """The lowest number that the next row of the queue may have."""
         self._marks: list[tuple[Any, ...]] = []
         self._filters: list[str] = []
-        self._journey: Values | None = None
+        self._move: Values | None = None
 
     def run(self) -> list[tuple[Any, ...]]:
         """Import all records. Return the marks among them."""
@@ -81,7 +83,7 @@ class _Import:
             FLOW: self._flow,
             WILL: self._will,
             MARK: self._mark,
-            JOURNEY: self._keep_journey,
+            MOVE: self._keep_move,
             MESSAGE: self._message,
             QUEUE: self._queue,
         }
@@ -90,8 +92,8 @@ class _Import:
                 raise Unfit("it does not begin with a session, or holds two of them")
             if (take := takers.get(kind)) is not None:
                 take(*values)
-        if self._journey is not None:
-            self._begin_journey(*self._journey)
+        if self._move is not None:
+            self._begin_move(*self._move)
         return self._marks
 
     def _put(self, table: str, *values: Any) -> None:
@@ -133,12 +135,12 @@ class _Import:
             raise Unfit("it has marks that cannot be")
         self._marks.append((self._client, *values))
 
-    def _keep_journey(self, *values: Any) -> None:
-        if self._journey is not None:
+    def _keep_move(self, *values: Any) -> None:
+        if self._move is not None:
             raise Unfit("it has two journeys")
-        self._journey = values
+        self._move = values
 
-    def _begin_journey(self, lineage: int, moves: int, giver: str, forwarded: int) -> None:
+    def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
         """Exclude forwarded messages of other gateways until their cuts come (`session_move.py`).
         If the session returns to a gateway that it has left, it replaces its forwarder there.
         """
@@ -149,7 +151,7 @@ class _Import:
             moves, closed, tails = moves - 1, [], [OWN]
         lists = json.dumps(closed), json.dumps(tails), json.dumps(filters)
         more = None, None, None, "[]"
-        self._put("journey", order.session, lineage, moves, *lists, *more)
+        self._put("journey", order.session, moving_id, moves, *lists, *more)
 
     def _message(
         self, topic: str, retain: int, count: int, properties: bytes, expires: int, body: bytes
@@ -201,7 +203,9 @@ def _weight(size: int, topic: str, properties: bytes) -> int:
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
 
 
-def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ...]]) -> Recovered:
+def _read(
+    database: sqlite3.Connection, order: SessionImport, marks: list[tuple[Any, ...]]
+) -> Recovered:
     """Return the session's state as a start would read it, except for its board's marks, which came
     in the parts.
     """
@@ -236,5 +240,5 @@ def _read(database: sqlite3.Connection, order: Taking, marks: list[tuple[Any, ..
         ),
         wills=rows("SELECT * FROM will WHERE client = ?", name_of(order.key)),
         marks=marks,
-        neighbours=Moved(journeys=rows("SELECT * FROM journey WHERE session = ?")),
+        neighbours=Moved(moving_sessions=rows("SELECT * FROM journey WHERE session = ?")),
     )

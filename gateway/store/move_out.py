@@ -19,7 +19,7 @@ from gateway.broker.session import NEVER
 from gateway.store import move_records as to
 from gateway.store.cells import teach
 from gateway.store.move_records import PART_BYTES, head, record
-from gateway.store.move_rows import Giving, name_of
+from gateway.store.move_rows import SessionExport, name_of
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
 
@@ -34,7 +34,7 @@ _QUEUE = (
 )
 
 
-def give(database: sqlite3.Connection, order: Giving) -> None:
+def give(database: sqlite3.Connection, order: SessionExport) -> None:
     """Export a session. Runs in the transaction of the caller. Records the findings in the order.
     Parts of an earlier, unconfirmed move are replaced. A session that lacks a row does not move: it
     ends here, and its client sees Session Present 0 at the other gateway.
@@ -89,15 +89,17 @@ def _delete(database: sqlite3.Connection, session: int) -> None:
         database.execute(f"DELETE FROM {rows}", (session,))  # noqa: S608 - names of ours
 
 
-def _records(database: sqlite3.Connection, order: Giving, released: list[int]) -> Iterator[bytes]:
+def _records(
+    database: sqlite3.Connection, order: SessionExport, released: list[int]
+) -> Iterator[bytes]:
     one = (order.session,)
     session = database.execute(
         "SELECT client, expiry, left, incarnation, user FROM session WHERE id = ?", one
     ).fetchone()
     client, incarnation = session[0], session[3]
     yield record(to.SESSION, session)
-    if order.journey is not None:
-        yield record(to.JOURNEY, order.journey)
+    if order.move is not None:
+        yield record(to.MOVE, order.move)
     for row in database.execute(
         "SELECT filter, options, identifier FROM subscription WHERE session = ?", one
     ):

@@ -25,7 +25,7 @@ from gateway.mqtt.topics import (
     topic_name_problem,
 )
 from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
-from gateway.store.move_rows import LINEAGES, MOST_MOVES
+from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
 PART_BYTES = 250_000
 """Size of a part. With a head, a part stays below the limit of the link
@@ -47,7 +47,7 @@ _LATEST = 1 << 50
 _LONGEST = 300_000_000
 """Longest record, in bytes: a message is one packet at most, or many short ones."""
 
-SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, JOURNEY = range(1, 10)
+SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, MOVE = range(1, 10)
 Values = tuple[Any, ...]
 
 
@@ -63,20 +63,20 @@ class Head(NamedTuple):
 
 def head(now: int, messages: int, body: bytes) -> bytes:
     """Return the head for the first part, `body`."""
-    return _HEAD.pack(_MAGIC, VERSION if _has_journey(body) else OLDEST, now, messages)
+    return _HEAD.pack(_MAGIC, VERSION if _has_move(body) else OLDEST, now, messages)
 
 
-def _has_journey(body: bytes) -> bool:
-    return without_journey(body) != body
+def _has_move(body: bytes) -> bool:
+    return without_move(body) != body
 
 
-def without_journey(body: bytes) -> bytes:
+def without_move(body: bytes) -> bytes:
     """Return a first part as older members write it, without the second record `journey`."""
     begin = _LENGTH.size + _LENGTH.unpack_from(body)[0]
     if len(body) < begin + _LENGTH.size:
         return body
     length, kind = _LENGTH.unpack_from(body, begin)
-    return body[:begin] + body[begin + _LENGTH.size + length :] if kind == JOURNEY else body
+    return body[:begin] + body[begin + _LENGTH.size + length :] if kind == MOVE else body
 
 
 def read_head(parts: Sequence[bytes]) -> Head:
@@ -279,5 +279,5 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
     ),
     END: (),
     # number of the moving session, moves, previous gateway, 1 if a forwarder is there
-    JOURNEY: (_whole(1, LINEAGES - 1), _whole(1, MOST_MOVES), _text, _whole(0, 1)),
+    MOVE: (_whole(1, MOVING_IDS - 1), _whole(1, MOST_MOVES), _text, _whole(0, 1)),
 }

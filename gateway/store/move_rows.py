@@ -18,7 +18,7 @@ from gateway.mqtt.wire import MAX_VARINT
 
 HALF = 27
 """Bits of each half in which the 54-bit number of a moving session is sent."""
-LINEAGES = 1 << 2 * HALF
+MOVING_IDS = 1 << 2 * HALF
 MOST_MOVES = MAX_VARINT
 OWN = ""
 """The name of this gateway in lists of gateways."""
@@ -35,7 +35,7 @@ PlaceRow = tuple[str, int, int, str]
 GivenRow = tuple[str, str, int, int, int | None]
 """The columns: key, member, parts, messages, ends (axis ms; None for never)."""
 
-JourneyRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
+MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
 """The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
 cut has not come, gateways that send late messages, filters at its arrival. Then for a forwarder:
 key and user of its session, present gateway of that session (None: not known), gateways that are
@@ -44,7 +44,7 @@ done (`session_move.py`). Other rows have None, None, None and [] there.
 
 
 @dataclass(slots=True)
-class Giving:
+class SessionExport:
     """Order to export a session for another gateway of the site. Its rows at the end of the commit
     become parts (`gateway/store/move_out.py`), and are deleted.
     """
@@ -54,7 +54,7 @@ class Giving:
     """The key of the session (`gateway/store/move_rows.py`)."""
     member: str
     """The name of the receiving gateway."""
-    journey: tuple[int, int, str, int] | None = None
+    move: tuple[int, int, str, int] | None = None
     """Number of the moving session, moves, name of this gateway, 1 if a forwarder is here. None:
     the session has no subscription, so no message can be late for it.
     """
@@ -67,7 +67,7 @@ class Giving:
 
 
 @dataclass(slots=True)
-class Taking:
+class SessionImport:
     """Order to import a session from another gateway, from parts. If the parts are wrong, no row of
     the session is written, but the rest of the commit is.
     """
@@ -82,7 +82,7 @@ class Taking:
     """First free message id."""
     most_messages: int
     most_queued: int
-    """Most places in its queue; several may refer to one message."""
+    """Most places in the session's queue; several may refer to one message."""
     most_subscriptions: int
     me: str
     """The name of this gateway."""
@@ -98,15 +98,15 @@ class Taking:
 class Moves(NeighbourRows):
     """Changes in a commit that concern the other gateways of the site."""
 
-    giving: list[Giving] = field(default_factory=list)
-    taking: list[Taking] = field(default_factory=list)
-    readdressed: list[tuple[str, str]] = field(default_factory=list)
+    exports: list[SessionExport] = field(default_factory=list)
+    imports: list[SessionImport] = field(default_factory=list)
+    redirected: list[tuple[str, str]] = field(default_factory=list)
     """(member, key) of exported sessions that are now for another member than the one that did not
     fetch them.
     """
     forgotten: list[str] = field(default_factory=list)
     """Keys of exported sessions whose parts are deleted."""
-    journeys: list[JourneyRow] = field(default_factory=list)
+    moving_sessions: list[MovingSessionRow] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     """Sessions whose moves are over."""
     places: dict[str, PlaceRow | None] = field(default_factory=dict)
@@ -123,11 +123,11 @@ class Moved(NeighbourRows):
 
     places: Sequence[PlaceRow] = ()
     given: Sequence[GivenRow] = ()
-    mistrusted: bool = False
+    is_suspect: bool = False
     """Whether the store was restored and its sessions are not yet marked as suspect."""
     members: frozenset[str] | None = None
     """The other members at the last run. None: the store has never run in a site."""
-    journeys: Sequence[JourneyRow] = ()
+    moving_sessions: Sequence[MovingSessionRow] = ()
 
 
 def key_of(client: str, user: str | None, incarnation: int) -> str:
@@ -153,5 +153,5 @@ def had_site(state: Recovered) -> bool:
     """Return whether a store knows of other gateways."""
     moved = moved_of(state)
     return (
-        bool(moved.places or moved.given or moved.journeys or moved.members is not None)
+        bool(moved.places or moved.given or moved.moving_sessions or moved.members is not None)
     ) or any(client.startswith(FORWARDER_PREFIX) for _, client, *_ in state.sessions)

@@ -15,14 +15,14 @@ from gateway.store.move_rows import Moves
 def move(database: sqlite3.Connection, moves: Moves) -> None:
     """Apply the changes. Runs in the transaction of the caller."""
     many = database.executemany
-    many("INSERT OR REPLACE INTO journey VALUES (?,?,?,?,?,?,?,?,?,?)", moves.journeys)
+    many("INSERT OR REPLACE INTO journey VALUES (?,?,?,?,?,?,?,?,?,?)", moves.moving_sessions)
     many("DELETE FROM journey WHERE session = ?", [(session,) for session in moves.arrived])
-    for giving in moves.giving:
-        give(database, giving)
-    for taking in moves.taking:
-        take(database, taking)
-    failed = {taking.key for taking in moves.taking if taking.wrong}
-    many("UPDATE given SET member = ? WHERE key = ?", moves.readdressed)
+    for order in moves.exports:
+        give(database, order)
+    for wanted in moves.imports:
+        take(database, wanted)
+    failed = {wanted.key for wanted in moves.imports if wanted.wrong}
+    many("UPDATE given SET member = ? WHERE key = ?", moves.redirected)
     forgotten = [(key,) for key in moves.forgotten if key not in failed]
     many("DELETE FROM given_part WHERE key = ?", forgotten)
     many("DELETE FROM given WHERE key = ?", forgotten)

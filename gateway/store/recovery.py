@@ -16,7 +16,7 @@ import sqlite3
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Recovered
 from gateway.store.cells import HIGHEST, sound, teach
-from gateway.store.lives import settle
+from gateway.store.generation import settle
 from gateway.store.move_rows import Moved
 from gateway.store.queue_reads import DELIVERY, UNSOUND
 from gateway.store.references import (
@@ -60,7 +60,7 @@ def recover(
 ) -> Recovered:
     """Read all state except the tails of the queues. utc: µs since 1970, None while the clock is
     not known. inflight: the most messages that one client can have had in flight. uptime: the
-    machine's uptime, None if not known. forget: this is another store generation (`lives.py`).
+    machine's uptime, None if not known. forget: this is another store generation (`generation.py`).
     by_user: users whose spool rows are read, too.
     """
     with database:

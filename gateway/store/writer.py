@@ -25,7 +25,7 @@ from gateway.broker.spool import Oldest
 from gateway.broker.store_rows import Commit
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
-from gateway.store.lives import Generation
+from gateway.store.generation import Generation
 from gateway.store.queue_reads import collect, load
 from gateway.store.references import note_flows
 from gateway.store.schema import FILE, connect, leave_log

@@ -179,7 +179,7 @@ def _introduce(spool: Spool, settings: UplinkSection) -> None:
     )
 
 
-class _Impatient(BaseException):
+class _GraceTimeOver(BaseException):
     """Raised inside an operation that did not end within the grace time. Every step is safe to
     interrupt.
     """
@@ -196,7 +196,7 @@ def _stop_by_signal() -> threading.Event:
         signal.alarm(GRACE_S)
 
     def leave(_signal: int, _frame: FrameType | None) -> None:
-        raise _Impatient
+        raise _GraceTimeOver
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     signal.signal(signal.SIGINT, ask_to_stop)
@@ -247,7 +247,7 @@ def run(
         )
         _introduce(spool, settings)
         notify("READY=1")
-        with suppress(_Impatient):
+        with suppress(_GraceTimeOver):
             uplink.run(stop, once)
         notify("STOPPING=1")
 

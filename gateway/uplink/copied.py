@@ -117,8 +117,8 @@ def _between(
 
 
 def with_numbers(found: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
-    """Return rows in which those without identity have their numbers. number: of the last one
-    before them.
+    """Return the rows, with numbers for those without identity. number: of the last one before
+    them.
     """
     numbered_rows = []
     for row in found:

@@ -111,7 +111,7 @@ def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
 
 
 @dataclass(frozen=True, slots=True)
-class Contradiction:
+class PayloadConflict:
     """A row of the table `…_conflicts`: a payload conflict. found: time of its detection."""
 
     incarnation: int
@@ -122,13 +122,13 @@ class Contradiction:
     found: datetime
 
 
-def contradictions(table: str, device: str, sequence: int) -> Iterator[Contradiction]:
+def payload_conflicts(table: str, device: str, sequence: int) -> Iterator[PayloadConflict]:
     """Yield the payload conflicts of a key, of any incarnation."""
     name = device.replace("'", "''")
     where = f"device = '{name}' AND sequence = {int(sequence)}"
     statement = f"SELECT * FROM it WHERE {where} ORDER BY found"  # noqa: S608 - quoted above
     for row in query(f"{table.rstrip('/')}_conflicts", statement) or []:
-        yield Contradiction(
+        yield PayloadConflict(
             row["incarnation"],
             row["gateway"],
             row["epoch"],

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gateway.store import lives
+from gateway.store import generation
 from gateway.uplink import owner
 from gateway.uplink.batch import NotABatch, decode
 from gateway.uplink.landing import Landing
@@ -40,9 +40,9 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     """
     old = spool.origin()
     first_new = _first_not_landed(spool, landing, number)
-    # the gateway's next start forgets outdated state (gateway/store/lives.py)
+    # the gateway's next start forgets outdated state (gateway/store/generation.py)
     why = f"the landing place held batch {number} of it already"
-    meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), lives.MARK: why}
+    meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), generation.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
     log.warning(
         "batch numbers go on under the new epoch %s instead of %s (batch %d)",

@@ -24,23 +24,27 @@ class Newest:
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._told: tuple[Origin, int] | None = None  # the current marker, as far as known
+        self._published: tuple[Origin, int] | None = None  # the current marker, as far as known
         self._tried: tuple[Landing, int] | None = None
-        self._told_at = float("-inf")
+        self._published_at = float("-inf")
         self._complained = False
 
     def tell(self, landing: Landing, more_comes: bool = False) -> None:
         """Update the marker. more_comes: whether the next batch is about to land."""
-        if more_comes and time.monotonic() - self._told_at < TELL_EVERY_S:
+        if more_comes and time.monotonic() - self._published_at < TELL_EVERY_S:
             return
         origin, (number, _) = self._spool.origin(), self._spool.last_landed()
-        if not number or self._told == (origin, number) or self._tried == (landing, number):
+        if not number or self._published == (origin, number) or self._tried == (landing, number):
             return
         self._tried = landing, number
-        old = marker_name(*self._told) if self._told and self._told[0] == origin else None
+        old = (
+            marker_name(*self._published)
+            if self._published and self._published[0] == origin
+            else None
+        )
         try:
             if landing.move_marker(old, marker_name(origin, number)):
-                self._told, self._told_at = (origin, number), time.monotonic()
+                self._published, self._published_at = (origin, number), time.monotonic()
         except Unreachable as error:
             if not self._complained:
                 self._complained = True

@@ -125,7 +125,7 @@ class Uplink:
 
     def _step(self, once: bool) -> bool:
         """Land one batch. Return False if there is nothing to do now."""
-        self._spool.stay()
+        self._spool.check_not_replaced()
         if not (once or self._pace.open()):
             self._disconnect()
             return False

@@ -156,7 +156,7 @@ class Spool(DamagedRows):
             text = f"the gateway's database is damaged ({what})"
             raise OncewayError(text, str(self._path), "See: onceway store check") from error
 
-    def stay(self) -> None:
+    def check_not_replaced(self) -> None:
         """Raise OncewayError if the database file was replaced: after a restore, rows arrive in the
         new one.
         """

@@ -177,7 +177,7 @@ def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) ->
 
 def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
     try:
-        from gateway.uplink.delta_reader import arrivals, contradictions
+        from gateway.uplink.delta_reader import arrivals, payload_conflicts
     except ModuleNotFoundError as error:
         raise OncewayError(
             f"--table needs the Python package {error.name}, which is not installed",
@@ -192,7 +192,7 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
             row.batch,
             int(row.written.timestamp() * 1e6),
         )
-    for other in contradictions(table, device, sequence):
+    for other in payload_conflicts(table, device, sequence):
         yield Place(
             "conflicts",
             other.incarnation,

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.broker.retained import Retained
 from gateway.broker.view import view
-from gateway.web.messages import said
+from gateway.web.messages import payload_text
 from gateway.web.source import Source
 
 MOST = 200
@@ -78,7 +78,7 @@ class Clients:
 
 def _shown(message: Retained) -> dict[str, Any]:
     """Return a retained message as JSON. kind, text: as in `messages.py`."""
-    kind, text = said(message.topic, message.payload)
+    kind, text = payload_text(message.topic, message.payload)
     return {
         "topic": message.topic,
         "qos": message.qos,

@@ -40,7 +40,7 @@ class Messages:
         self._more = False
         self._error: str | None = None
         self._watching = False
-        self._told = False
+        self._error_sent = False
         """Whether the error was sent."""
         self._news = asyncio.Event()
 
@@ -63,7 +63,7 @@ class Messages:
 
     async def get(self) -> bytes | None:
         """Return the next event, or None after the last one."""
-        if self._told:
+        if self._error_sent:
             return None
         await self._news.wait()
         await asyncio.sleep(_PAUSE_S)
@@ -76,7 +76,7 @@ class Messages:
             "more": more,
         }
         if self._error is not None:
-            event["error"], self._told = self._error, True
+            event["error"], self._error_sent = self._error, True
         return json.dumps(event).encode()
 
 
@@ -85,7 +85,7 @@ Watching = Callable[[str, str, Messages], Callable[[], None]]
 
 
 def _shown(time: int | None, message: Publish) -> dict[str, Any]:
-    kind, text = said(message.topic, message.payload)
+    kind, text = payload_text(message.topic, message.payload)
     return {
         "time": time,
         "topic": message.topic,
@@ -96,7 +96,7 @@ def _shown(time: int | None, message: Publish) -> dict[str, Any]:
     }
 
 
-def said(topic: str, payload: bytes) -> tuple[str, str]:
+def payload_text(topic: str, payload: bytes) -> tuple[str, str]:
     """Return kind and text of a payload, for people. A long payload is cut."""
     if not payload:
         return "empty", ""

@@ -221,7 +221,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     yield _counter(
         "rests",
         "Times that a client was not read for a while because its user published too fast",
-        statistics.rests,
+        statistics.quota_pauses,
     )
     yield _counter(
         "repeated_publishes", "QoS 2 PUBLISH packets that were known already", statistics.repeated
@@ -476,7 +476,7 @@ def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
     yield _counter(
         "board_contradictions",
         "Publications of boards that came again with another payload",
-        0 if source.boards is None else source.boards.contradictions,
+        0 if source.boards is None else source.boards.payload_conflicts,
     )
     told = {
         path: status

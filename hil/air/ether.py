@@ -36,7 +36,7 @@ class Radio:
     name: str
     place: Place
     channel: Channel | None = None
-    """Channel it listens on; None while it sleeps or sends."""
+    """Channel of the receiver; None while the radio sleeps or sends."""
     since: float = 0.0
     """Start of listening, in seconds."""
     sending: "Frame | None" = None

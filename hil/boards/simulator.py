@@ -274,7 +274,7 @@ class SimulatedBoard:
         )
 
     async def stop(self) -> None:
-        """End the process, if it runs; images and logs stay."""
+        """End the board's process, if any; images and logs stay."""
         process, self._process = self._process, None
         if self._writer:
             self._writer.close()

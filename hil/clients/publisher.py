@@ -48,20 +48,20 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
     name: Annotated[
         str, typer.Option(help="Client identifier, and the device of the publications.")
     ],
     messages: Annotated[int, typer.Option(min=1)],
     payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
-    payload_bytes: Annotated[int, typer.Option(min=0, help="Of a text.")],
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
     seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
 ) -> None:
     """Publish."""
     answers: queue.Queue[ReasonCode] = queue.Queue()
-    under_way = UnderWay()
+    under_way = InFlight()
     client = _connected(port, name, answers, under_way)
     rng = random.Random(seed)
     start = time.monotonic()
@@ -84,7 +84,7 @@ def main(
     client.loop_stop()
 
 
-class UnderWay:
+class InFlight:
     """The message in flight, by paho's log."""
 
     def begin(self, sequence: int) -> None:
@@ -101,7 +101,7 @@ class UnderWay:
 
 
 def _connected(
-    port: int, name: str, answers: queue.Queue[ReasonCode], under_way: UnderWay
+    port: int, name: str, answers: queue.Queue[ReasonCode], under_way: InFlight
 ) -> mqtt.Client:
     client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=mqtt.MQTTv5)
     client.reconnect_delay_set(1, 2)

@@ -46,20 +46,20 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     port: Annotated[
-        list[int], typer.Option(help="Of the broker, on this machine; again for further ones.")
+        list[int], typer.Option(help="Port of the broker, on this machine; again for further ones.")
     ],
     name: Annotated[
         str, typer.Option(help="Client identifier, and the device of the publications.")
     ],
     messages: Annotated[int, typer.Option(min=1)],
     payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
-    payload_bytes: Annotated[int, typer.Option(min=0, help="Of a text.")],
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
     seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
-    in_flight: Annotated[int, typer.Option(help="So many at once, at most.", min=1)] = 1,
+    in_flight: Annotated[int, typer.Option(help="Most messages in flight.", min=1)] = 1,
     identifiers: Annotated[
-        int, typer.Option(help="Use so many packet identifiers.", min=1, max=IDENTIFIERS)
+        int, typer.Option(help="Number of packet identifiers to use.", min=1, max=IDENTIFIERS)
     ] = IDENTIFIERS,
     first_identifier: Annotated[
         int, typer.Option(help="Begin with this one.", min=1, max=IDENTIFIERS)

@@ -43,9 +43,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    port: Annotated[int, typer.Option(help="Of the broker, on this machine.")],
+    port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
     name: Annotated[str, typer.Option(help="Client identifier.")],
-    topic_filter: Annotated[str, typer.Option(help="What it subscribes to.")],
+    topic_filter: Annotated[str, typer.Option(help="Topic filter of the subscription.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     clean: Annotated[
         bool, typer.Option("--clean", help="A new session with each connection.")

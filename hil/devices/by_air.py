@@ -75,7 +75,7 @@ class DeviceByAir(SimulatedDevice):
         )
 
     async def provision(self) -> None:
-        """Add its key to the gateway's registry."""
+        """Add the board's key to the gateway's registry."""
         registry = self._folder.of(self._bench.gateways[0]).registry
         argv = [sys.executable, "-m", "hil.programs.enter_board", str(registry), self.name]
         argv += [self._identity.key.hex(), KIND, str(self._folder.air)]
@@ -129,7 +129,7 @@ class DeviceByAir(SimulatedDevice):
             raise OncewayError("the ether does not carry a board", said.decode())
 
     def key(self) -> bytes:
-        """Return the key in its flash."""
+        """Return the key in the board's flash."""
         return key_on_board(self.board.flash_image)
 
     @property

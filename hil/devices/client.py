@@ -71,7 +71,7 @@ class Client:
 
     @property
     def done(self) -> bool:
-        """Whether it has published all messages, and all are acknowledged."""
+        """Whether the client has published all messages, and all are acknowledged."""
         return self.journalled >= self._table.messages and not self._open
 
     @property
@@ -130,8 +130,8 @@ class Client:
         return argv
 
     async def follow(self) -> None:
-        """Enter its reports in the history, until it ends. Raises OncewayError if it ended by
-        itself before its last report.
+        """Enter the client's reports in the history, until it ends. Raises OncewayError if it ended
+        by itself before its last report.
         """
         number, line = 1, b""
         try:
@@ -157,7 +157,9 @@ class Client:
         await self._child.stop()
 
     def close(self) -> bool:
-        """Enter the messages that it still holds. Returns whether all its reports were read."""
+        """Enter the messages that the client still holds. Returns whether all its reports were
+        read.
+        """
         for sequence in sorted(self._open):
             self._enter("waiting", sequence)
         return self._heard

@@ -22,7 +22,7 @@ from hil.boards.ledger import (
     parse_entry,
 )
 from hil.boards.simulator import HZ, SimulatedBoard
-from hil.devices.samples import ContradictionError, Sample, Samples
+from hil.devices.samples import ImpossibleContentError, Sample, Samples
 from hil.judge import senml
 from hil.observe.history import History
 
@@ -75,7 +75,7 @@ class LedgerWatch:
         self._board = board
         self._history = history
         self._application = bytearray(application)
-        self._interval = self._before_it = int.from_bytes(application[:2])
+        self._interval = self._earlier_interval = int.from_bytes(application[:2])
         self.obeyed = 0
         self._held: tuple[int, int] | None = None
         self._taken = 0
@@ -170,7 +170,7 @@ class LedgerWatch:
         self._application[offset] = entry.value
         interval = _interval_of(bytes(self._application))
         if interval is not None and interval != self._interval:
-            self._interval, self._before_it = interval, self._interval
+            self._interval, self._earlier_interval = interval, self._interval
             self._first, self._obeyed_at = None, entry.cycle or 0
             self.obeyed += 1
             self._history.add(
@@ -219,7 +219,7 @@ class LedgerWatch:
             kind = "status" if senml.is_status(publication.source) else "reading"
             try:
                 sample = self._sample(publication)
-            except ContradictionError as error:
+            except ImpossibleContentError as error:
                 self._contradict(f"sequence {publication.sequence} has {error}")
                 self._tell("publication", publication.sequence, kind=kind, records=[])
                 continue
@@ -238,7 +238,7 @@ class LedgerWatch:
     def _note_gaps(self) -> None:
         """Check that a running board samples at its interval: late perhaps, but without a gap."""
         conversions = self._adc.conversions
-        interval = max(self._interval, self._before_it)
+        interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
             gap = (other.cycle - one.cycle) * 1000 // HZ
             if (
@@ -282,7 +282,7 @@ class LedgerWatch:
 
     def _sample(self, publication: Publication) -> Sample:
         if publication.begun is None:
-            raise ContradictionError("no write in the log of the EEPROM")
+            raise ImpossibleContentError("no write in the log of the EEPROM")
         if senml.is_status(publication.source):
             boot, cause = senml.start(publication.source)
             return self._samples.status(publication.begun, boot, cause)

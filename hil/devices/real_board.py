@@ -200,7 +200,9 @@ class RealBoard(WiredDevice):
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:
-        """Return its HELLO, at its own port. Raises OncewayError for none or another board's."""
+        """Return the board's HELLO, at its own port. Raises OncewayError for none or another
+        board's.
+        """
         hello = await asyncio.to_thread(
             hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
         )
@@ -226,8 +228,8 @@ class RealBoard(WiredDevice):
         return True
 
     async def stop_sampling(self) -> None:
-        """Order it to stop sampling, and restart it. Returns when it has sent all, with the status
-        of that start.
+        """Order the board to stop sampling, and restart it. Returns when it has sent all, with the
+        status of that start.
         """
         told = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, told)
@@ -238,7 +240,7 @@ class RealBoard(WiredDevice):
         await wait_until(lambda: not self._sent.waiting)
 
     async def reset(self, fault: str) -> Evidence | None:
-        """Reset it with an edge of DTR."""
+        """Reset the board with an edge of DTR."""
         before = self._sent.boot
         try:
             await self.strike(fault, [{"do": "reset"}], RESTART_WITHIN)
@@ -247,8 +249,8 @@ class RealBoard(WiredDevice):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch its power off for this time, in which it must send nothing. An interrupted run
-        does not leave it without power.
+        """Switch the board's power off for this time, in which it must send nothing. An interrupted
+        run does not leave it without power.
         """
         assert self._switch is not None  # noqa: S101 - the bench was checked
         before = self._sent.boot

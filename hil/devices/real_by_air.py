@@ -44,7 +44,7 @@ class RealBoardByAir(RealBoard):
         self._number = number
         self._air = air
         self.tap: AirTap | None = None
-        """Reader of its frames."""
+        """Reader of the board's frames."""
 
     @property
     def waiting(self) -> int:
@@ -86,7 +86,7 @@ class RealBoardByAir(RealBoard):
         """Do nothing: there is no wire."""
 
     async def stop_sampling(self) -> None:
-        """Order it to stop sampling, and restart it: its HELLO has the next sequence."""
+        """Order the board to stop sampling, and restart it: its HELLO has the next sequence."""
         told = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, told)
         await wait_until(lambda: told in self._sent.obeyed)
@@ -100,7 +100,7 @@ class RealBoardByAir(RealBoard):
         self._next = self._sent.journalled + 1
 
     def _pull_dtr(self) -> None:
-        """Reset it by opening the cable's port."""
+        """Reset the board by opening the cable's port."""
         fd = open_board(self.port, self._board.link_baud)
         time.sleep(DTR_S)
         os.close(fd)

@@ -17,7 +17,7 @@ CAUSES = {"power-on": 0, "brown-out": 1, "external": 2, "watchdog": 3}
 EXTERNAL = CAUSES["external"]
 
 
-class ContradictionError(Exception):
+class ImpossibleContentError(Exception):
     """A publication with impossible content; the text has the reason."""
 
 
@@ -48,15 +48,15 @@ class Samples:
 
     def reading(self, begun: int) -> Sample:
         """Return the last conversion before the write of the slot began; each counts once. A board
-        that reports its starts reports each before it samples. Raises ContradictionError.
+        that reports its starts reports each before it samples. Raises ImpossibleContentError.
         """
         index = self._log.newest(begun)
         if index <= self._used:
-            raise ContradictionError("no conversion of the ADC of its own")
+            raise ImpossibleContentError("no conversion of the ADC of its own")
         conversion = self._log.conversions[index]
         life = self._log.life(conversion.cycle)
         if self._ran < self._log.life(begun) and (self._tells or self._ran >= 0):
-            raise ContradictionError("no status of its start before it")
+            raise ImpossibleContentError("no status of its start before it")
         since = self._log.starts[life].cycle if life >= 0 else 0
         first = max(self._used, self._log.newest(since))
         missed = min(index - first - 1, MOST_MISSED)
@@ -72,16 +72,16 @@ class Samples:
         """Return the status of a start, which has a higher number than the one before. Only the
         program knows which starts it survived long enough to count, and it reserves numbers ahead,
         at most as many as it has used. Another status of the same start has the same content.
-        Raises ContradictionError.
+        Raises ImpossibleContentError.
         """
         life = self._log.life(begun)
         if life < 0:
-            raise ContradictionError("the board had not started")
+            raise ImpossibleContentError("the board had not started")
         start = self._log.starts[life]
         if life != self._ran:
             self._check(life, boot, cause)
         elif (boot, cause) != self._told:
-            raise ContradictionError(f"boot and cause {boot, cause} after {self._told}")
+            raise ImpossibleContentError(f"boot and cause {boot, cause} after {self._told}")
         self._told, self._ran = (boot, cause), life
         records = (
             Record(f"{self._device}:boot", boot, None),
@@ -93,12 +93,12 @@ class Samples:
     def _check(self, life: int, boot: int, cause: int) -> None:
         before, _ = self._told
         if not self._counted(before) < self._counted(boot) <= 2 * (life + 1):
-            raise ContradictionError(
+            raise ImpossibleContentError(
                 f"start {boot} after start {before}, and it has started {life + 1} times"
             )
         if cause not in self._causes(self._ran, life):
             said = self._log.starts[life].cause
-            raise ContradictionError(f"cause {cause}, and it started by {said}")
+            raise ImpossibleContentError(f"cause {cause}, and it started by {said}")
 
     def _counted(self, boot: int) -> int:
         """Return the number of starts by then, without those before the run."""

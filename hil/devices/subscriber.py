@@ -63,7 +63,7 @@ class Subscriber:
         self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
-        """Enter its reports until it ends. Raises OncewayError if it ended by itself."""
+        """Enter the client's reports until it ends. Raises OncewayError if it ended by itself."""
         async for line in self._child.lines():
             said = json.loads(line)
             event, t = said.pop("event"), said.pop("t")

@@ -110,7 +110,7 @@ OfUplink = (
     | BatchReworded
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
-OfSite = (
+SiteFault = (
     BoardReplugged
     | BoardRoams
     | ClientMoves
@@ -123,7 +123,7 @@ OfSite = (
 OfExchange = BoardPowerCutAtEachByte | BoardPowerCutAtEachWrite | GatewayKillAtEachStep
 
 AnyKind = Annotated[
-    OfLine | OfBoard | OfExchange | OfGateway | OfSite | OfUplink | OfIngest,
+    OfLine | OfBoard | OfExchange | OfGateway | SiteFault | OfUplink | OfIngest,
     Field(discriminator="kind"),
 ]
 """A `[[fault]]` table."""

@@ -49,7 +49,7 @@ class Kind(BaseModel, ABC):
     """Whether the rig finds the place by looking at the counter. The judge then compares it with
     the rows of the system (hil/judge/places.py)."""
     needs_ingest: ClassVar[bool] = False
-    """Whether it breaks the ingest, or leaves damage that only the ingest repairs."""
+    """Whether the fault breaks the ingest, or leaves damage that only the ingest repairs."""
 
     on_real: ClassVar[bool] = False
     """For kinds that break boards: whether a real board can be broken like this. It has no cut at a
@@ -58,7 +58,7 @@ class Kind(BaseModel, ABC):
     bounded: ClassVar[bool] = False
     """Whether the run waits for its end, when no publication moves; it ends by itself."""
     needs_traffic: ClassVar[bool] = False
-    """Whether it needs traffic: boards sample until it has come."""
+    """Whether the fault needs traffic: boards sample until it has come."""
     machine_of: ClassVar[str | None] = None
     """Program that needs a faulty machine for it (hil/faults/preload.py)."""
 
@@ -66,7 +66,7 @@ class Kind(BaseModel, ABC):
     """For kinds that break boards: whether it is for boards with a radio."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
-    """Whether it is for a run with a single gateway, or for a site of several."""
+    """Whether the fault is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False
     """For kinds for several gateways: whether it strikes all of them, or all clients."""
 
@@ -85,12 +85,12 @@ class Kind(BaseModel, ABC):
     table: int = Field(default=1, ge=1)
     """Number of the table among those of its kind; the bench sets it."""
     drawn: bool = False
-    """Whether [nemesis] drew it."""
+    """Whether [nemesis] drew the fault."""
 
     @property
     def of_device(self) -> bool:
-        """Whether it breaks a device. Each device then has its own faults, with places in its own
-        readings.
+        """Whether the fault breaks a device. Each device then has its own faults, with places in
+        its own readings.
         """
         return self.part in ("board", "line")
 
@@ -183,7 +183,7 @@ class Kind(BaseModel, ABC):
         return {}
 
     def impossible(self) -> str | None:
-        """Return the reason why it cannot happen on this machine, or None."""
+        """Return the reason why the fault cannot happen on this machine, or None."""
         return None
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
@@ -193,8 +193,8 @@ class Kind(BaseModel, ABC):
         return None
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
-        """Order it ahead, before any board samples. True: the receiver of the order finds its
-        place, and `inject` waits for it. False: the injector waits for the place.
+        """Order the fault ahead, before any board samples. True: the receiver of the order finds
+        its place, and `inject` waits for it. False: the injector waits for the place.
         """
         return False
 

@@ -167,7 +167,7 @@ class Cut:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return its place and wait, in the form that a judge compares with the plan."""
+        """Return the fault's place and wait, in the form that a judge compares with the plan."""
         since, torn = self.event.details["since"], bool(self.event.details["writing"])
         hit = {"sample": self.struck.details["sample"]}
         hit |= (
@@ -395,7 +395,7 @@ class BoardSwapped(Strike):
             return None
         old = device.ledger.incarnation
         try:
-            async with system.site.hands:  # the registry is on the gateway's disk
+            async with system.site.process_lock:  # the registry is on the gateway's disk
                 await device.swap(fault.id, MET_WITHIN)
             async with asyncio.timeout(MET_WITHIN):
                 await wait_until(lambda: device.look() and device.ledger.incarnation)

@@ -34,7 +34,7 @@ class ProgramKill(WindowKind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
-        async with system.site.hands:
+        async with system.site.process_lock:
             system = system.at(fault)  # its board may have moved during the wait
             machine, start = system.site.machine(self.machine_of), self.start(system)
             child = system.site.running[self.machine_of]
@@ -43,7 +43,7 @@ class ProgramKill(WindowKind):
             if text is None:
                 return None
             system.spool.look()
-            if why := self.untrue(fault, machine, system.site.landing):
+            if why := self.window_error(fault, machine, system.site.landing):
                 system.history.add(self.machine_of, "contradiction", text=f"{text}: {why}")
             seen = await self.stop(system)
             machine.disarm()
@@ -57,7 +57,7 @@ class ProgramKill(WindowKind):
         assert self.machine_of  # noqa: S101
         return await kill(system, self.machine_of)
 
-    def untrue(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
+    def window_error(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
         """Return the error in the fault's window, or None. A window is the name of a state, and a
         program may reach it in another state.
         """
@@ -136,7 +136,7 @@ class UplinkKill(ProgramKill):
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
         return system.site.start_uplink
 
-    def untrue(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
+    def window_error(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
         manifest = landing.behind(Path(machine.found))
         if fault.detail["window"] == "deleted" or not manifest.stem.isdecimal():
             return None
@@ -167,7 +167,7 @@ class GatewayPowerCut(WindowKind):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site
         assert site.disk is not None  # noqa: S101
-        async with site.hands:
+        async with site.process_lock:
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
             since = system.look()
@@ -246,7 +246,7 @@ class GatewayRestored(Kind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, spool = system.site, system.spool
-        async with site.hands:
+        async with site.process_lock:
             since = system.look()
             copy = site.folder.root / f"{fault.id}.db"
             await site.store("backup", "--to", str(copy))
@@ -283,7 +283,7 @@ async def restart(
     system: SystemUnderTest, name: str, start: Callable[[], Awaitable[None]]
 ) -> Evidence:
     """Kill with -9, and restart soon after."""
-    async with system.site.hands:
+    async with system.site.process_lock:
         evidence = await kill(system, name)
         await asyncio.sleep(DOWN_S)
         await start()

@@ -125,7 +125,7 @@ class IngestStop(IngestFault):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, progress = system.site, system.progress
-        async with site.hands:
+        async with site.process_lock:
             # another fault may have just started it, and it does not handle signals yet
             await wait_until(progress.taken)
             before = snapshots(site.folder.table)

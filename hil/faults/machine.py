@@ -33,9 +33,9 @@ class MachineFault(Kind):
     looked: ClassVar[bool] = True
     switch: ClassVar[str]
     met: ClassVar[str]
-    """The machine's counter for it."""
+    """The machine's counter for the fault."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
-    """Duration, from its place on."""
+    """Duration, from the fault's place on."""
 
     def value(self, fault: Fault) -> int:
         """Return the value of the switch."""

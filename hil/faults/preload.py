@@ -1,6 +1,6 @@
 """A faulty machine under one program: full disk, cut writes, slow fsync, a clock that jumps, and a
-power cut just before a certain file appears. The program is the shipped one. In: the faults, from
-now on. Out: an environment to start the program in, and counts of how often it met each fault.
+power cut just before a certain file appears. The program is unmodified. In: the faults, from now
+on. Out: an environment to start the program in, and counts of how often it met each fault.
 `preload.c` is loaded into the program and shares a small file with this object.
 """
 

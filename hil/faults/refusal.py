@@ -35,7 +35,7 @@ class PublicationRefused(Kind):
         device, site = system.device(fault), system.site
         topic = f"sensors/{device.name}/adc0"
         before = len(device.refused)
-        async with site.hands:
+        async with site.process_lock:
             plain = site.folder.config.read_text()
             gateway = site.running["gateway"]
             rule = f"[[acl]]\nboards = true\ndeny_write = [{json.dumps(topic)}]\n"

@@ -16,7 +16,7 @@ from hil.faults.base import Kind, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import LinksUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
-from hil.observe.membership import marked, out_of_contact, sure_of
+from hil.observe.membership import marked, members_in_contact, wait_for_contact
 
 THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
@@ -27,7 +27,7 @@ CLIENT = "client-"
 SESSION = {True: "its session is there", False: "its session is not there"}
 
 
-class OfSite(Kind):
+class SiteFault(Kind):
     """A fault for a site of several gateways."""
 
     part: ClassVar[str] = "gateway"
@@ -35,7 +35,7 @@ class OfSite(Kind):
     gateways: ClassVar[Literal["any", "one", "several"]] = "several"
 
 
-class BoardReplugged(OfSite):
+class BoardReplugged(SiteFault):
     """A board's cable is pulled at its gateway, and plugged in at the next one."""
 
     text: ClassVar[str] = "board replugged at another gateway"
@@ -49,7 +49,7 @@ class BoardReplugged(OfSite):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
         # a kill of a gateway in a window waits for the publications of a board there
-        async with system.site.hands:
+        async with system.site.process_lock:
             since = system.look()
             gateway = system.next_gateway(system.gateway_of(fault.target))
             try:
@@ -60,7 +60,7 @@ class BoardReplugged(OfSite):
         return Evidence(f"at {gateway}; {SESSION[present]}", {"since": since, **where})
 
 
-class BoardRoams(OfSite):
+class BoardRoams(SiteFault):
     """A board with a radio, which its gateway and the next one hear, moves to where only the next
     one hears it. When that one has it, it moves on to where two hear it again.
     """
@@ -78,7 +78,7 @@ class BoardRoams(OfSite):
         try:
             async with asyncio.timeout(HEARD_WITHIN):
                 await board.met()
-            async with system.site.hands:
+            async with system.site.process_lock:
                 since = system.look()
                 gateway = system.next_gateway(system.gateway_of(fault.target))
                 present = await board.roam(gateway, HEARD_WITHIN)
@@ -88,7 +88,7 @@ class BoardRoams(OfSite):
         return Evidence(f"at {gateway}; {SESSION[present]}", {"since": since, **where})
 
 
-class BetweenGateways(OfSite):
+class BetweenGateways(SiteFault):
     """A fault of the links between one gateway and the others, from one place to another, counted
     in publications committed at all gateways.
     """
@@ -116,11 +116,11 @@ class BetweenGateways(OfSite):
         before = await doubts_at(folders)
         await self.begin(links, name)
         await system.counters.reach("spooled", fault.detail["until"])
-        alone = not await asyncio.to_thread(sure_of, folders[name])
+        alone = not await asyncio.to_thread(members_in_contact, folders[name])
         passed = await links.order("mend", name)
         doubts = await doubts_at(folders) - before
         text = self.met(name, passed, doubts, alone)
-        if await out_of_contact(folders) or not text:
+        if await wait_for_contact(folders) or not text:
             return None
         told = f"{text}; {doubts} answers were given in doubt"
         return Evidence(told, {"since": since, "gateway": name, "doubts": doubts})
@@ -158,7 +158,7 @@ class MemberSlow(BetweenGateways):
         return f"{count} bytes came {self.seconds:g} s late" if count else None
 
 
-class RollingRestart(OfSite):
+class RollingRestart(SiteFault):
     """Each gateway and its uplink end with SIGTERM, and restart, one gateway after the other, as
     for a new version. No session may be lost.
     """
@@ -169,22 +169,22 @@ class RollingRestart(OfSite):
     kind: Literal["rolling-restart"]
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        async with system.site.hands:
+        async with system.site.process_lock:
             since = system.look()
             folders = data_of(system)
             for member in system.alive.values():
                 codes = [await member.running[kind].stop() for kind in ("uplink", "gateway")]
                 await member.start_gateway()
                 await member.start_uplink()
-                if any(codes) or await out_of_contact(folders):
+                if any(codes) or await wait_for_contact(folders):
                     return None
         text = f"{', '.join(folders)}: each ended well and came back"
         return Evidence(text, {"since": since, "excuses": False})
 
 
-class GatewayDies(OfSite):
+class GatewayDies(SiteFault):
     """A gateway and its uplink are gone for good. Its boards are plugged in at the next one; its
-    clients find that one by themselves. If the card is gone, too, publications that were
+    clients find the next one by themselves. If the card is gone, too, publications that were
     acknowledged and had not landed are lost, and no others may be. Otherwise a person lands them,
     and none is lost. With `copies = 2` another gateway lands them, and none is lost either.
     """
@@ -199,7 +199,7 @@ class GatewayDies(OfSite):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site
         readable = self.card == "readable"
-        async with site.hands:
+        async with site.process_lock:
             since = system.look()
             left = await site.die(card_too=not readable)
             lost = not readable and not site.copied
@@ -219,7 +219,7 @@ class GatewayDies(OfSite):
         return Evidence(text, data) if died else None
 
 
-class CrowdMoves(OfSite):
+class CrowdMoves(SiteFault):
     """All clients that follow the standard move to the next gateway at once."""
 
     text: ClassVar[str] = "clients change gateway at once"
@@ -243,7 +243,7 @@ class CrowdMoves(OfSite):
         return Evidence(text, {"since": since, "moved": moved}) if moved > 1 else None
 
 
-class ClientMoves(OfSite):
+class ClientMoves(SiteFault):
     """A client that follows the standard loses its gateway after a PUBREC, and sends the PUBREL to
     the next one.
     """

@@ -96,9 +96,9 @@ class Sweep(Kind):
 
 
 async def _quiet(device: DeviceUnderTest) -> None:
-    """Return when the next exchange has ended and no other is open. Before it, a board after a cut
-    may have no open exchange because it has not started yet, and its start would count as steps.
-    Raises TimeoutError.
+    """Return when the next exchange has ended and no other is open. Before that, a board after a
+    cut may have no open exchange because it has not started yet, and its start would count as
+    steps. Raises TimeoutError.
     """
     device.look()
     before = device.journalled

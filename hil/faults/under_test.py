@@ -34,7 +34,7 @@ class ProgramUnderTest(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise OncewayError if it ended without a fault."""
+        """Raise OncewayError if the program ended without a fault."""
         ...
 
     def pause(self) -> None: ...
@@ -69,13 +69,15 @@ class SiteUnderTest(Protocol):
     """Disk of the gateway's data, if the bench cuts the gateway's power."""
     landing_disk: LoopDisk | None
     """Disk of the landing place, if the bench cuts its power."""
-    hands: asyncio.Lock
+    process_lock: asyncio.Lock
     """Held while a fault stops and restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
 
     @property
     def copied(self) -> bool:
-        """Whether publications that it acknowledges are on the disk of another gateway, too."""
+        """Whether publications that the gateway acknowledges are on the disk of another gateway,
+        too.
+        """
         ...
 
     @property
@@ -120,7 +122,7 @@ class DeviceUnderTest(Protocol):
     counted: bool
     """Whether a fault can strike it at a counted place."""
     harmed: Counter[str]
-    """Harms done by its wire, by kind."""
+    """Harms done by the device's wire, by kind."""
     opened: int
     """How often the gateway has opened its port."""
     refused: list[tuple[int, int]]
@@ -162,7 +164,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def strike_next(self, fault: str, command: str, after: int) -> bool:
-        """Order it for the conversion after the `after`th. False: that one has passed."""
+        """Order the fault for the conversion after the `after`th. False: that one has passed."""
         ...
 
     async def said(self, fault: str, event: str) -> Event:
@@ -238,7 +240,7 @@ class ClientUnderTest(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether it has published all messages, and all are acknowledged."""
+        """Whether the client has published all messages, and all are acknowledged."""
         ...
 
     def move_at(self, message: int) -> None:

@@ -139,7 +139,7 @@ def belongs(body: bytes, seal: Seal) -> bool:
 
 
 def handshake_seal(body: bytes) -> Seal:
-    """Return the seal of its version, the byte after the control byte."""
+    """Return the seal of the handshake's version, the byte after the control byte."""
     return HANDSHAKE[PLAIN if body[1] == PLAIN else KEYED]
 
 
@@ -185,7 +185,7 @@ class Hello:
 
     @property
     def covered(self) -> bytes:
-        """Return the bytes that its code covers, after the control byte."""
+        """Return the bytes that the handshake's code covers, after the control byte."""
         return _payload(self)[1][: -len(self.code) or None]
 
 

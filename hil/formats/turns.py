@@ -108,7 +108,7 @@ def is_hello(frame: bytes, key: bytes) -> bool:
 
 
 def is_welcome(frame: bytes) -> bool:
-    """Whether it is a WELCOME by its head and its length."""
+    """Whether a frame is a WELCOME by its head and its length."""
     found = head(frame)
     return (found.type, found.low) == (Type.OFFER, _OFFER) and len(frame) == HEAD + _WELCOME.size
 
@@ -127,8 +127,8 @@ def welcomes(frame: bytes, hello: bytes, key: bytes) -> bool:
 
 
 def is_who(frame: bytes) -> bool:
-    """Whether it is a WHO by its head and its length. Its code is not read: a gateway without a
-    session of a board cannot tell a real TURN from a forged one, so it may answer both.
+    """Whether a frame is a WHO by its head and its length. The code is not read: a gateway without
+    a session of a board cannot tell a real TURN from a forged one, so it may answer both.
     """
     found = head(frame)
     return (found.type, found.low) == (Type.OFFER, _WHO) and len(frame) == HEAD + TAG

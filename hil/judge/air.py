@@ -26,7 +26,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
         for event in events
         if (event.hop, event.event) == ("air", "breach")
     ]
-    return broken + (_chased_out(events) if _air(events).get("foreign") else [])
+    return broken + (_displaced_boards(events) if _air(events).get("foreign") else [])
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
@@ -65,7 +65,7 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
     return {}
 
 
-def _chased_out(events: Iterable[Event]) -> list[str]:
+def _displaced_boards(events: Iterable[Event]) -> list[str]:
     """Return boards that lost a session to a foreign radio: a board that has met the gateway greets
     again in the same start only if the gateway has started. Its other faults excuse nothing.
     """

@@ -36,7 +36,7 @@ def _conflicting(seen: Seen) -> Iterator[str]:
     found, beside = set(seen.conflicts), list(_beside(seen))
     due = seen.second | {(key, one.payload) for key, one, kept in beside if not _alike(one, kept)}
     # the ingest has the limit by which two times of a reading may differ
-    may = {(key, one.payload) for key, one, kept in beside if _both_tell(one, kept)}
+    may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, and nothing else has landed under it"
     if seen.claim == "table" and "table" in seen.complete and seen.ours:
@@ -68,7 +68,7 @@ def _lasting(found: Sighting) -> list[Record]:
     ]
 
 
-def _both_tell(one: Sighting, other: Sighting) -> bool:
+def _times_differ(one: Sighting, other: Sighting) -> bool:
     """Whether both have times in UTC that differ."""
     first, second = (
         [record.time for record in found.records or () if record.time and not record.relative]

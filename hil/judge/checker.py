@@ -140,7 +140,7 @@ def check(events: Iterable[Event]) -> Result:
     left = "when the run gave up waiting" if seen.ended else "where the history breaks off"
     unsure = (
         list(doubts.causes(seen))
-        + [f"{under_way} still under way {left}", *doubts.kept_out(seen)] * bool(under_way)
+        + [f"{under_way} still under way {left}", *doubts.without_delivery(seen)] * bool(under_way)
         + sessions.doubts(events)
         + doubts.found(seen)
         + list(commands.unshown(seen))
@@ -177,7 +177,7 @@ def check(events: Iterable[Event]) -> Result:
         ]
         + [
             f"{end} answered by {count} {packet.upper()} what the other end had not sent"
-            for (end, packet), count in sorted(seen.unasked.items())
+            for (end, packet), count in sorted(seen.unexpected_answers.items())
         ]
     )
     return Result(
@@ -219,7 +219,7 @@ def _judge(
         outcome, hop = Outcome.DUPLICATE, "board"
     elif key in seen.left and not any(way[hop] for hop in hops[1:]):
         outcome, hop = Outcome.LEFT, "board"
-    elif not claim and seen.died_acknowledged(key):
+    elif not claim and seen.lost_after_acknowledgement(key):
         outcome, hop = Outcome.DIED, "spool"
     elif not claim:
         outcome, hop = _lost(key, hops, seen)

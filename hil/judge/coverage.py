@@ -196,8 +196,8 @@ def _never_hit(
 def _struck_there(
     fault: str, aim: Mapping[str, Any], hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether it struck where it was aimed, or as soon as the faults before it ended, which must
-    have struck the same board or line.
+    """Whether a fault struck where it was aimed, or as soon as the faults before it ended, which
+    must have struck the same board or line.
     """
     hit = hits[fault].get("hit") or {}
     waited = hits[fault].get("behind") in hits

@@ -25,7 +25,7 @@ def causes(seen: Seen) -> Iterator[str]:
     yield from seen.unread
 
 
-def kept_out(seen: Seen) -> Iterator[str]:
+def without_delivery(seen: Seen) -> Iterator[str]:
     """Yield publishers without any delivery: the likely cause of open publications."""
     came = {key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])}
     for device in seen.plan if seen.ours else ():
@@ -43,14 +43,14 @@ def found(seen: Seen) -> list[str]:
         f" ({seen.planned[fault]}){seen.impossible.get(fault, '')}"
         for fault in missing
     ]
-    doubts += _unsaid(seen) if seen.ours else []
-    if seen.owed_copies and not seen.copies:
+    doubts += _missing_rig_reports(seen) if seen.ours else []
+    if seen.expected_copies and not seen.copies:
         doubts.append("no gateway has landed what the one that is gone for good had acknowledged")
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
     return doubts
 
 
-def _unsaid(seen: Seen) -> Iterator[str]:
+def _missing_rig_reports(seen: Seen) -> Iterator[str]:
     """Yield missing reports of the rig about itself, for a run that was set up and went to
     its end.
     """

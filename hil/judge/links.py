@@ -42,7 +42,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
                     reasons.append(_used_twice(line, begun[inputs], inputs))
                 begun.setdefault(inputs, line)
             elif (event.hop, event.event) == ("wire", "struck"):
-                reasons += _put_out(event)
+                reasons += _displaced_board(event)
             elif (event.hop, event.event) == ("wire", "unarrived"):
                 end = TAKERS[event.data["direction"]]
                 damaged[str(event.data["line"]), end] += int(event.data["frames"])
@@ -66,7 +66,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     return reasons
 
 
-def _put_out(event: Event) -> list[str]:
+def _displaced_board(event: Event) -> list[str]:
     """Return the board that had to greet because of a foreign greeting in its name."""
     data = event.data
     if data["action"] != "forge" or not data["greetings"]:

@@ -30,7 +30,7 @@ HANDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Struck:
+class _FaultTime:
     """A fault. since: when it struck. until: its end; in ns."""
 
     since: int
@@ -42,7 +42,7 @@ class _Struck:
 def misplaced(events: Sequence[Event]) -> list[str]:
     """Return faults that were placed by looking and missed their place."""
     planned: dict[str, tuple[str, str, int]] = {}
-    struck: dict[str, _Struck] = {}
+    struck: dict[str, _FaultTime] = {}
     counts = _Counts()
     for event in events:
         with taking(event):
@@ -52,7 +52,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
                 planned[data["fault"]] = data["kind"], data["counter"], data["at"]
             elif event.event == "happened":
                 who = "site" if event.hop in OF_SITE or data["kind"] in HANDS else event.hop
-                struck[data["fault"]] = _Struck(data.get("since", event.t), event.t, who)
+                struck[data["fault"]] = _FaultTime(data.get("since", event.t), event.t, who)
     counts.sort()
     told = []
     for fault, (kind, counter, at) in planned.items():
@@ -60,7 +60,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
             continue
         place = counts.at(counter, struck[fault].since)
         latest = max([at, *_waited(fault, counter, at, struck, counts)]) + counts.late
-        if not at <= place <= max(latest, counts.soon_behind(counter, at)):
+        if not at <= place <= max(latest, counts.count_soon_after(counter, at)):
             told.append(
                 f"{fault} ({kind}) was aimed at {counter} {at} and struck at {place}, by the rows"
                 " of the system"
@@ -69,7 +69,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
 
 
 def _waited(
-    fault: str, counter: str, at: int, struck: dict[str, _Struck], counts: "_Counts"
+    fault: str, counter: str, at: int, struck: dict[str, _FaultTime], counts: "_Counts"
 ) -> list[int]:
     """Return the count at the end of each fault that this one had to wait for."""
     mine = struck[fault]
@@ -113,7 +113,7 @@ class _Counts:
                 self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
 
     def sort(self) -> None:
-        """Note that all events were fed."""
+        """Sort the events, after all were added."""
         for seen in self._seen.values():
             seen.sort()
             seen[:] = [(t, count) for count, (t, _) in enumerate(seen, 1)]
@@ -127,7 +127,7 @@ class _Counts:
     def late(self) -> int:
         return max(LATE, self._planned // LATE_SHARE)
 
-    def soon_behind(self, counter: str, at: int) -> int:
+    def count_soon_after(self, counter: str, at: int) -> int:
         """Return the count LATE_S after it had reached `at`."""
         reached = next((t for t, count in self._seen.get(counter, []) if count >= at), None)
         return 0 if reached is None else self.at(counter, reached + int(LATE_S * 1e9))

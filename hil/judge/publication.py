@@ -58,7 +58,7 @@ class Sighting:
     position: int = 0
     sampled: int | None = None
     columns: dict[str, Any] = field(default_factory=dict)
-    """Other columns of its row. For the publication itself: its known values (topic)."""
+    """Other columns of the row. For the publication itself: its known values (topic)."""
 
 
 @dataclass(frozen=True, slots=True)

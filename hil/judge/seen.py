@@ -64,7 +64,7 @@ class Seen:
     """Places with a copy of another gateway's row (`copied.py`)."""
     doubled: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
-    owed_copies: int = 0
+    expected_copies: int = 0
     """Number of rows that dead gateways had not landed, and of which others must have copies."""
     stores: set[str] = field(default_factory=set)
     """Origins of rows seen in a gateway's store."""
@@ -86,7 +86,7 @@ class Seen:
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
     """Payloads of such copies."""
-    unasked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unexpected_answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Answers to packets not sent on that connection, by end and kind of packet."""
     unread: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)
@@ -142,11 +142,11 @@ class Seen:
 
     def take(self, event: Event) -> None:
         self.clocks.take(event)
-        self._take_of_any(event)
+        self._take_shared_event(event)
         for take in _TAKERS.get(event.hop, ()):
             take(self, event)
 
-    def _take_of_any(self, event: Event) -> None:
+    def _take_shared_event(self, event: Event) -> None:
         """Take an event that any part of the system may report."""
         data = event.data
         match event.hop, event.event:
@@ -171,7 +171,7 @@ class Seen:
                 self.restores += links.is_restore(event)
                 self.fired.add(data["fault"])
                 self.happened[data["kind"]] += data["kind"] != COMMAND
-                self.owed_copies += data.get("copied", 0)
+                self.expected_copies += data.get("copied", 0)
             case program, "ended":
                 self.deaths.append(f"{program} ended by itself ({data['how']})")
                 self.last_words[program] = data["last_words"]
@@ -180,7 +180,7 @@ class Seen:
             case program, "erred":
                 self.errors.append(f"{program} met an internal error: {data['error']}")
 
-    def _take_of_board(self, event: Event) -> None:
+    def _take_board_event(self, event: Event) -> None:
         """Take an event of a board or client."""
         data = event.data
         match event.hop, event.event:
@@ -207,14 +207,14 @@ class Seen:
                     f"the ledger of {data['device']} contradicts itself: {data['text']}"
                 )
 
-    def _take_of_packets(self, event: Event) -> None:
+    def _take_packet_event(self, event: Event) -> None:
         """Take a packet that was read on a line or in the air."""
         data = event.data
         match event.hop, event.event:
             case "wire", "pubrel" if data["direction"] == "up":
                 self.released[data["line"], data["id"]].append(event.t)
             case "board" | "wire" | "air", "unasked":
-                self.unasked[_end_of(data), data["packet"]] += 1
+                self.unexpected_answers[_end_of(data), data["packet"]] += 1
             case "wire" | "air", "publish" if data["direction"] == "up" and "id" in data:
                 self.published[data["line"], data["id"]].append(event.t)
             case "wire" | "air", "connack" if not data["reason"]:
@@ -230,7 +230,7 @@ class Seen:
                 if data.get("packet") == "pubrec" and data["reason"] in FOR_GOOD:
                     self.aside.add((data["line"], data["id"]))
 
-    def _take_of_sessions(self, event: Event) -> None:
+    def _take_session_event(self, event: Event) -> None:
         """Take counts of a line or of the air."""
         data = event.data
         match event.hop, event.event:
@@ -247,7 +247,7 @@ class Seen:
                 self.counted.add(data["line"])
                 self.by_air.add(data["line"])
 
-    def _take_of_rig(self, event: Event) -> None:
+    def _take_rig_event(self, event: Event) -> None:
         """Take an event of the rig about the run."""
         data = event.data
         match event.hop, event.event:
@@ -272,7 +272,7 @@ class Seen:
             case "rig", "end":
                 self.ended = True
 
-    def _take_of_rows(self, event: Event) -> None:
+    def _take_row_event(self, event: Event) -> None:
         """Take an event of rows after the gateway."""
         data = event.data
         match event.hop, event.event:
@@ -361,9 +361,9 @@ class Seen:
                     if record.time is not None:
                         yield key.device, record.time, way["board"][0].sampled
 
-    def died_acknowledged(self, key: Key) -> bool:
-        """Whether it was lost with a gateway after its publisher had the acknowledgement. Without
-        one, the publisher publishes it again.
+    def lost_after_acknowledgement(self, key: Key) -> bool:
+        """Whether a publication was lost with a gateway after its publisher had the
+        acknowledgement. Without one, the publisher publishes it again.
         """
         if key not in self.died:
             return False
@@ -390,7 +390,9 @@ class Seen:
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Whether it is in the claim, or came there on the way, more often than allowed."""
+        """Whether a publication is at the claim's hop, or passed an earlier one, more often than
+        allowed.
+        """
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -399,10 +401,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Whether it landed twice at one place of a store's order, or at a place unknown to the
-        store and more often than the gateway had cause to store it. The ingest takes a publication
-        once that was in the store twice. A copy made by a fault has an epoch that no store of the
-        run has.
+        """Whether a row landed twice at one place of a store, or at a place unknown
+        to the store and more often than the gateway had cause to store it. The ingest takes a
+        publication once that was in the store twice. A copy made by a fault has an epoch that no
+        store of the run has.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]
@@ -436,7 +438,7 @@ class Seen:
         before = HOPS[1 : HOPS.index(hop)]
         for found in way[hop]:
             why = (
-                self._says_otherwise(key, found)
+                self._payload_differs(key, found)
                 or columns.wrong(key, found, way["board"][0], self.clocks, self.gateways)
                 or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
                 or self._shares_place(key, found)
@@ -451,7 +453,7 @@ class Seen:
             return None
         return f"{min(others)} has its place, too: {found.origin} position {found.position}"
 
-    def _says_otherwise(self, key: Key, found: Sighting) -> str | None:
+    def _payload_differs(self, key: Key, found: Sighting) -> str | None:
         way = self.ways[key]
         board = way["board"][0]
         if key in self.sent:
@@ -475,11 +477,11 @@ class Seen:
 
 
 _TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
-    "board": (Seen._take_of_board, Seen._take_of_packets),
-    "wire": (Seen._take_of_packets, Seen._take_of_sessions),
-    "air": (Seen._take_of_packets, Seen._take_of_sessions),
-    "rig": (Seen._take_of_rig,),
-    **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_of_rows,)),
+    "board": (Seen._take_board_event, Seen._take_packet_event),
+    "wire": (Seen._take_packet_event, Seen._take_session_event),
+    "air": (Seen._take_packet_event, Seen._take_session_event),
+    "rig": (Seen._take_rig_event,),
+    **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_row_event,)),
 }
 """Methods that take the events of a hop."""
 

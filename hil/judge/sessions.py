@@ -224,7 +224,7 @@ class _Model:
     asked: int | None = None
     granted: bool = False
     since: int | None = None
-    had: set[Key] = field(default_factory=set)
+    in_session: set[Key] = field(default_factory=set)
     """Messages in this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
     """End of the last connection on which each message came."""
@@ -236,7 +236,7 @@ class _Model:
     """Whether this session continues from another connection."""
     connected: int = 0
     """Start of this connection."""
-    went_on: bool = False
+    has_newer_qos_2: bool = False
     """Whether a newer message at QoS 2 has come on it: those in flight before come first
     [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
@@ -254,7 +254,7 @@ class _Model:
         match event.event:
             case "connected":
                 yield from self._connected(event.data["session_present"])
-                self.connected, self.went_on = event.t, False
+                self.connected, self.has_newer_qos_2 = event.t, False
             case "subscribing":
                 self.asked = event.t
             case "subscribed":
@@ -268,9 +268,9 @@ class _Model:
                 self.held.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
-                if self.went_on:
+                if self.has_newer_qos_2:
                     yield from self.unreleased()
-                self.went_on = False
+                self.has_newer_qos_2 = False
                 self.sent_until |= dict.fromkeys(self.times, event.t)
                 for key in [key for key in self.times if self._qos(key) < 2]:
                     del self.times[key]
@@ -283,10 +283,10 @@ class _Model:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
             if self.granted and not self.subscriber.clean:
-                yield "has lost its session", f"it had got {len(self.had)} messages in it"
+                yield "has lost its session", f"it had got {len(self.in_session)} messages in it"
             self.asked = None
             self.granted = False
-            self.had.clear()
+            self.in_session.clear()
             self.newest.clear()
             self.times.clear()
             self.sent_until.clear()
@@ -323,13 +323,15 @@ class _Model:
             self.owed.discard(data["id"])
         if data["again"]:
             return
-        self.went_on |= data["qos"] == 2 and sequence is not None and message.t > self.connected
+        self.has_newer_qos_2 |= (
+            data["qos"] == 2 and sequence is not None and message.t > self.connected
+        )
         self.times[key] += 1
         if self.times[key] > 1 + message.repeats:
             yield f"got too often at QoS {data['qos']}", named
-        if key not in self.had:
+        if key not in self.in_session:
             yield from self._in_order(key, message, named)
-        self.had.add(key)
+        self.in_session.add(key)
         self.ever.add(key)
 
     def _flagged(
@@ -415,8 +417,8 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     """Yield messages that came to no subscriber of a share, or at QoS 2 to several [MQTT-4.8.2-5].
     A subscriber whose session ends takes its messages with it.
     """
-    had = Counter(key for model in members for key in model.ever)
-    for key, times in sorted(had.items()):
+    in_session = Counter(key for model in members for key in model.ever)
+    for key, times in sorted(in_session.items()):
         message = members[0].messages[key]
         if times > 1 and not message.repeats and all(model._qos(key) == 2 for model in members):
             yield f"gave to {times} subscribers", f"{key[0]} {key[2]}"
@@ -425,6 +427,6 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
         return
     since = max(model.since or 0 for model in members)
     for key, message in members[0].messages.items():
-        due = message.acknowledged is not None and message.t > since and key not in had
+        due = message.acknowledged is not None and message.t > since and key not in in_session
         if due and matches(members[0].subscriber.filter, key[0]) and members[0]._qos(key):
             yield "gave to no subscriber", f"{key[0]} {key[2]}"

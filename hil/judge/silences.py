@@ -32,7 +32,7 @@ SILENCING = (
 )
 """Kinds of faults by their names in a history."""
 SETTLES = 3_000_000_000
-"""Time in ns after it until open questions are answered, on a busy machine."""
+"""Time in ns after such a fault until open queries are answered, on a busy machine."""
 FAR = 1 << 63
 LAST = 2
 """Number of connections of a client that count: the present one, and the one before."""

@@ -35,7 +35,7 @@ class LandingHop:
         self._history = history
         self._seen: dict[Path, str] = {}
         """Hash of each batch's data at first sight, by its manifest."""
-        self._bare: set[Path] = set()
+        self._entered_manifests: set[Path] = set()
         """Manifests without data."""
         self.newest: dict[str, int] = {}
         """Last batch of each feed (`GATEWAY/EPOCH`)."""
@@ -48,8 +48,8 @@ class LandingHop:
             try:
                 data = manifest.with_suffix(".parquet").read_bytes()
             except FileNotFoundError:
-                if manifest.exists() and manifest not in self._bare:
-                    self._bare.add(manifest)
+                if manifest.exists() and manifest not in self._entered_manifests:
+                    self._entered_manifests.add(manifest)
                     text = f"{origin} has published batch {number}, and its data are not there"
                     self._history.add("batch", "contradiction", text=text)
                 continue  # the landing place went away, or nothing is there to read
@@ -79,7 +79,7 @@ class LandingHop:
             name = str(manifest.relative_to(self._folder).with_suffix(""))
             self._history.add("batch", "changed", batch=name, how=how)
 
-    def look_what_waits(self, taken: Mapping[str, int]) -> None:
+    def note_waiting(self, taken: Mapping[str, int]) -> None:
         """Enter the batches that the ingest has not taken yet. taken: its last batch, by feed."""
         for (origin, number), rows in self._rows.items():
             if number > taken.get(origin, 0):

@@ -23,7 +23,7 @@ def rows(data: Path) -> list[dict[str, Any]]:
         return []
 
 
-def sure_of(data: Path) -> set[str]:
+def members_in_contact(data: Path) -> set[str]:
     """Return the other members that it is in contact with, so that it decides nothing
     without them.
     """
@@ -36,13 +36,15 @@ def marked(data: Path) -> int:
     return sum(int(row["figures"]["marked"]) for row in here)
 
 
-async def out_of_contact(folders: Mapping[str, Path]) -> list[str]:
+async def wait_for_contact(folders: Mapping[str, Path]) -> list[str]:
     """Wait until all gateways have promises of each other. folders: their data, by name. Returns
     those without them after CONTACT_WITHIN.
     """
 
     def alone() -> list[str]:
-        return [name for name, at in folders.items() if folders.keys() - sure_of(at) - {name}]
+        return [
+            name for name, at in folders.items() if folders.keys() - members_in_contact(at) - {name}
+        ]
 
     deadline = time.monotonic() + CONTACT_WITHIN
     names = await asyncio.to_thread(alone)

@@ -5,7 +5,7 @@ from typing import Any
 
 KEY = ("device", "incarnation", "sequence")
 COLUMNS = ("client", "topic", "received", "boot", "monotonic")
-"""Other columns of its row, at each hop. received: µs UTC. monotonic: µs."""
+"""Other columns of the publication's row, at each hop. received: µs UTC. monotonic: µs."""
 
 
 def sighting(row: Mapping[str, Any], origin: str, **more: Any) -> dict[str, Any]:

@@ -29,10 +29,10 @@ class SpoolHop:
         self._shelf = database.with_name(SHELF)
         self._history = history
         self._last = self._before = 0
-        self._lives = 0
-        """How often it was restored from a backup."""
+        self._restores = 0
+        """How often the store was restored from a backup."""
         self._covered = False
-        self._buried = False
+        self._is_dead = False
         self.committed = 0
         self.landed = 0
         self.kept = 0
@@ -55,7 +55,7 @@ class SpoolHop:
         """
         with self._opened() as database:
             [self._last] = _first(database, "SELECT id FROM spool_last")
-        self._lives += 1
+        self._restores += 1
         self.committed = self._last
         return self._last
 
@@ -72,7 +72,7 @@ class SpoolHop:
             ).fetchall()
         for key in rows if lost else ():
             self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
-        self._buried = True
+        self._is_dead = True
         self.kept = 0
         self.landed = self.committed
         return len(rows)
@@ -90,7 +90,7 @@ class SpoolHop:
 
     def look(self) -> None:
         """Read new rows. A database that is missing or recovers right now is read the next time."""
-        if not (self._covered or self._buried):
+        if not (self._covered or self._is_dead):
             with suppress(sqlite3.OperationalError):
                 self._look()
                 self.kept = kept(self._shelf)
@@ -98,7 +98,7 @@ class SpoolHop:
     def _look(self) -> None:
         with self._opened() as database:
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            origin = f"{meta['gateway']}/{meta['epoch']}" + " restored" * self._lives
+            origin = f"{meta['gateway']}/{meta['epoch']}" + " restored" * self._restores
             rows = database.execute(QUERY, (self._last,))
             for values in rows:
                 row = dict(zip((name for name, *_ in rows.description), values, strict=True))
@@ -111,7 +111,7 @@ class SpoolHop:
             [self.landed] = _first(
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
             )
-            if self._lives:  # the store has lost the batches of its earlier life
+            if self._restores:  # the store has lost the batches of its earlier life
                 [waits] = _first(database, "SELECT count(*) FROM spool")
                 self.landed = self.committed - waits
 
@@ -119,7 +119,7 @@ class SpoolHop:
         """Read for the last time, after the gateway has ended: enter the rows still in the spool,
         which have yet to land. Returns whether all were entered, and it could be read.
         """
-        if self._buried:
+        if self._is_dead:
             return True
         with suppress(sqlite3.DatabaseError):
             self._look()

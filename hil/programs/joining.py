@@ -9,7 +9,7 @@ from contextlib import closing
 
 from gateway.errors import OncewayError
 from hil.observe.folder import Folder
-from hil.observe.membership import CONTACT_WITHIN, out_of_contact
+from hil.observe.membership import CONTACT_WITHIN, wait_for_contact
 from hil.programs.member_links import MemberLinks
 from hil.programs.ports import free_port
 from hil.programs.site import Site
@@ -37,7 +37,7 @@ class Joining:
             await member.command("site", "join", file)
             await member.start_gateway()
         folders = {name: member.folder.data for name, member in site.members.items()}
-        if alone := await out_of_contact(folders):
+        if alone := await wait_for_contact(folders):
             raise OncewayError(
                 f"{alone[0]} is not in contact with the others after {CONTACT_WITHIN:.0f} s",
                 str(site.members[alone[0]].folder.config),

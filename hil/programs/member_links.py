@@ -51,7 +51,7 @@ class MemberLinks:
         return await self._done.get()
 
     async def follow(self) -> None:
-        """Read its reports until it ends. Raises EndedError if it ended by itself."""
+        """Read the program's reports until it ends. Raises EndedError if it ended by itself."""
         async for line in self._child.lines():
             self._done.put_nowait(json.loads(line))
         await self._child.process.wait()

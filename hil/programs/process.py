@@ -52,13 +52,13 @@ class Child:
         return self.process.returncode is None
 
     def check(self) -> None:
-        """Raise EndedError if it ended by itself."""
+        """Raise EndedError if the program ended by itself."""
         if not self.running and not self.ended_by_us:
             raise self.failure()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield its standard output, if it was started with a pipe. Raises ValueError for a line
-        longer than LONGEST_LINE.
+        """Yield the program's standard output, if it was started with a pipe. Raises ValueError for
+        a line longer than LONGEST_LINE.
         """
         if self.process.stdout is not None:
             try:
@@ -68,7 +68,7 @@ class Child:
                 raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes") from error
 
     def order(self, line: bytes) -> None:
-        """Put a line on its standard input, if it takes orders."""
+        """Put a line on the program's standard input, if it takes orders."""
         if self.process.stdin is not None:
             self.process.stdin.write(line + b"\n")
 
@@ -91,7 +91,9 @@ class Child:
         return False
 
     async def kill(self) -> None:
-        """SIGKILL it and all its descendants, as a power cut would; returns after its end."""
+        """Send SIGKILL to the program and its descendants, as a power cut would; returns after its
+        end.
+        """
         if not self.running:
             return
         self.ended_by_us = True
@@ -120,7 +122,7 @@ class Child:
             return None
 
     async def stop(self) -> int:
-        """Ask it to end; kill it after STOP_TIMEOUT. Returns its exit code."""
+        """Ask the program to end; kill it after STOP_TIMEOUT. Returns its exit code."""
         if self.running:
             self.ended_by_us = True
             self._signal(signal.SIGTERM)
@@ -131,7 +133,7 @@ class Child:
         return await self.process.wait()
 
     def failure(self) -> EndedError:
-        """Return an error with its exit code and the end of its log."""
+        """Return an error with the program's exit code and the end of its log."""
         return EndedError(self.name, self.process.returncode, self.log)
 
     def _signal(self, number: int) -> None:

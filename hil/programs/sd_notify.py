@@ -34,7 +34,7 @@ class Readiness:
         `within` seconds.
         """
         deadline = time.monotonic() + within
-        while not self._said_ready():
+        while not self._is_ready():
             if not child.running:
                 raise child.failure()
             if time.monotonic() > deadline:
@@ -43,7 +43,7 @@ class Readiness:
                 )
             await asyncio.sleep(LOOK_EVERY)
 
-    def _said_ready(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
             return "READY=1" in self._socket.recv(4096).decode().splitlines()
         except BlockingIOError:

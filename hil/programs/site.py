@@ -45,16 +45,18 @@ class Member:
         self.name = folder.gateway
         self.folder = folder
         self.disk, self.landing_disk = disks
-        self.hands = site.hands
+        self.process_lock = site.process_lock
         keys = {name: folder.of(name).key for name in site.bench.gateways}
         self.landing = LandingPlace(folder.landing, folder.mount, folder.key, keys)
         self._site = site
         self.dead = False
-        """Whether it is gone for good."""
+        """Whether the gateway is gone for good."""
 
     @property
     def copied(self) -> bool:
-        """Whether publications that it acknowledges are on the disk of another gateway, too."""
+        """Whether publications that the gateway acknowledges are on the disk of another gateway,
+        too.
+        """
         return self._site.bench.copies > 1
 
     @property
@@ -119,7 +121,7 @@ class Member:
 
     async def _start(self, kind: str) -> None:
         line = [onceway(), kind, "run", "--config", str(self.folder.config)]
-        machine = self.machine(kind) if self._site.misbehaves(kind) else None
+        machine = self.machine(kind) if self._site.needs_faulty_machine(kind) else None
         await self._site.start_service(program_of(kind, self.name), line, machine)
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
@@ -127,9 +129,9 @@ class Member:
 
 
 class Site:
-    """Gateways, uplinks and ingest as processes. hands: lock for stopping and restarting processes,
-    and for work on a gateway's disk. members: the gateways by name; the name of a single one is
-    empty.
+    """Gateways, uplinks and ingest as processes. process_lock: lock for stopping and restarting
+    processes, and for work on a gateway's disk. members: the gateways by name; the name of a single
+    one is empty.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class Site:
         self.folder = folder
         self.bench = bench
         self.children = children
-        self.hands = asyncio.Lock()
+        self.process_lock = asyncio.Lock()
         self.running: dict[str, Child] = {}
         self._readiness: dict[str, Readiness] = {}
         self._machines: dict[str, Machine] = {}
@@ -153,7 +155,7 @@ class Site:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
         return self._machines[program]
 
-    def misbehaves(self, kind: str) -> bool:
+    def needs_faulty_machine(self, kind: str) -> bool:
         """Whether a fault of the bench needs a faulty machine under this kind of program."""
         return any(fault.machine_of == kind for fault in self.bench.fault)
 
@@ -169,7 +171,11 @@ class Site:
         line = await self.children.run(
             f"{name}-command", [onceway(), "ingest", "command", *place, *pace], COMMAND_WITHIN
         )
-        machine = self.machine(name, self.folder.table.parent) if self.misbehaves(name) else None
+        machine = (
+            self.machine(name, self.folder.table.parent)
+            if self.needs_faulty_machine(name)
+            else None
+        )
         env = {**SHORT_LIVED_JAVA, **(machine.env if machine else {})}
         self.running[name] = await self.children.start(
             name, ["/bin/sh", "-c", f"exec env {line}"], env=env

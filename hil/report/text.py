@@ -71,7 +71,7 @@ def sentence(found: Findings) -> str:
     what = f"{counted(result.produced, 'publication')}{statuses}, {faults}"
     match result.verdict:
         case Verdict.HOLDS:
-            return f"The promise holds: {_held(result)} ({what}){_besides(result)}."
+            return f"The promise holds: {_held(result)} ({what}){_other_counts(result)}."
         case Verdict.FAILS:
             return f"The promise is broken: {result.reasons[0]} ({what})."
         case _:
@@ -92,7 +92,7 @@ def _held(result: Result) -> str:
     return f"each publication{due} is {CLAIMED[result.claim]} {often} once"
 
 
-def _besides(result: Result) -> str:
+def _other_counts(result: Result) -> str:
     """Return the counts that the sentence leaves out."""
     left, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
     died = result.count(Outcome.DIED)

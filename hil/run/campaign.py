@@ -72,7 +72,7 @@ class Item:
 
     @property
     def row(self) -> str:
-        """Return the row of its sums."""
+        """Return the row of the bench's sums."""
         return self.label + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
 
 
@@ -171,7 +171,7 @@ class Campaign:
             self._say(_word(report), item.name, _told(report))
             self.reports[item.name] = report
             if _passed(report) and not self._keep:
-                _thin(place)
+                _delete_all_but_report(place)
         else:
             log = _log(place).read_text(errors="replace").strip().splitlines()
             said = next(
@@ -327,7 +327,7 @@ def _told(report: dict[str, Any]) -> str:
     )
 
 
-def _thin(place: Path) -> None:
+def _delete_all_but_report(place: Path) -> None:
     """Delete all files except the report."""
     for path in place.iterdir():
         if path.name not in KEPT:

@@ -37,8 +37,8 @@ class Display:
         self._start = time.monotonic()
         self._happened = 0
         self._counts: dict[str, int] = {}
-        self._said_counts: dict[str, int] = {}
-        self._said_at = self._start
+        self._printed_counts: dict[str, int] = {}
+        self._printed_at = self._start
         self._live = (
             Live(get_renderable=self._footer, console=self._console, refresh_per_second=4)
             if self._console.is_terminal
@@ -81,11 +81,11 @@ class Display:
         now = time.monotonic()
         if (
             self._live is None
-            and self._counts != self._said_counts
-            and now - self._said_at >= PLAIN_COUNTS_EVERY
+            and self._counts != self._printed_counts
+            and now - self._printed_at >= PLAIN_COUNTS_EVERY
         ):
             self.say("    " + self._counts_line())
-            self._said_counts, self._said_at = self._counts, now
+            self._printed_counts, self._printed_at = self._counts, now
 
     def _counts_line(self) -> str:
         return (

@@ -15,7 +15,8 @@ from hil.run.system import System
 
 class Injector:
     """Carries out one plan: announce it, then run every lane at once. awaited: number of faults in
-    progress that end by themselves. thirsty: number of coming faults that need publications.
+    progress that end by themselves. waiting_for_traffic: number of coming faults that need
+    publications.
     """
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], system: System) -> None:
@@ -23,7 +24,7 @@ class Injector:
         self.awaited = 0
         self._plan = plan
         self._kinds = {(kind.kind, kind.table): kind for kind in kinds}
-        self.thirsty = sum(
+        self.waiting_for_traffic = sum(
             self._kind(fault).needs_traffic
             for fault in plan.faults
             if not self._kind(fault).impossible()
@@ -88,7 +89,7 @@ class Injector:
         since = {"since": self._system.look()} if kind.looked else {}
         evidence = await kind.inject(fault, self._system.at(fault))
         self.awaited -= kind.bounded
-        self.thirsty -= kind.needs_traffic
+        self.waiting_for_traffic -= kind.needs_traffic
         if evidence is None:
             return
         self._system.history.add(

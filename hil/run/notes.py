@@ -26,7 +26,7 @@ class Notes:
         try:
             yield
         except* Exception as group:
-            for error in _leaves(group):
+            for error in _single_errors(group):
                 self.note(error)
 
     def note(self, error: Exception) -> None:
@@ -52,10 +52,10 @@ def _told(error: Exception) -> str:
     )
 
 
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+def _single_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
     """Yield the errors of a group, and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from _single_errors(error)
         else:
             yield error

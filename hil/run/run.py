@@ -332,7 +332,7 @@ class Run:
                         faults.done()
                         and (
                             faults.exception()
-                            or (device.look() >= planned and not injector.thirsty)
+                            or (device.look() >= planned and not injector.waiting_for_traffic)
                         )
                     )
                 ),

@@ -122,16 +122,16 @@ class Watch:
             )
 
     def _gives_up(self) -> bool:
-        still, limit = self.still(), self._bench.stall_s
-        if (periods := int(still // QUIET_EVERY)) != self._told:
+        quiet_s, limit = self.quiet_s(), self._bench.stall_s
+        if (periods := int(quiet_s // QUIET_EVERY)) != self._told:
             self._told = periods
-            if periods and still < limit:
+            if periods and quiet_s < limit:
                 self._display.say(
-                    f"  nothing has moved for {still:.0f} s; the run gives up at {limit:.0f} s"
+                    f"  nothing has moved for {quiet_s:.0f} s; the run gives up at {limit:.0f} s"
                 )
-        return still > limit
+        return quiet_s > limit
 
-    def still(self) -> float:
+    def quiet_s(self) -> float:
         """Return the seconds without progress."""
         return time.monotonic() - self._moved_at
 
@@ -139,7 +139,7 @@ class Watch:
         """Whether there is no progress and no micro-batch in progress, which may take long on a
         busy machine.
         """
-        return self.still() > IDLE_S and not self.progress.in_batch
+        return self.quiet_s() > IDLE_S and not self.progress.in_batch
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
@@ -169,7 +169,7 @@ class Watch:
         """Return the publishers."""
         return [*self.devices, *self.clients]
 
-    def _note_what_stays(self) -> None:
+    def _note_remaining_batches(self) -> None:
         """Enter batches that stayed on a gateway's disk after landing: all but the last one, which
         the uplink may have landed when it was stopped.
         """
@@ -193,7 +193,7 @@ class Watch:
         whole = [spool.close() for spool in self.spools.values()]
         if all(whole):
             self._history.add("spool", "complete")
-            self._note_what_stays()
+            self._note_remaining_batches()
         for name in self._bench.gateways:
             if self._folder.of(name).database.exists():
                 program = program_of("gateway", name)
@@ -202,7 +202,7 @@ class Watch:
         self.landing.look()
         self.landing.look_again()
         if self._bench.until == "table":
-            self.landing.look_what_waits(self.progress.taken())
+            self.landing.note_waiting(self.progress.taken())
         self._table.read()
         for hop in ("batch", "table", READINGS):
             self._history.add(hop, "complete")

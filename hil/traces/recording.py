@@ -160,7 +160,7 @@ class _Reader:
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether it is a copy or an overtaken frame: a restarted sender needs the time to reach
+        """Whether a frame is a copy or was overtaken: a restarted sender needs the time to reach
         this count again.
         """
         newest = self.runs[-1][self._newest]

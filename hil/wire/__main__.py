@@ -24,9 +24,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     board: Annotated[Path, typer.Option(help="The board's port.")],
-    port: Annotated[
-        Path, typer.Option(help="Where to offer the gateway a port (a symbolic link is made here).")
-    ],
+    port: Annotated[Path, typer.Option(help="Path of the port for the gateway (a symbolic link).")],
     seed: Annotated[str, typer.Option(help="The same seed harms the same bytes.")] = "1",
     noise: Annotated[
         list[float] | None,
@@ -34,7 +32,7 @@ def main(
     ] = None,
     noise_table: Annotated[
         list[int] | None,
-        typer.Option(help="Of each --noise: the table whose harms are counted by themselves."),
+        typer.Option(help="For each --noise: number of the table that counts its harms."),
     ] = None,
     burst_gap: Annotated[
         float,
@@ -44,19 +42,20 @@ def main(
         float, typer.Option(help="Bytes of a burst, in the mean.", min=1)
     ] = 1.0,
     trace: Annotated[
-        str, typer.Option(help="A recorded link to replay: a file, or the name of one that ships.")
+        str, typer.Option(help="A recorded link to replay: a file, or the name of a bundled one.")
     ] = "",
     pace: Annotated[
         float,
         typer.Option(
-            help="Seconds of the recording per second; 0: a frame of it for each of ours.", min=0
+            help="Seconds of the recording per second; 0: one recorded frame for each frame here.",
+            min=0,
         ),
     ] = 0.0,
     longest_outage: Annotated[
         float,
         typer.Option(
-            help="Outages of the recording are shortened to so many frames, or with a pace to so"
-            " many seconds of ours.",
+            help="Longest outage: recorded ones are shortened to this many frames, or with a pace"
+            " to this many seconds.",
             min=1,
         ),
     ] = LONGEST_OUTAGE,
@@ -68,7 +67,7 @@ def main(
     flash: Annotated[
         Path | None, typer.Option(help="The board's flash image: its key is read from it.")
     ] = None,
-    page: Annotated[int, typer.Option(help="Where its identity page is.")] = UNO_PAGE,
+    page: Annotated[int, typer.Option(help="Address of the identity page.")] = UNO_PAGE,
 ) -> None:
     """Carry bytes between a board's port and the gateway's, and harm some of them."""
     recorded = load(trace) if trace else None

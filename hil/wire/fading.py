@@ -47,7 +47,7 @@ class Fading:
         return bytes(out), harms
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary of its replay."""
+        """Return the summary of the replay."""
         return self.replay.summary()
 
 

@@ -55,7 +55,7 @@ class Strike:
 
     @property
     def begun(self) -> bool:
-        """Whether its place has been reached."""
+        """Whether the place of the strike has been reached."""
         return self.offset is not None
 
     @property

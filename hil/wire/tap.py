@@ -40,7 +40,7 @@ Tell = Callable[[dict[str, Any]], object]
 
 
 @dataclass(slots=True)
-class _Way:
+class _Direction:
     """One direction of a session. fitting, strange: numbers of frames of this session, and of
     similar bytes that are none. ahead: payloads of frames that came before an earlier one was
     whole. arrived: number of the frame that the other end must wait for, by the frames that arrived
@@ -65,8 +65,8 @@ class _Session:
     welcome: Welcome
     seal: Seal | None
     connection: Connection
-    ways: dict[str, _Way] = field(
-        default_factory=lambda: {direction: _Way() for direction in DIRECTIONS}
+    ways: dict[str, _Direction] = field(
+        default_factory=lambda: {direction: _Direction() for direction in DIRECTIONS}
     )
 
     @property
@@ -175,8 +175,8 @@ class Tap:
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
         """Check an acknowledgement. following: the next frame that this end expects. It may be
-        behind the arrived frames by those in flight, which are less than half of the numbers; it
-        cannot be ahead.
+        behind the arrived frames by the frames in flight, which are less than half of the numbers;
+        it cannot be ahead.
         """
         way = session.ways[BACK[direction]]
         beyond = (following - way.arrived) % MODULO

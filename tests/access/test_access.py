@@ -114,7 +114,7 @@ async def test_a_removed_user_is_out_when_the_file_is_read_again(tmp_path: Path)
         await second.take(Puback)
         users.path.write_text("nonsense\n")
         running.process.send_signal(signal.SIGHUP)
-        await running.logged("users:1: this line is no user")
+        await running.logged("users:1: this line is not a user")
         assert (
             await answer(running.port, Connect("d", username="carol", password=b"new")) == R.SUCCESS
         )
@@ -161,7 +161,7 @@ async def test_what_an_acl_does_not_allow_is_answered_with_0x87(tmp_path: Path) 
 # -- listeners
 
 
-async def test_a_tls_listener_takes_who_trusts_its_authority(tmp_path: Path) -> None:
+async def test_tls_listener_accepts_clients_that_trust_its_authority(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
     tls = f'tls = {{ certificate = "{certificate}", key = "{key}" }}\n'
@@ -278,7 +278,7 @@ async def test_a_socket_from_systemd_is_served(tmp_path: Path) -> None:
         (LISTENER + '[[acl]]\nread = ["a/#/b"]\n', "acl[1].read[1] = 'a/#/b': a topic filter that"),
     ],
 )
-async def test_a_listener_that_cannot_be_is_said_in_words(
+async def test_impossible_listener_is_reported_in_words(
     tmp_path: Path, text: str, said: str
 ) -> None:
     refused = await start(*configured(tmp_path, text)[1:])
@@ -354,5 +354,5 @@ def test_a_hash_that_cannot_be_computed_is_no_user(tmp_path: Path, cost: str) ->
     path.write_text(
         f"# users\nalice:scrypt:{cost}:{bytes(16).hex()}:{base64.b16encode(bytes(32)).decode()}\n"
     )
-    with pytest.raises(UsersError, match="users:2: this line is no user"):
+    with pytest.raises(UsersError, match="users:2: this line is not a user"):
         Users(path)

@@ -29,7 +29,7 @@ from provisioning.registry import Registry
     ],
     ids=str,
 )
-def test_who_can_publish_nothing_is_named(
+def test_users_without_write_access_are_named(
     section: dict[str, object], users: list[str], boards: list[str]
 ) -> None:
     sections = [AclSection.model_validate(section)]
@@ -41,7 +41,7 @@ def test_who_can_publish_nothing_is_named(
         assert any(name in line for line in silent) == (name in boards)
 
 
-def test_a_wall_for_users_alone_is_told() -> None:
+def test_rules_that_stop_only_users_are_reported() -> None:
     assert "boards = true" in mistakes([AclSection(deny_write=["admin/#"])], [], [])[0]
     assert mistakes([AclSection(users=["bob"], deny_write=["admin/#"])], [], []) == []
 

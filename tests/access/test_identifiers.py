@@ -1,4 +1,4 @@
-"""Client identifiers: nobody takes another's, or a board's."""
+"""Client identifiers: no one takes another's, or a board's."""
 
 import asyncio
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_prefixes_hold_for_all() -> None:
     assert chosen("alice", "other", prefixes=["site-", "lab-"]) is None
 
 
-def test_what_cannot_be_is_explained() -> None:
+def test_impossible_settings_are_explained() -> None:
     with pytest.raises(
         ConfigError, match=r"access\.identifiers = 'username': input should be 'any'"
     ):

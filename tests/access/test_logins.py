@@ -1,4 +1,4 @@
-"""Logins: one address with many sockets or many guesses costs itself only."""
+"""Logins: an address with many sockets or many guesses slows only itself."""
 
 import asyncio
 import hashlib
@@ -131,7 +131,7 @@ def test_each_failure_beyond_the_free_ones_doubles_the_wait_up_to_a_minute() -> 
     assert back_off.wait_s("k", 700.0) == 0
 
 
-def test_as_many_keys_as_there_are_addresses_take_no_more_memory() -> None:
+def test_any_number_of_addresses_takes_bounded_memory() -> None:
     back_off = BackOff(free=0)
     for number in range(BackOff.KEYS + 10):
         back_off.fail(number, 0.0)

@@ -33,7 +33,7 @@ def known(passwords: Passwords) -> list[str]:
     return [name for name in names if passwords.known(name, f"{name}'s".encode())]
 
 
-def test_after_a_reload_who_is_the_same_does_not_wait(file: Path) -> None:
+def test_unchanged_users_do_not_wait_after_a_reload(file: Path) -> None:
     before = found_correct(file)
     users = Users(file)
     users.add("bob", "new")
@@ -54,14 +54,14 @@ def test_after_a_reload_who_is_the_same_does_not_wait(file: Path) -> None:
     ],
     ids=str,
 )
-def test_what_a_hook_said_counts_as_long_as_it_is_the_same(
+def test_hook_answers_count_while_the_hook_is_unchanged(
     file: Path, later: dict[str, object], remembered: list[str]
 ) -> None:
     before = found_correct(file, **HOOK)
     assert known(Passwords(Users(file), AccessSection(**later), before)) == remembered
 
 
-def test_a_user_who_was_the_hook_s_and_is_now_in_the_file_is_compared(file: Path) -> None:
+def test_user_moved_from_the_hook_to_the_file_is_checked_again(file: Path) -> None:
     before = found_correct(file, **HOOK)
     Users(file).add("dave", "dave's")
     after = Passwords(Users(file), AccessSection(**HOOK), before)

@@ -132,7 +132,7 @@ async def test_a_backup_that_failed_is_a_problem_until_one_is_good(
 
 @pytest.mark.parametrize("lacks", ["passphrase", "landing", "store", "old"])
 def test_each_failure_is_noted(site: Path, tmp_path: Path, lacks: str) -> None:
-    """Of the timer's command, whose output nobody reads."""
+    """Return the log of the timer's command, whose output no person reads."""
     config, data = site / "gateway.toml", site / "data"
     backed_up(site, tmp_path / "b")
     words = {"passphrase": "passphrase is empty", "landing": "no landing place is configured"}
@@ -166,7 +166,7 @@ def test_a_backup_that_was_killed_did_not_end(tmp_path: Path) -> None:
     assert "did not end" in (note.problem(tmp_path, None) or "")
 
 
-def test_what_a_killed_backup_left_takes_no_room_for_ever(site: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_backup_are_removed(site: Path, tmp_path: Path) -> None:
     left = site / "data/.backup-killed"
     left.mkdir(parents=True)
     (left / "whole").write_bytes(b"half of it")

@@ -119,7 +119,7 @@ def test_a_backup_from_the_landing_place_is_restored(site: Path, tmp_path: Path)
     assert [item.name for item in Registry(site / "data/registry.db").devices()] == ["roof-1"]
 
 
-def test_what_was_revoked_since_stays_revoked(site: Path, tmp_path: Path) -> None:
+def test_device_revoked_since_the_backup_stays_revoked(site: Path, tmp_path: Path) -> None:
     file = tmp_path / "b"
     backed_up(site, file, "roof-1", "roof-2")
     here = registry(site / "data/registry.db", "roof-3")
@@ -166,7 +166,7 @@ def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Pat
         assert (site / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_what_was_here_is_kept(site: Path, tmp_path: Path) -> None:
+def test_restore_keeps_existing_files(site: Path, tmp_path: Path) -> None:
     file, config = tmp_path / "b", site / "gateway.toml"
     backed_up(site, file)
     before = config.read_text()
@@ -251,7 +251,7 @@ def test_a_file_that_the_list_does_not_name_goes_nowhere(tmp_path: Path, name: s
 
 @pytest.mark.parametrize("file", OLD_BACKUPS, ids=lambda file: file.stem)
 def test_backups_of_older_versions_stay_readable(file: Path, tmp_path: Path) -> None:
-    """Their passphrase is `correct horse`."""
+    """The passphrase of these backups is `correct horse`."""
     with file.open("rb") as archive:
         manifest = read(SealedReader(archive, "correct horse"), tmp_path)
     assert manifest.gateway == "site-7"

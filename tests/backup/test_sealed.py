@@ -44,7 +44,7 @@ def unseal(file: bytes, passphrase: str = "correct horse") -> bytes:
 
 
 @given(st.binary(max_size=5 * PIECE), st.data())
-def test_it_comes_back_however_it_is_written(data: bytes, draw: st.DataObject) -> None:
+def test_sealed_data_are_read_back_for_any_write_sizes(data: bytes, draw: st.DataObject) -> None:
     cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=4)))
     assert unseal(seal(data, *cuts)) == data
 
@@ -72,6 +72,6 @@ def test_pieces_in_another_order_are_refused() -> None:
         unseal(whole[:begin] + pieces[1] + pieces[0] + pieces[2])
 
 
-def test_a_wrong_passphrase_is_said() -> None:
+def test_wrong_passphrase_is_reported() -> None:
     with pytest.raises(OncewayError, match="the passphrase is wrong"):
         unseal(seal(b"text"), "correct hors")

@@ -37,7 +37,7 @@ from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
 
 INSIDE = ["throughput", "fixed", "finding", "skipping", "growth"]
-"""Of one Spark that is warm."""
+"""Parts that run in one warm Spark."""
 PARTS = [*INSIDE, "scale", "executors"]
 GATEWAYS, DEVICES = 10, 100
 EPOCH = "00c0ffee"
@@ -215,7 +215,7 @@ def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
 
 def finding(folder: Path) -> list[Figure]:
     """A pass over gateways that have nothing new. Of their old batches only the newest ones are
-    there: nobody looks at the others.
+    there: no one looks at the others.
     """
     offset = {}
     for gateway in range(10_000):
@@ -241,8 +241,9 @@ def finding(folder: Path) -> list[Figure]:
 
 
 def skipping(spark: Any, folder: Path) -> list[Figure]:
-    """What a question about one device and one day reads of a table of 1,000 devices, after
-    `compact`. Days and files are small, so that there are as many files as after a year.
+    """Measure the bytes that a question about one device and one day reads of a table of 1,000
+    devices, after `compact`. Days and files are small, so that there are as many files as after a
+    year.
     """
     from gateway.ingest.jobs import compact
 
@@ -283,7 +284,7 @@ def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, in
 
 
 def inside(folder: Path, parts: list[str], history: int) -> None:
-    """What runs under spark-submit."""
+    """Entry point under spark-submit."""
     from gateway.ingest.jobs.session import open_session
 
     spark = open_session()

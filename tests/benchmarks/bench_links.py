@@ -32,7 +32,7 @@ from tests.service import process
 BAUD = 115_200
 BYTES_PER_SECOND = BAUD / 10
 MTU, WINDOW = 64, 2
-"""Of the frames that a board sends: firmware/src/ow_link.c."""
+"""Sizes of the frames that a board sends: firmware/src/ow_link.c."""
 KEY = bytes(range(16))
 OVERHEAD = 7
 """Bytes of a frame beside its content, with a key."""
@@ -79,7 +79,7 @@ class PacedBoard:
         self._random = Random(name)
 
     def step(self, now: float) -> None:
-        """Let the line carry what it can until `now`."""
+        """Let the line carry bytes until `now`."""
         events = self.link.tick(now)
         if data := self._read(now):
             events += self.link.receive(data, now)

@@ -21,7 +21,7 @@ PAYLOAD = 100_000
 
 
 def allow_files(count: int) -> None:
-    """Let this process and its children have so many files open. OSError where the system forbids
+    """Let this process and its children have this many files open. OSError where the system forbids
     it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -68,7 +68,7 @@ def idle(broker: BrokerProcess, clients: int) -> float:
 
 
 def both(folder: Path, once: Callable[[BrokerProcess], float]) -> tuple[float, float | None]:
-    """What brokers that have done nothing before measure: ours, the peer's."""
+    """Measure fresh brokers: ours, and the peer's."""
     with side_by_side(folder) as brokers:
         ours, theirs = (*(once(broker) for broker in brokers), None)[:2]
     assert ours is not None

@@ -79,7 +79,7 @@ def calls(folder: Path) -> int:
 
 
 def filters(folder: Path) -> int:
-    """Of clients at the second one, as far as the first one knows."""
+    """Return the number of filters of the second member's clients that the first one knows."""
     return int(status(folder, _NAMES[0])[0]["figures"]["filters"])
 
 
@@ -127,7 +127,7 @@ def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]
 
 class Crowd:
     """Clients that all come at once. took: seconds until each was accepted. present: how many found
-    their sessions. waits: of a publish of somebody else at the same gateway meanwhile.
+    their sessions. waits: of a publish of another client at the same gateway meanwhile.
     """
 
     def __init__(self, port: int, clients: int) -> None:
@@ -179,8 +179,8 @@ class Crowd:
 
 @contextmanager
 def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
-    """Two clients at one gateway. Yields what has one of them send to the other at QoS 2 for so
-    many seconds.
+    """Two clients at one gateway. Yields a function that has one of them send to the other at QoS 2
+    for a number of seconds.
     """
     topics = new_topics()
     reader = Subscriber(port, topics, 2, True)
@@ -238,9 +238,9 @@ def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float
 
 
 def acknowledged(broker: BrokerProcess, seconds: float) -> tuple[float, float, float]:
-    """Of readings at QoS 1: the median time in seconds from one to its PUBACK, with nothing else
-    going on; how many a second 100 devices bring, each with one in flight; and how many one client
-    with 1,000 in flight.
+    """Measure readings at QoS 1: the median time in seconds from PUBLISH to PUBACK without other
+    load; readings per second of 100 devices with one in flight each; and of one client with 1,000
+    in flight.
     """
     (topic,) = new_topics()
     peer, times = Peer(broker.port), []

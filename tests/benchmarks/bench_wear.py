@@ -1,9 +1,9 @@
 """Disk writes and CPU of one reading a second of ten sensors: the life of an SD card.
 
-Ten boards on serial lines, then ten clients on TCP, each with a session that is kept and one
-QoS 2 reading a second; nothing is delivered. Counted from /proc/PID/io, for the gateway and for the
-uplink, which cuts, lands and deletes what came: the log, the checkpoints (one is made at the end,
-so that none is left out) and the files on their way. CPU is the gateway's alone. The peer is
+Ten boards on serial lines, then ten clients on TCP, each with a session that is kept and one QoS 2
+reading a second; nothing is delivered. Counted from /proc/PID/io, for the gateway and for the
+uplink, which cuts, lands and deletes the readings: the log, the checkpoints (one is made at the
+end, so that none is left out) and the files on their way. CPU is the gateway's alone. The peer is
 Debian's mosquitto with `autosave_on_changes`, which writes all that it keeps after each change; a
 subscriber takes each reading from it, for it has no spool.
 """
@@ -184,7 +184,7 @@ def ours(folder: Path, seconds: float, boards: bool) -> tuple[float, float]:
 
 @contextmanager
 def subscriber(port: int) -> Iterator[Client]:
-    """One who takes each reading, at QoS 2, in a session that is kept."""
+    """A subscriber to each reading, at QoS 2, in a durable session."""
     taker = Client(port, "taker")
     taker.write(subscribe_packet([b"sensors/#"], 2), 0.0)
     try:
@@ -202,7 +202,7 @@ def theirs(folder: Path, seconds: float) -> tuple[float, float]:
             readings = Readings()
 
             class Taker:
-                """Acknowledges what comes; counts as one more sensor without readings."""
+                """Acknowledges all messages; counts as one more sensor without readings."""
 
                 up = True
 

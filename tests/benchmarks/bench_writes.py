@@ -1,9 +1,9 @@
 """Bytes that a durable message costs on the disk: the life of an SD card.
 
 One publisher, one subscriber, persistent sessions, 32-byte payloads, window 100; from /proc/PID/io,
-and so with the write-ahead log, the checkpoints and the deletion of what was delivered. The peer
-keeps nothing. The whole gateway is the broker, with what it delivers and spools, and the uplink,
-with what it cuts, lands and deletes.
+and so with the write-ahead log, the checkpoints and the deletion of delivered messages. The peer
+keeps nothing. The whole gateway is the broker, which delivers and spools, and the uplink, which
+cuts, lands and deletes.
 """
 
 import subprocess
@@ -57,7 +57,7 @@ def whole(folder: Path, seconds: float) -> Figure:
 
 @contextmanager
 def uplink(config: Path) -> Iterator[int]:
-    """Its process id, while it runs."""
+    """Process id, while the process runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)],
         stderr=subprocess.DEVNULL,

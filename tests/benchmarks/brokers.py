@@ -2,7 +2,7 @@
 
 In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk as
 they grow. Ours is `onceway gateway run` on a folder of its own; the peer is Debian's mosquitto,
-which keeps everything in memory, without bounds on what is in flight or queued, with its default
+which keeps everything in memory, without bounds on messages in flight or queued, with its default
 Nagle setting. Both listen on loopback.
 """
 

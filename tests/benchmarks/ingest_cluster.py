@@ -14,7 +14,7 @@ from gateway.ingest import command
 from tests.ingest.processes import cluster
 
 ROWS = 200_000
-"""Of a micro-batch: there are several, and the first, in which executors start, does not count."""
+"""Rows of a micro-batch. There are several; the first, in which executors start, does not count."""
 
 CONF = [
     "spark.driver.host=127.0.0.1",

@@ -155,7 +155,7 @@ def ranges(first: int, count: int) -> Any:
 
 
 def memory() -> list[Figure]:
-    """Of the seen ranges on the driver, in a process of its own."""
+    """Measure the memory of the seen ranges on the driver, in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, str(DEVICES)],
         check=True,

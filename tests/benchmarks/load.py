@@ -1,9 +1,9 @@
-"""Publishers and subscribers that cost almost nothing, so that the broker is what is measured.
+"""Publishers and subscribers that cost almost nothing, so that the measurement is of the broker.
 
 In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the
 end of the last exchange; every message that was sent must have arrived at every subscriber. Packets
-of one kind are alike in all but their identifier, so runs of them are read and written by slices of
-bytes. MQTT 5, 32-byte payloads.
+of one kind differ only in their identifier, so runs are read and written by slices of bytes. MQTT
+5, 32-byte payloads.
 """
 
 import itertools
@@ -144,8 +144,8 @@ class Peer:
 
 
 class Publisher(Peer):
-    """sent: messages so far. answers: what goes out with the next messages, as a client that thinks
-    before it writes would do it.
+    """sent: messages so far. answers: acknowledgements go out with the next messages, as a client
+    that thinks before it writes would do it.
     """
 
     def __init__(
@@ -258,9 +258,9 @@ def run(kinds: bytes, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What was measured. messages: published; seconds: until the last exchange had ended; busy:
-    share of that time that this process was on the CPU: near 1, it is this process that was
-    measured.
+    """Result of a load. messages: published; seconds: until the last exchange had ended; busy:
+    share of that time that this process was on the CPU. If it is near 1, this process was the
+    bottleneck.
     """
 
     messages: int
@@ -333,8 +333,8 @@ def throughput(
     publishers: int = 1,
     subscribers: int = 1,
 ) -> Throughput:
-    """With clients and topics that are new. topics: neighbouring messages go to so many, one after
-    the other.
+    """With clients and topics that are new. topics: neighbouring messages go to this many, one
+    after the other.
     """
     names = new_topics(topics)
     readers = [Subscriber(port, names, qos, clean) for _ in range(subscribers)]
@@ -349,9 +349,9 @@ def throughput(
 
 @contextmanager
 def devices(port: int, qos: int, count: int) -> Iterator[Callable[[float], Throughput]]:
-    """As many devices as `count`, each with a topic of its own and one message in flight, and one
-    subscriber to all of them; their sessions outlive their connections. Yields what lets them
-    publish for so many seconds.
+    """Connect `count` devices, each with its own topic and one message in flight, and one
+    subscriber to all of them; their sessions outlive their connections. Yields a function that lets
+    them publish for a number of seconds.
     """
     site = next(_numbers)
     topics = [b"sensors/%06d/%06d/value" % (site, number) for number in range(count)]

@@ -54,8 +54,8 @@ class Figure:
 
 
 def main(measure: Callable[[Path], list[Figure]]) -> NoReturn:
-    """What a benchmark does as a program: measure in a folder of its own, and report. Exit code 1
-    when a goal is missed.
+    """Run a benchmark as a program: measure in its own folder, and report. Exit code 1 if a goal is
+    missed.
     """
     with scratch() as folder:
         sys.exit(not report(measure(folder)))

@@ -50,9 +50,9 @@ class Ratio(NamedTuple):
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """Of what was measured of one to what was measured of the other at about the same time. The
-    bounds are two of the ratios: it is a throw of a coin for each whether it is above the true
-    median, whatever the noise is like. With fewer than six pairs they say less than 95 %.
+    """Ratio of two measurements that were made at about the same time. The bounds are two of the
+    ratios: it is a throw of a coin for each whether it is above the true median, whatever the noise
+    is like. With fewer than six pairs they say less than 95 %.
     """
     found = sorted(one / other for one, other in pairs)
     count = len(found)

@@ -204,7 +204,7 @@ async def test_a_device_that_has_only_greeted_is_put_out_too(
         board.power_off()
 
 
-async def test_a_registry_that_is_locked_or_away_puts_nobody_out(
+async def test_locked_or_missing_registry_disconnects_no_board(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:
@@ -239,7 +239,7 @@ async def test_a_registry_that_is_being_written_holds_no_board_up(
             board.power_off()
 
 
-async def test_a_registry_that_turns_bad_lets_nobody_in_and_puts_nobody_out(
+async def test_damaged_registry_admits_and_disconnects_no_board(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:

@@ -26,7 +26,7 @@ Say = Callable[[aiomqtt.Message], tuple[bytes, bytes | None, int] | None]
 
 
 def payload(kind: int, number: int, correlation: bytes) -> bytes:
-    """As firmware/src/ow_answer.c makes it."""
+    """Build an answer as firmware/src/ow_answer.c does."""
     return struct.pack(">B3si", kind << 4 | len(correlation), correlation, number)
 
 
@@ -96,7 +96,7 @@ async def command(folder: Path, *arguments: str) -> tuple[int, str]:
         (3, 16, 1, "refused: for a reason of its own program, number 16"),
     ],
 )
-async def test_what_the_board_answers_is_printed(
+async def test_answer_of_the_board_is_printed(
     tmp_path: Path, kind: int, number: int, code: int, words: str
 ) -> None:
     async with gateway(tmp_path) as running, board(running.port, saying(kind, number)) as commands:
@@ -155,7 +155,7 @@ async def test_a_board_that_answers_nothing_or_is_not_there(tmp_path: Path) -> N
                 await command(tmp_path, "identify", "--wait", "--within", "1")
 
 
-async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) -> None:
+async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)

@@ -1,4 +1,4 @@
-"""Which boards ought to speak, and which of them are a problem."""
+"""Expected boards, and silent boards as problems."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -297,7 +297,7 @@ def test_a_journal_of_a_board_without_a_clock_teaches_no_shorter_interval(old: i
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 300), (300, 10)])
-def test_an_interval_that_somebody_else_sets_ends_and_begins_in_time(
+def test_interval_set_by_another_client_ends_and_begins_in_time(
     tmp_path: Path, before: int, after: int
 ) -> None:
     site = Site(tmp_path)
@@ -362,7 +362,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "0s", "-5m", "5 weeks", "1e3s", "99999d", "５m"])
-def test_what_is_no_duration_is_none(text: str) -> None:
+def test_text_that_is_not_a_duration_is_none(text: str) -> None:
     assert parse(text) is None
 
 

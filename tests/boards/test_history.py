@@ -40,7 +40,7 @@ def test_numbers_of_a_time_come_in_its_order(tmp_path: Path) -> None:
     assert history.begins("nobody") is None
 
 
-def test_readings_may_come_while_somebody_reads(tmp_path: Path) -> None:
+def test_readings_may_come_during_a_read(tmp_path: Path) -> None:
     history = History(tmp_path)
     for board in ("a", "b"):
         history.take(board, [reading(1, SECOND, "t"), reading(1, SECOND, "u")])
@@ -88,7 +88,7 @@ def test_a_clean_end_keeps_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"a": {"t": 1}}', '{"a": {"t": [null, 1, 1, [1], []]}}', '{"a": 1}']
 )
-def test_a_damaged_file_is_told(
+def test_damaged_file_is_reported(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_text(text)

@@ -30,7 +30,7 @@ LINES = ("1767225600 start, cause 0", "+7 odd \x1b[2J text", "nonsense", "12")
 async def board(
     port: int, lines: tuple[str, ...], late: float = 0.0
 ) -> AsyncIterator[aiomqtt.Client]:
-    """Connected as a board; it answers each command with these lines, late by so many seconds."""
+    """Connected as a board; it answers each command with these lines, late by this many seconds."""
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5
     ) as client:
@@ -59,7 +59,7 @@ async def log(folder: Path, *arguments: str) -> str:
     return result.output
 
 
-async def test_its_lines_and_how_many_it_has_lost(tmp_path: Path) -> None:
+async def test_log_lines_and_the_number_of_lost_ones(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, board(running.port, LINES):
         for _ in range(2):
             assert await log(tmp_path) == (
@@ -103,8 +103,8 @@ async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) -> None:
-    """As when a board by radio does not speak: PUBREC is still to come."""
+async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> None:
+    """A radio board that does not speak: PUBREC is still to come."""
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)
@@ -112,7 +112,7 @@ async def test_a_command_that_the_board_has_not_taken_is_said(tmp_path: Path) ->
             await log(tmp_path, "--wait", "1")
 
 
-async def test_of_a_line_that_no_board_can_have_logged_only_the_start_is_kept(
+async def test_impossible_log_line_is_cut(
     tmp_path: Path,
 ) -> None:
     async with gateway(tmp_path) as running, board(running.port, ("3 " + "x" * 100_000, "0")):

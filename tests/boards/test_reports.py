@@ -1,6 +1,4 @@
-"""What boards tell of themselves and what they are refused, as `gateway status` and `onceway device
-list` show it.
-"""
+"""Reports and refusals of boards, as `gateway status` and `onceway device list` show them."""
 
 import asyncio
 import json
@@ -32,35 +30,35 @@ RECEIVED = b"\x50\x02\x00\x01"
 STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 11.4}, {0: "worn", 2: 2}]
 
 
-def met(
+def note_publication(
     boards: Boards, topic: str, reason: ReasonCode | None, now: int, payload: bytes = b""
 ) -> None:
-    boards.met("roof-1", topic, payload, reason, now, 1_767_225_600_000_000)
+    boards.note_publication("roof-1", topic, payload, reason, now, 1_767_225_600_000_000)
 
 
 def test_a_refusal_is_a_trouble_until_it_ends_or_is_long_ago(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     for now in (0, 1):
-        met(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
-    met(boards, "sensors/roof-1/adc0", None, 2)
+        note_publication(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
+    note_publication(boards, "sensors/roof-1/adc0", None, 2)
     assert boards.troubles(2) == [
         "roof-1: publications to 'sensors/roof-1/status' are refused"
         " (not authorized, 0x87; 2 since it began)"
     ]
     assert boards.troubles(1 + FORGET_US) == []
-    met(boards, "sensors/roof-1/status", None, 3)
+    note_publication(boards, "sensors/roof-1/status", None, 3)
     assert boards.troubles(3) == []
 
 
 def test_a_full_spool_is_no_trouble_of_a_board(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
+    note_publication(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
     assert boards.troubles(0) == []
 
 
 def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
+    note_publication(boards, "sensors/roof-1/status", None, 0, cbor2.dumps(STATUS))
     text = boards.news()
     assert text
     assert boards.news() is None, "nothing new"
@@ -82,9 +80,9 @@ def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
         b"\x81" * 200,
     ],
 )
-def test_what_is_no_status_of_this_board_is_passed_over(tmp_path: Path, payload: bytes) -> None:
+def test_payloads_that_are_not_a_status_are_ignored(tmp_path: Path, payload: bytes) -> None:
     boards = Boards(tmp_path)
-    met(boards, "sensors/roof-1/status", None, 0, payload)
+    note_publication(boards, "sensors/roof-1/status", None, 0, payload)
     assert boards.status("roof-1") is None
 
 
@@ -93,8 +91,8 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
 ) -> None:
     boards = Boards(tmp_path)
     for payload in (b"unknown command: blnik", b"unknown command: \xff\n" + b"x" * 300):
-        met(boards, "logs/roof-1", None, 0, payload)
-        met(boards, "logs/roof-1", ReasonCode.NOT_AUTHORIZED, 0, payload)
+        note_publication(boards, "logs/roof-1", None, 0, payload)
+        note_publication(boards, "logs/roof-1", ReasonCode.NOT_AUTHORIZED, 0, payload)
     first, second = caplog.messages
     assert first == (
         "roof-1: the board does not know the command 'blnik';"
@@ -105,11 +103,11 @@ def test_a_command_that_a_board_does_not_know_is_a_line(
     assert caplog.records[0].__dict__["about"] == {"client": "roof-1"}
 
 
-def test_a_lost_publication_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_publication_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
     for sequence in (70, 1234):
-        boards.said.hear(("roof-1", 1, sequence), b"lost", 0)
-        met(boards, "logs/roof-1", None, 0, b"lost")
+        boards.last_publications.hear(("roof-1", 1, sequence), b"lost", 0)
+        note_publication(boards, "logs/roof-1", None, 0, b"lost")
     assert caplog.messages[-1] == (
         "roof-1: publication 1234 is lost: its bytes in the board's memory changed while it waited"
     )
@@ -135,40 +133,42 @@ def test_a_broken_sensor_is_a_trouble_until_it_is_well(
 ) -> None:
     caplog.set_level("INFO")
     boards = Boards(tmp_path)
-    said = f"roof-1: 'temperature' {words(number)}"
+    last_publications = f"roof-1: 'temperature' {words(number)}"
     for _ in range(2):
-        met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
-    assert "has no value" in said
-    assert caplog.messages == boards.troubles(0) == [said]
+        note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
+    assert "has no value" in last_publications
+    assert caplog.messages == boards.troubles(0) == [last_publications]
     text = boards.news()
     assert text
     boards.write(text)
-    assert Boards(tmp_path).troubles(0) == [said], "a restart forgets it"
-    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
+    assert Boards(tmp_path).troubles(0) == [last_publications], "a restart forgets it"
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
     assert boards.troubles(0) == []
     assert caplog.messages[-1] == "roof-1: 'temperature' has values again"
 
 
 def test_a_value_ends_the_fault_of_its_own_quantity(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1), ("humidity.fault", 3)))
-    met(boards, "sensors/roof-1", None, 0, pack(("voltage", 3.3)))
+    note_publication(
+        boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1), ("humidity.fault", 3))
+    )
+    note_publication(boards, "sensors/roof-1", None, 0, pack(("voltage", 3.3)))
     assert len(boards.troubles(0)) == 2
-    met(boards, "sensors/roof-1", None, 0, pack(("temperature", 20.5)))
+    note_publication(boards, "sensors/roof-1", None, 0, pack(("temperature", 20.5)))
     assert boards.troubles(0) == [f"roof-1: 'humidity' {words(3)}"]
 
 
 def test_a_fault_and_the_figures_of_a_status_keep_one_another(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
-    met(boards, STATUS_TOPIC, None, 0, pack(("boot", 3), ("life", 11.4)))
-    met(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("boot", 3), ("life", 11.4)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1)))
     assert boards.status("roof-1") == {
         "boot": 3,
         "life": 11.4,
         "temperature.fault": 1,
         "seen": 1_767_225_600,
     }
-    met(boards, STATUS_TOPIC, None, 0, pack(("boot", 4)))
+    note_publication(boards, STATUS_TOPIC, None, 0, pack(("boot", 4)))
     assert len(boards.troubles(0)) == 1
     assert (boards.status("roof-1") or {})["boot"] == 4
 
@@ -177,26 +177,26 @@ def test_a_board_tells_a_bounded_number_of_faults(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     for first in (0, 8, 16):
         names = [(f"q{number}.fault", 1.0) for number in range(first, first + 8)]
-        met(boards, STATUS_TOPIC, None, 0, pack(*names))
+        note_publication(boards, STATUS_TOPIC, None, 0, pack(*names))
     assert len(boards.troubles(0)) == MOST_FAULTS
 
 
 def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     boards = Boards(tmp_path)
-    boards.said.hear(("roof-2", 1, 70), b"lost", 0)
-    met(boards, "logs/roof-1", None, 0, b"lost")
-    met(boards, "readings/roof-2", None, 0, b"lost")
+    boards.last_publications.hear(("roof-2", 1, 70), b"lost", 0)
+    note_publication(boards, "logs/roof-1", None, 0, b"lost")
+    note_publication(boards, "readings/roof-2", None, 0, b"lost")
     assert caplog.messages == []
     assert boards.troubles(0) == []
 
 
-def test_what_else_a_board_says_is_no_unknown_command(
+def test_other_answers_are_not_taken_for_an_unknown_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     boards = Boards(tmp_path)
-    met(boards, "logs/roof-2", None, 0, b"unknown command: blnik")
-    met(boards, "sensors/roof-1/adc0", None, 0, b"unknown command: blnik")
-    met(boards, "logs/roof-1", None, 0, b"1767225600 unknown command: blnik")
+    note_publication(boards, "logs/roof-2", None, 0, b"unknown command: blnik")
+    note_publication(boards, "sensors/roof-1/adc0", None, 0, b"unknown command: blnik")
+    note_publication(boards, "logs/roof-1", None, 0, b"1767225600 unknown command: blnik")
     assert not caplog.records
 
 
@@ -205,8 +205,8 @@ def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
     for number in range(MOST_BOARDS + 10):
         name = f"b{number}"
         payload = cbor2.dumps([{-2: f"{name}:", 0: "life", 2: 1}])
-        boards.met(name, "/status", payload, None, 0, None)
-        boards.met(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
+        boards.note_publication(name, "/status", payload, None, 0, None)
+        boards.note_publication(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
     assert boards.status("b9") is None
     assert boards.status(name) == {"life": 1}
     assert len(boards.troubles(0)) == MOST_BOARDS
@@ -215,34 +215,38 @@ def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
 def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_is_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said(value: float, **time: int) -> bytes:
+    def last_publications(value: float, **time: int) -> bytes:
         return cbor2.dumps([{0: "a", 2: value, **({6: time["at"]} if time else {})}])
 
     boards = Boards(tmp_path)
-    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
-    boards.said.hear(("roof-1", 7, 1), said(2.5), 0)
-    boards.said.hear(("roof-1", 7, 1), said(2.5, at=1_767_225_600), 0)  # it has learned the time
-    boards.said.hear(("roof-1", 8, 1), said(9), 0)  # its memory was emptied
-    boards.said.hear(("roof-2", 8, 1), said(9.5), 0)
+    boards.last_publications.hear(("roof-1", 7, 1), last_publications(2.5), 0)
+    boards.last_publications.hear(("roof-1", 7, 1), last_publications(2.5), 0)
+    boards.last_publications.hear(
+        ("roof-1", 7, 1), last_publications(2.5, at=1_767_225_600), 0
+    )  # it has learned the time
+    boards.last_publications.hear(
+        ("roof-1", 8, 1), last_publications(9), 0
+    )  # its memory was emptied
+    boards.last_publications.hear(("roof-2", 8, 1), last_publications(9.5), 0)
     assert boards.troubles(0) == []
     assert not caplog.records
-    for payload in (said(3), b"no SenML", said(4)):
-        boards.said.hear(("roof-2", 8, 1), payload, 5)
+    for payload in (last_publications(3), b"no SenML", last_publications(4)):
+        boards.last_publications.hear(("roof-2", 8, 1), payload, 5)
     assert [message.partition(" came again")[0] for message in caplog.messages] == [
         "two payloads of one key: roof-2 (incarnation 8) sequence 1"
     ] * 2
-    assert boards.contradictions == 3
+    assert boards.payload_conflicts == 3
     (trouble,) = boards.troubles(5)
     assert trouble.startswith("roof-2: sequence 1 came again with another payload (3 since")
     assert boards.troubles(5 + FORGET_US) == []
 
 
 def test_whatever_the_mark_takes_for_a_repetition_is_compared(tmp_path: Path) -> None:
-    said = Boards(tmp_path).said
+    last_publications = Boards(tmp_path).last_publications
     for sequence in range(1, 65):
-        said.hear(("roof-1", 7, sequence), b"one", 0)
-    said.hear(("roof-1", 7, 1), b"two", 0)
-    assert said.contradictions["roof-1"].sequence == 1
+        last_publications.hear(("roof-1", 7, sequence), b"one", 0)
+    last_publications.hear(("roof-1", 7, 1), b"two", 0)
+    assert last_publications.payload_conflicts["roof-1"].sequence == 1
 
 
 def test_payloads_that_cannot_be_compared_are_two(
@@ -252,26 +256,26 @@ def test_payloads_that_cannot_be_compared_are_two(
         raise TypeError("a mistake of ours in the comparison")
 
     monkeypatch.setattr("gateway.payload.rewording.says_the_same", fails)
-    said = Boards(tmp_path).said
+    last_publications = Boards(tmp_path).last_publications
     for payload in (b"one", b"two"):
-        said.hear(("roof-1", 7, 1), payload, 0)
-    assert said.contradictions["roof-1"].count == 1
+        last_publications.hear(("roof-1", 7, 1), payload, 0)
+    assert last_publications.payload_conflicts["roof-1"].count == 1
 
 
 def test_publications_kept_for_conflicts_are_bounded(tmp_path: Path) -> None:
-    said = Boards(tmp_path).said
+    last_publications = Boards(tmp_path).last_publications
     for number in range(KEPT + 1):
-        said.hear(("a", 1, number), b"%d" % number, 0)
-    said.hear(("a", 1, 1), b"other", 0)
-    assert said.contradictions["a"].count == 1
-    said.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
-    said.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
-    said.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
-    assert said.contradictions.keys() == {"a"}
+        last_publications.hear(("a", 1, number), b"%d" % number, 0)
+    last_publications.hear(("a", 1, 1), b"other", 0)
+    assert last_publications.payload_conflicts["a"].count == 1
+    last_publications.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
+    last_publications.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
+    last_publications.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
+    assert last_publications.payload_conflicts.keys() == {"a"}
     for number in range(MOST_BOARDS):
-        said.hear((f"c{number}", 1, 1), b"", 0)
-    said.hear(("a", 1, 2), b"other", 0)
-    assert said.contradictions["a"].count == 1
+        last_publications.hear((f"c{number}", 1, 1), b"", 0)
+    last_publications.hear(("a", 1, 2), b"other", 0)
+    assert last_publications.payload_conflicts["a"].count == 1
 
 
 def test_a_damaged_file_is_an_empty_one(tmp_path: Path) -> None:
@@ -339,7 +343,7 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
 async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
     tmp_path: Path, line: Pty, restarts: bool
 ) -> None:
-    """The broker drops it, as it must [MQTT-4.3.3-10], so nobody else would ever know. A start
+    """The broker drops it, as it must [MQTT-4.3.3-10], so no one else would ever know. A start
     knows it from the spool.
     """
     Registry(tmp_path / FILE).admit("roof-1")

@@ -159,11 +159,11 @@ class Picky:
         return encode(answer(packet.packet_id, reasons), Version.V5)
 
     def send(self, packet: Packet) -> None:
-        """Send a packet to whoever is connected."""
+        """Send a packet to the connected client."""
         self.send_bytes(encode(packet, Version.V5))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes to whoever is connected."""
+        """Send bytes to the connected client."""
         for writer in self._writers:
             if not writer.is_closing():
                 writer.write(data)
@@ -178,7 +178,7 @@ class Picky:
         return [packet for packet in self.came if isinstance(packet, Publish)]
 
     async def until(self, count: int, within: float = 60) -> None:
-        """Wait until so many messages were taken."""
+        """Wait until this many messages were taken."""
         async with asyncio.timeout(within), self._news:
             await self._news.wait_for(lambda: len(self.taken) >= count)
 

@@ -56,7 +56,7 @@ LIMIT = 2_000
 
 
 def aside(folder: Path) -> list[dict[str, Any]]:
-    """What is set aside, as the command says it."""
+    """Return the set-aside messages that the command prints."""
     return [_row(item) for item in views.aside(folder / "data")]
 
 
@@ -80,7 +80,7 @@ async def until(folder: Path, within: float = 60, **wanted: object) -> dict[str,
 
 
 async def until_aside(folder: Path, count: int, within: float = 60) -> list[dict[str, Any]]:
-    """Wait until so many messages are set aside."""
+    """Wait until this many messages are set aside."""
     await happens(lambda: len(aside(folder)) == count, within)
     return aside(folder)
 
@@ -100,7 +100,7 @@ def there(packet: Publish) -> int:
 
 
 def sized(qos: int, size: int, properties: Properties | None, retain: bool) -> Publish:
-    """A message whose packet at the other broker has so many bytes."""
+    """A message whose packet at the other broker has this many bytes."""
     packet = Publish(READING, b"", qos, 1 if qos else 0, retain, properties=properties)
     packet.payload = bytes(size - there(packet))
     while there(packet) > size:
@@ -206,7 +206,7 @@ async def test_a_broker_that_takes_no_message_at_all_is_told_apart(
 async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
     tmp_path: Path, qos: int
 ) -> None:
-    """Nobody else of the turn notices anything."""
+    """Other connections of the turn notice nothing."""
     prefix = "p" * 200 + "/"
     text = f'up = ["#"]\nprefix = "{prefix}"\nqos = {qos}'
     long = "é" * ((65_535 - 201) // 2)
@@ -283,7 +283,7 @@ async def test_every_reason_code_sets_aside_or_waits(tmp_path: Path, qos: int) -
 
 
 @pytest.mark.parametrize("code", [ReasonCode.QUOTA_EXCEEDED, ReasonCode.SERVER_BUSY])
-async def test_what_passes_sets_nothing_aside(tmp_path: Path, code: ReasonCode) -> None:
+async def test_temporary_refusals_set_no_message_aside(tmp_path: Path, code: ReasonCode) -> None:
     async with (
         picky() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -562,7 +562,7 @@ async def test_kills_anywhere_lose_and_double_nothing(tmp_path: Path) -> None:
     ]
 
 
-async def test_what_is_set_aside_is_in_a_backup(tmp_path: Path) -> None:
+async def test_set_aside_messages_are_in_a_backup(tmp_path: Path) -> None:
     port = free_port()
     async with picky(port) as far:
         far.verdict = lambda packet: 0x87
@@ -597,7 +597,7 @@ def command(*words: str) -> None:
 # -- what is kept, and what a person does with it
 
 
-async def test_what_is_set_aside_is_shown_discarded_and_tried_again(tmp_path: Path) -> None:
+async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: Path) -> None:
     async with (
         picky() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -641,8 +641,10 @@ def failing(folder: Path, *words: str) -> str:
     return done.stderr
 
 
-async def test_what_was_set_aside_a_moment_ago_is_tried_again(tmp_path: Path) -> None:
-    """Before its commit, too: the bridge knows its number at once. Only what is named is read."""
+async def test_message_just_set_aside_is_tried_again(tmp_path: Path) -> None:
+    """Before its commit, too: the bridge knows its number at once. Only the named messages are
+    read.
+    """
     async with (
         picky() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -677,7 +679,7 @@ def test_only_the_named_messages_are_read(tmp_path: Path) -> None:
     assert [item.number for item in views.aside(folder, "a")] == [1, 2, 4]
 
 
-async def test_what_is_tried_again_keeps_what_it_was(tmp_path: Path) -> None:
+async def test_message_tried_again_keeps_its_properties(tmp_path: Path) -> None:
     """Topic, payload, QoS, RETAIN and properties."""
     properties: Properties = {
         PropertyId.CONTENT_TYPE: "text/plain",
@@ -723,7 +725,7 @@ async def test_what_is_tried_again_keeps_what_it_was(tmp_path: Path) -> None:
     ],
     ids=["messages", "bytes"],
 )
-async def test_what_is_set_aside_has_a_bound_that_outlives_a_restart(
+async def test_bound_of_set_aside_messages_outlives_a_restart(
     tmp_path: Path, bound: str, kept: list[int]
 ) -> None:
     port = free_port()
@@ -741,7 +743,7 @@ async def test_what_is_set_aside_has_a_bound_that_outlives_a_restart(
             for number in range(5, 7):
                 await publish(board, READING, b"%d" % number, 2, number + 1)
             await until(tmp_path, aside=3, aside_lost=2)
-            # the list shows what is on the disk, a commit after the counts
+            # the list shows the disk's content, a commit after the counts
             await happens(
                 lambda: [int(base64.b64decode(item["payload"])) for item in aside(tmp_path)] == kept
             )
@@ -777,7 +779,7 @@ async def test_a_burst_is_one_line(tmp_path: Path) -> None:
         assert "NOT_AUTHORIZED" in lines[0]
 
 
-async def test_what_a_bridge_that_is_gone_has_set_aside_goes_with_it(tmp_path: Path) -> None:
+async def test_set_aside_messages_of_a_removed_bridge_are_deleted(tmp_path: Path) -> None:
     async with picky() as far:
         far.verdict = lambda packet: 0x87
         async with (

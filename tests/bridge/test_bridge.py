@@ -50,7 +50,7 @@ def configuration(folder: Path, port: int, bridge: str, listen: int = 0) -> Path
 
 
 def onceway(folder: Path, *words: str) -> str:
-    """What a command about this gateway says."""
+    """Return the answer of a command about this gateway."""
     command = [sys.executable, "-m", "gateway", *words, "--data", str(folder / "data")]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -143,7 +143,7 @@ async def subscribed(
     far: Mosquitto, near: GatewayProcess, topic_filter: str
 ) -> AsyncIterator[Wire]:
     """Start the other broker, with a subscriber. The gateway stands still until that one is there:
-    a bridge that is quick would be first, and what it brings would be for nobody.
+    a bridge that is quick would be first, and its messages would be for no one.
     """
     near.process.send_signal(signal.SIGSTOP)
     await far.start()
@@ -206,7 +206,7 @@ async def test_what_came_from_there_does_not_go_there_again(tmp_path: Path) -> N
 
 
 async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """From the very first message on; and what was retained is retained there."""
+    """From the very first message on; and retained messages are retained there."""
     far = Mosquitto(tmp_path / "far")
     async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
         await near.logged("cannot be reached")
@@ -241,7 +241,7 @@ async def test_at_its_bound_the_oldest_are_dropped_and_counted(tmp_path: Path) -
 
 @pytest.mark.mqtt("MQTT-4.4.0-1", "MQTT-4.3.3-7")
 async def test_after_a_power_cut_each_exchange_goes_on_where_it_was(tmp_path: Path) -> None:
-    """PUBREL for what had PUBREC, PUBLISH with DUP for what had not, both as before."""
+    """PUBREL after PUBREC, PUBLISH with DUP without, both as before."""
     async with scripted() as far:
         async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
             there, first = await far.meet(present=False)
@@ -391,7 +391,7 @@ async def test_commands_come_once_whatever_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
-    """mosquitto forgets by kill -9 what it had not saved; the bridge goes on."""
+    """mosquitto forgets unsaved state by kill -9; the bridge goes on."""
     async with (
         mosquitto(tmp_path / "far") as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -409,7 +409,7 @@ async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_over_tls_and_to_whom_is_checked(tmp_path: Path, trusted: bool) -> None:
+async def test_bridge_checks_the_other_broker_over_tls(tmp_path: Path, trusted: bool) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "another")
     certificate, key = authority.issue("far")
     ca = authority.path if trusted else other.path
@@ -445,7 +445,7 @@ async def test_a_wrong_password_is_a_sentence_and_stops_nothing(tmp_path: Path) 
             bridged(tmp_path, far.port, text) as near,
             wire(near.port, Connect("b")) as board,
         ):
-            await near.logged("lets us not in: ")
+            await near.logged("refuses the connection: ")
             await publish(board, READING, b"1", 2)
             found = await until(tmp_path, waiting=1)
             assert "user and password_file" in found["error"]

@@ -131,7 +131,7 @@ def test_only_a_lack_of_room_waits(held: Held, reason: R) -> None:
     assert refused == (None if reason == R.QUOTA_EXCEEDED else packet)
 
 
-def test_what_is_refused_for_good_does_not_wait(held: Held) -> None:
+def test_message_refused_for_good_does_not_wait(held: Held) -> None:
     packet = Publish("never", b"1", 2, 1)
     assert held.may_go(packet)
     assert held.answered(Pubrec(1, R.QUOTA_EXCEEDED)) == packet

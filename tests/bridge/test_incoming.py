@@ -105,7 +105,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
 
 @pytest.mark.parametrize("flags", [0, 1], ids=["", "retained"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_what_cannot_be_taken_is_refused_and_the_next_goes_on(
+async def test_impossible_message_is_refused_and_the_next_is_taken(
     tmp_path: Path, qos: int, flags: int
 ) -> None:
     """On one connection: each of them, each followed by a good one."""
@@ -137,9 +137,7 @@ async def test_what_cannot_be_taken_is_refused_and_the_next_goes_on(
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_what_speaks_of_the_line_is_left_out_and_the_message_taken(
-    tmp_path: Path, qos: int
-) -> None:
+async def test_properties_of_the_connection_are_left_out(tmp_path: Path, qos: int) -> None:
     async with (
         picky() as far,
         bridged(tmp_path, far.port, f'{UP}\ndown = ["commands/#"]\nqos = 2') as near,
@@ -157,7 +155,7 @@ async def test_what_speaks_of_the_line_is_left_out_and_the_message_taken(
 
 @pytest.mark.parametrize("chunk", [1, 7, 4_096])
 def test_a_large_message_is_skipped_however_it_is_split(chunk: int) -> None:
-    """Its memory is not kept, and the packets around it are whole."""
+    """The packet's memory is not kept, and the packets around it are whole."""
     stream, found = IncomingStream(LIMIT), []
     large = raw(1, POISON, A, payload=bytes(3 * LIMIT))
     data = raw(0, 0, A, payload=b"before") + large + large + raw(1, GOOD, A, payload=b"behind")

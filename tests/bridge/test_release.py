@@ -69,8 +69,8 @@ async def test_a_pubrel_that_closes_the_connection_is_given_up(
 async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
     tmp_path: Path,
 ) -> None:
-    """A later message with the same identifier is no repetition of the first: each new session at
-    the other broker has a word of its own.
+    """A later message with the same identifier does not repeat the first: each new session at the
+    other broker has a word of its own.
     """
     async with (
         picky() as far,

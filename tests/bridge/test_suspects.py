@@ -19,11 +19,11 @@ def connection(
     suspects.keep(waiting)
     left = [number for number in waiting if not suspects.guilty(number)]
     for number in set(waiting) - set(left):
-        suspects.convict(number)
-    alone = suspects.on_trial
+        suspects.forget_guilty(number)
+    alone = suspects.tries_suspects
     now = 0.0
     while left:
-        together = left[:1] if alone and suspects.on_trial else list(left)
+        together = left[:1] if alone and suspects.tries_suspects else list(left)
         for number in together:
             suspects.sent(number, 100, now)
         for number in together:
@@ -52,12 +52,12 @@ def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) ->
         tries += 1
         assert tries <= 1 + (TIMES + 1) * len(poison)
     assert sorted(taken) == [number for number in range(count) if number not in poison]
-    assert not suspects.on_trial
+    assert not suspects.tries_suspects
 
 
 @given(st.lists(st.booleans(), max_size=40))
 @settings(deadline=None)
-def test_a_broker_that_goes_down_at_random_moments_makes_nobody_guilty_that_it_takes(
+def test_random_broker_stops_blame_no_acceptable_message(
     kills: list[bool],
 ) -> None:
     """Each connection takes one message at least, or none and is not blamed."""
@@ -77,7 +77,7 @@ def test_a_broker_that_goes_down_at_random_moments_makes_nobody_guilty_that_it_t
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 def test_a_late_close_blames_what_was_alone_in_flight(size: int) -> None:
-    """As a broker that never answers a message, and closes when its keep alive is over."""
+    """Another broker that never answers a message, and closes when its keep alive is over."""
     suspects = Suspects()
     for closes in range(TIMES):
         assert suspects.suspected(1) == bool(closes)
@@ -104,9 +104,9 @@ def test_late_closes_make_several_suspects_and_convict_none() -> None:
     assert suspects.guilty(Release(2))
 
 
-def test_an_end_that_has_other_reasons_blames_nobody() -> None:
+def test_end_with_another_reason_blames_no_message() -> None:
     suspects = Suspects()
     for _ in range(TIMES):
         suspects.sent(1, 0, 0)
         suspects.ended(False, 0)
-    assert not suspects.on_trial
+    assert not suspects.tries_suspects

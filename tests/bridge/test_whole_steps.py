@@ -1,6 +1,6 @@
-"""What a bridge does with messages that are set aside, and an administrator with a session, is done
-as a whole or not at all: an exception is raised at each call on the way, one at a time. Afterwards
-the engine has stopped before its next commit, or each message is in exactly one place.
+"""Steps of a bridge with set-aside messages, and of an administrator with a session, are done as a
+whole or not at all: an exception is raised at each call on the way, one at a time. Afterwards the
+engine has stopped before its next commit, or each message is in exactly one place.
 """
 
 import asyncio

@@ -23,7 +23,7 @@ LONGEST = 512
 
 
 class Target:
-    """What the fuzzer calls. All of ours is imported when one is made, so that atheris can
+    """Return the function that the fuzzer calls. It imports all product code, so that atheris can
     instrument it.
     """
 

@@ -2,8 +2,8 @@
 in packets.
 
 `World` stands for the event loop, the writer's thread, the store (SQLite in memory, with the real
-schema) and the power supply. What is ready is done at once, one thing after the other; commits
-too, unless `world.slow_disk` is set: then they wait for `world.commit()`.
+schema) and the power supply. Ready work is done at once, one call after the other; commits too,
+unless `world.slow_disk` is set: then they wait for `world.commit()`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from gateway.broker.access import ByAcl, Policy, Question, Refusal
+from gateway.broker.access import ByAcl, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
@@ -77,12 +77,14 @@ FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 class Anonymous(ByAcl):
-    """Takes clients without asking who they are, or takes nobody."""
+    """Takes clients without asking who they are, or takes no one."""
 
     def __init__(self, allowed: bool = True) -> None:
         self._allowed = allowed
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         return None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "takes no anonymous clients")
 
     def holds(self, connection: Connection) -> bool:
@@ -90,11 +92,11 @@ class Anonymous(ByAcl):
 
 
 _NEVER_RUN = asyncio.new_event_loop()
-"""Futures want a loop; nobody waits for these."""
+"""Futures want a loop; no one waits for these."""
 
 
 class Timer:
-    """What is to be called later, unless it is cancelled. delay: seconds."""
+    """A timer, until it is cancelled. delay: seconds."""
 
     def __init__(self, delay: float, call: Callable[[], None]) -> None:
         self.delay = delay
@@ -109,7 +111,7 @@ class Timer:
 
 
 class Loop:
-    """The event loop's clock and what it has to do, without a selector. now: seconds."""
+    """The event loop's clock and its scheduled calls, without a selector. now: seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -139,8 +141,8 @@ class Loop:
         self._ready += later
 
     def run(self, moment: float = GATHER_S) -> None:
-        """All that is ready, with what it makes ready. moment: timers of no more than that ring,
-        too.
+        """Run everything that is ready, with what becomes ready meanwhile. moment: also run timers
+        that are due within it.
         """
         while True:
             while self._ready:
@@ -153,7 +155,7 @@ class Loop:
 
 @dataclass
 class Disk:
-    """What a `Space` says of the disk."""
+    """State of the disk, in the form of a `Space`."""
 
     room: int = sys.maxsize
     backlog: int = sys.maxsize
@@ -222,7 +224,7 @@ class Passwords(Executor):
 
 
 class NoBatteryClock(Clock):
-    """known: µs since 1970, None while nobody has told it."""
+    """known: µs since 1970, None while no one has told it."""
 
     known: int | None = None
 
@@ -232,9 +234,9 @@ class NoBatteryClock(Clock):
 
 class Client:
     """The far end of one connection, and the `Transport` of it. received: packets, in order.
-    closed: the broker ended the connection. deaf: what comes is not looked at. reads: what comes is
-    taken from the link at once; what is not is `unsent`. paused: the broker does not read; what was
-    sent meanwhile is `waiting`.
+    closed: the broker ended the connection. deaf: received bytes are not parsed. reads: received
+    bytes are taken from the link at once; else they are `unsent`. paused: the broker does not read;
+    bytes sent meanwhile are `waiting`.
     """
 
     high_water = 256 * 1024
@@ -482,7 +484,7 @@ class World:
             writer=self._make_writer,  # type: ignore[arg-type]
             asker=Passwords(),
         )
-        self.broker.overtime = lambda: False  # how busy the machine is shall change nothing
+        self.broker.turn_is_over = lambda: False  # how busy the machine is shall change nothing
 
     def _make_writer(self, *args: Any, **more: Any) -> MemoryWriter:
         self._writer = MemoryWriter(self, *args, **more)
@@ -562,7 +564,7 @@ class World:
             self._turning = False
 
     def commit(self) -> None:
-        """Bring what is open to disk, and let go what waited for it."""
+        """Commit the open changes, and release the packets that waited for them."""
         slow, self.slow_disk = self.slow_disk, False
         self.turn()
         self.engine.sweep()
@@ -587,14 +589,14 @@ class World:
         self.disk.short = self.broker.disk_full = short
 
     def sleep(self, seconds: float) -> None:
-        """Time passes; what came due is done, and what has no hurry comes to disk, too."""
+        """Time passes; due work is done, and lazy changes come to disk, too."""
         self.loop.pass_time(seconds)
         self.turn()
         if not self.slow_disk:
             self.commit()
 
     def power_cut(self) -> None:
-        """What is not committed is gone, and all connections. The gateway starts again."""
+        """Drop uncommitted changes and all connections, and start the gateway again."""
         for client in self.clients.values():
             client.closed = True
         self.clients.clear()

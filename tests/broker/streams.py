@@ -1,5 +1,5 @@
-"""Whatever a client may send, as bytes: what the fuzzers and hypothesis feed to a broker, and what
-has to hold afterwards.
+"""Whatever a client may send, as bytes: input of the fuzzers and of hypothesis for a broker, and
+the promises that hold afterwards.
 
 In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception for
 whatever should not have happened. An MqttError while the broker's own packets are read is one, too.
@@ -81,7 +81,7 @@ def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
 
 
 def check(world: World) -> None:
-    """What holds whatever came."""
+    """Check the promises that hold after any input."""
     broker = world.broker
     assert broker.queued == sum(session.send_flow.size for session in broker.sessions.values()), (
         "the sum of the queues is wrong"

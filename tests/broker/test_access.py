@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access.logins import Logins
-from gateway.broker.access import Policy, Question, Refusal, covers
+from gateway.broker.access import Policy, Refusal, SlowCheck, covers
 from gateway.broker.connection import Connection
 from gateway.broker.peer import DeviceIdentity
 from gateway.config import AclSection
@@ -33,7 +33,9 @@ V4, V5 = Version.V3_1_1, Version.V5
 class Named(Anonymous):
     """Takes every user name at its word."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         connection.user = packet.username
         return None
 
@@ -41,9 +43,11 @@ class Named(Anonymous):
 class Slow(Anonymous):
     """Needs time to find out that the password is `right`."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         wrong = (R.BAD_USER_NAME_OR_PASSWORD, "wrong")
-        return Question(
+        return SlowCheck(
             packet.username or "", lambda: None if packet.password == b"right" else wrong
         )
 
@@ -145,7 +149,7 @@ def test_a_name_that_would_widen_a_filter_is_not_put_in(name: str) -> None:
     assert {packet.reason for packet in client.take_all(Puback)} == {R.NOT_AUTHORIZED}
 
 
-def test_nobody_publishes_the_brokers_own_figures() -> None:
+def test_no_client_publishes_the_brokers_own_figures() -> None:
     client = World().accepted()
     for topic in ("$SYS", "$SYS/broker/uptime"):
         client.publish(topic, "x", qos=1)
@@ -182,7 +186,7 @@ def test_a_filter_covers_itself(topic_filter: str) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_nobody_takes_the_session_of_another_user(power_cut: bool) -> None:
+def test_no_user_takes_the_session_of_another_one(power_cut: bool) -> None:
     world = World()
     user(world, "alice", "c", clean=False, properties=FOREVER).subscribe("t")
     if power_cut:
@@ -223,7 +227,7 @@ def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool
     assert b"u" not in alice.payloads
 
 
-def test_a_shared_subscription_gives_nobody_what_he_may_not_read() -> None:
+def test_shared_subscription_delivers_only_readable_topics() -> None:
     world = World(
         acl=[
             AclSection(users=["alice"], read=["news/#"], subscribe=["#"]),
@@ -239,7 +243,7 @@ def test_a_shared_subscription_gives_nobody_what_he_may_not_read() -> None:
     assert root.payloads == [b"0", b"1", b"2", b"3"]
 
 
-def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name() -> None:
+def test_no_client_takes_the_session_of_a_device() -> None:
     world = World()
     squatter = world.durable("pump-3")
     device = DeviceIdentity("pump-3", 7, 1)
@@ -256,7 +260,7 @@ def test_nobody_takes_the_session_of_a_device_and_a_device_always_gets_its_name(
 # -- answers that take time
 
 
-def test_what_comes_while_a_password_is_compared_waits() -> None:
+def test_packets_wait_during_a_password_check() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
     client.bring(packets(Connect("c", username="u", password=b"right"), Pingreq()))
@@ -322,7 +326,7 @@ def test_connects_per_second_from_one_address_have_a_bound() -> None:
 # -- what is denied
 
 
-def test_what_a_section_denies_no_other_allows() -> None:
+def test_denied_topic_is_allowed_by_no_other_section() -> None:
     world = World(
         acl=[
             AclSection(write=["#"], read=["#"]),
@@ -445,7 +449,7 @@ STATED = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "12")]}
         ("mallory", "cellar-mallory", ("cellar-mallory", 7, 12)),
     ],
 )
-def test_who_may_say_which_publication_a_message_is_is_for_an_acl_to_say(
+def test_acl_decides_who_may_state_an_identity(
     name: str, client_id: str, identity: tuple[object, ...]
 ) -> None:
     world = World(
@@ -465,19 +469,19 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("call", ["answer", "holds", "_refuses", "_judge", "submit"])
-def test_an_error_in_one_login_keeps_nobody_else_out(
+def test_error_in_one_login_refuses_no_other_client(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passwords are compared one after the other: whoever comes next has still its turn."""
+    """Passwords are compared one after the other: the next client is still served."""
     world = World()
 
     def boom(*args: object) -> bool:
         raise ArithmeticError("boom")
 
     class Failing(Anonymous):
-        def refuses_connect(self, connection: Connection, packet: Connect) -> Question:
+        def refuses_connect(self, connection: Connection, packet: Connect) -> SlowCheck:
             answer = boom if call == "answer" else lambda: None
-            return Question("bob", answer, boom if call == "holds" else lambda: True)  # type: ignore[arg-type]
+            return SlowCheck("bob", answer, boom if call == "holds" else lambda: True)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         if call == "submit":

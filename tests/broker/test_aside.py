@@ -1,4 +1,4 @@
-"""A message is in the queue or set aside, whatever is cut; what is set aside has a bound."""
+"""A message is in the queue or set aside, whatever is cut; set-aside messages have a bound."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_an_identifier_that_the_receiver_may_hold_is_released_first() -> None:
     assert world.rows("SELECT count(*) FROM queue") == [(0,)]
 
 
-def test_what_is_not_in_flight_is_not_set_aside() -> None:
+def test_only_messages_in_flight_are_set_aside() -> None:
     world = World()
     client, (packet,) = flying(world, 2, b"good")
     client.send(Pubrec(packet.packet_id))

@@ -100,7 +100,7 @@ def test_the_oldest_may_be_dropped_instead(power_cut: bool) -> None:
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("connected", [False, True])
-def test_of_runs_only_the_oldest_are_dropped_and_no_more_than_must(
+def test_only_the_oldest_messages_of_runs_are_dropped(
     limits: dict[str, int], power_cut: bool, connected: bool
 ) -> None:
     world = World(queue=full("drop the oldest"), inflight=2, **limits)
@@ -127,7 +127,7 @@ def test_of_runs_only_the_oldest_are_dropped_and_no_more_than_must(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_of_a_run_as_many_are_taken_as_there_is_room_for(qos: int) -> None:
+def test_run_is_taken_as_far_as_there_is_room(qos: int) -> None:
     world = World(queue=full("refuse the publisher"), queue_messages=5, spool_bytes=1000)
     world.absent("slow")
     for topic, room in ("t", 5), ("spool/t", 1000 // (60 + len("spool/t") + ROW_OVERHEAD)):
@@ -308,7 +308,7 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
 # -- a disk that takes nothing
 
 
-def test_who_waits_for_a_disk_that_takes_nothing_hears_that_we_are_there() -> None:
+def test_client_that_waits_for_a_full_disk_gets_pingresp() -> None:
     """PINGRESP comes behind the answers before it, unless they wait for a disk that fails; behind
     CONNACK in any case.
     """
@@ -352,7 +352,7 @@ def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> N
     assert world.durable("slow", answers=True).payloads == [b"before"]
 
 
-def test_what_goes_beyond_the_room_on_the_disk_is_refused_until_a_commit_is_through() -> None:
+def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> None:
     """A message counts once, however many queues refer to it."""
     world = World()
     for name in ("first", "second"):
@@ -405,7 +405,7 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sites have many dashboards that are away with full queues: a message must not cost each of
-    them again. What is gone is counted, and it is no more than a tenth more than must be.
+    them again. Dropped messages are counted, and are at most a tenth more than needed.
     """
     asked = Mock(wraps=make_room)
     monkeypatch.setattr(fan_out, "make_room", asked)
@@ -428,8 +428,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where many queues refuse the publisher, a message must not cost each of them again. As many
-    are taken as there is room for, the first ones; the others are told so, each by its identifier.
+    """If many queues refuse the publisher, a message must not cost each of them again. The broker
+    takes the first messages that have room, and refuses the others by their identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)
@@ -463,7 +463,9 @@ def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("long", ["properties", "topic"])
 def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, kept: bool) -> None:
-    """They take as much memory and disk; a sender needs no payload to fill those of others."""
+    """Topic names take memory and disk like payloads: a sender without payloads could fill those of
+    others.
+    """
     world = World(queue=full("refuse the publisher"), queue_bytes=100_000)
     slow = world.accepted("slow", clean=not kept, properties=FOREVER if kept else None)
     slow.subscribe("#")
@@ -487,7 +489,7 @@ def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, k
         assert world.broker.queued == 0
 
 
-def test_what_the_disk_has_room_for_counts_properties() -> None:
+def test_disk_room_counts_properties() -> None:
     world = World()
     world.absent("slow")
     world.disk.room = world.broker.disk_room = 50_000

@@ -288,7 +288,7 @@ def test_silence_of_one_and_a_half_keep_alives_closes_the_connection(version: Ve
     )
 
 
-def test_keep_alive_0_waits_for_ever() -> None:
+def test_keep_alive_0_has_no_timeout() -> None:
     world = World()
     client = world.accepted("c", keep_alive=0)
     world.sleep(1e6)

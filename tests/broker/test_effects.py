@@ -46,7 +46,7 @@ def test_the_longest_queue_pays_though_all_of_it_is_in_the_store(slow_disk: bool
     world.slow_disk = False
     world.commit()
     assert world.broker.queued <= 100_000
-    assert world.broker.owed == 0
+    assert world.broker.to_drop == 0
     assert set(world.broker.sessions) >= {"long", "short"}
     came = len(world.durable("short", answers=True).payloads)
     assert came + world.broker.statistics.refused("publish") == 300
@@ -128,7 +128,7 @@ def test_a_member_whose_queue_is_full_is_passed_over() -> None:
 
 
 def test_the_message_that_makes_the_queue_of_a_member_overflow_goes_to_another() -> None:
-    """Each has a queue that is full: one of them ends for it, and what it has cannot be kept."""
+    """Each has a queue that is full: one of them ends for it, and its messages cannot be kept."""
     world = World(queue_messages=5)
     for number in range(20):
         client = world.durable(f"member {number}")

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 import gateway.broker
-from gateway.broker.access import ByAcl, Policy, Question, Refusal
+from gateway.broker.access import ByAcl, Policy, Refusal, SlowCheck
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.delivery import Outgoing
@@ -73,12 +73,14 @@ SPOOLED = {11, 12, 13, 14, 21, 22, 23, 24}
 """Identifiers of what the victim publishes into the spool: from 21 on at QoS 2."""
 
 
-class Asking(harness.Anonymous):
+class AskingAccess(harness.Anonymous):
     """Has to find out whether the password is `right`."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
         wrong = ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong"
-        return Question(VICTIM, lambda: None if packet.password == b"right" else wrong)
+        return SlowCheck(VICTIM, lambda: None if packet.password == b"right" else wrong)
 
 
 class Injected(Exception):
@@ -163,7 +165,7 @@ def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
 
 
 def client_of(item: object) -> str | None:
-    """Whom an argument belongs to; None: to nobody in particular."""
+    """Return the owner of an argument, or None if no client owns it."""
     match item:
         case Client():
             return item.connection.client if hasattr(item, "connection") else None
@@ -189,7 +191,7 @@ class Trap:
         self.sprung = self.raised = False
         """raised: the function itself has raised an error, at the call in question."""
         self.kinds: list[tuple[str, int]] = []
-        """Of each call: whose it was, and in how many steps it came."""
+        """Owner and number of steps of each call."""
         self._call, self._nth, self._late, self._scene = call, nth, late, scene
 
     def function(self) -> Callable[..., Any]:
@@ -231,7 +233,7 @@ class Bystander:
         self.world, self.client_id = world, client_id
         self.client = self._connect()
         self.seen = 0
-        """So many packets of this connection were looked at."""
+        """Number of packets of this connection that were read."""
 
     def _connect(self) -> Client:
         client = self.world.connect(self.client_id, clean=False, properties=FOREVER)
@@ -254,7 +256,7 @@ class Writer(Bystander):
     def __init__(self, world: World) -> None:
         super().__init__(world, "writer")
         self.open: dict[int, Packet] = {}
-        """What it would send again, by identifier."""
+        """Packets that the client would send again, by identifier."""
         self.recorded: list[int] = []
 
     def write(self, number: int) -> None:
@@ -262,7 +264,7 @@ class Writer(Bystander):
         self.client.bring(encode(packet, V5))
 
     def go_on(self) -> None:
-        """Answer what has come."""
+        """Answer the received packets."""
         while packets := self.look():
             for packet in packets:
                 if isinstance(packet, Pubrec):
@@ -312,8 +314,8 @@ class Reader(Bystander):
 
 
 class Scene:
-    """A victim and two bystanders. begun: traps may spring. acting: who is doing something, "all"
-    while the engine works for all.
+    """A victim and two bystanders. begun: traps may spring. acting: the client that is acting,
+    "all" while the engine works for all.
     """
 
     def __init__(self) -> None:
@@ -381,7 +383,7 @@ class Scene:
         assert not self.writer.client.closed
 
     def _start_again(self) -> None:
-        """The process has ended: what was acknowledged is in the store."""
+        """The process has ended: acknowledged messages are in the store."""
         self.broke = True
         commits = len(self.world.commits)
         self.world.turn()
@@ -399,7 +401,7 @@ class Scene:
     # -- promises
 
     def acknowledged(self) -> None:
-        """What was acknowledged is in the spool; of a message at QoS 2 there is one row."""
+        """Acknowledged messages are in the spool; a message at QoS 2 has one row."""
         rows = Counter(payload for (payload,) in self.world.rows("SELECT payload FROM spool"))
         for packet in self.writer.look():
             if isinstance(packet, Pubrec):
@@ -427,7 +429,7 @@ class Scene:
     # -- the victim
 
     def victim(self, **more: Any) -> Client:
-        """Its connection; another one like the last if that has ended."""
+        """Return the client's connection, or open another one like the last if that has ended."""
         if not self.victims or self.victims[-1].closed:
             self.connect(**self.last | more)
         return self.victims[-1]
@@ -456,7 +458,7 @@ class Scene:
         client.bring(b"".join(encode(packet, client.version) for packet in packets))
 
     def play(self, acts: str = "client") -> None:
-        """All that a client does, or a board."""
+        """Perform all actions of a client or a board."""
         self.begun = True
         for act in getattr(self, f"{acts}_acts"):
             self.turn(act)
@@ -533,10 +535,10 @@ class Scene:
 
     @property
     def bounds_acts(self) -> list[Callable[[], None]]:
-        """What a client does to whom a password is asked, in whose way bounds are, and who speaks
-        MQTT 3.1.1; and what a board does that has proved its key.
+        """Actions of a client that is asked for a password, that reaches bounds, and that speaks
+        MQTT 3.1.1; and of a board that has proved its key.
         """
-        asked = Policy(Asking())
+        asked = Policy(AskingAccess())
         bound = Policy(harness.Anonymous(), receive_maximum=2)
         long = b"x" * 30_000
         return [
@@ -579,7 +581,7 @@ class Scene:
     def hurry(self) -> None:
         """The turn is over before all of its bytes are looked at."""
         broker, calls = self.world.broker, iter([True])
-        broker.overtime = lambda: next(calls, False)
+        broker.turn_is_over = lambda: next(calls, False)
         self.say(Pingreq(), Pingreq())
 
     def be_the_slowest(self) -> None:
@@ -632,14 +634,14 @@ class Scene:
         self.world.disk_full(False)
 
     def answer(self) -> None:
-        """Answer what has come, and what was answered."""
+        """Answer all packets, and answers."""
         client = self.victim()
         found, client.received = client.received, []
         for packet in found:
             client._answer(packet)
 
     def others(self, topic: str, *qos: int) -> None:
-        """What others publish for it."""
+        """Publish messages of others for the client."""
         self.acting = "other"
         for number, level in enumerate(qos):
             self.friend.bring(encode(Publish(topic, b"%d" % number, level, 50 + number), V5))
@@ -666,7 +668,7 @@ class Scene:
 
 
 def sound(broker: Broker) -> None:
-    """What memory counts is what it holds, and no message stands in a queue twice."""
+    """Counters of memory match the content, and no message is in a queue twice."""
     sessions = broker.by_id.values()
     for session in sessions:
         flow = session.send_flow
@@ -691,8 +693,8 @@ def sound(broker: Broker) -> None:
 
 
 def state(broker: Broker) -> dict[str, Any]:
-    """What a store must know, as the broker has it in memory. Of a board's flow it knows nothing
-    but the mark.
+    """Return the state that a store must have, as the broker has it in memory. A board's flow is
+    only its mark.
     """
     durable = [session for session in broker.sessions.values() if session.durable]
     return {
@@ -721,9 +723,9 @@ BOUNDARY = {
     "Engine.spool_is_safe",
     "Step",
 }
-"""What catches the others' exceptions."""
+"""Parts that catch the others' exceptions."""
 FOR_ALL = {"Engine.hear"}
-"""What each bystander calls for itself, and the victim never does."""
+"""Calls that each bystander makes for itself, and the victim never makes."""
 THREAD = {"Engine._from_store", "Engine._from_writer", "Engine._on_failure", "Engine._on_landed"}
 """Called by the writer's thread: they hand something to the event loop, and do nothing else."""
 
@@ -822,7 +824,7 @@ def test_an_exception_ends_one_connection_or_the_engine(
                 assert scene.broke, f"{where}: the engine has gone on"
 
 
-def test_what_serves_one_connection_is_tried(seen: Seen) -> None:
+def test_faults_of_each_function_for_one_connection_are_tried(seen: Seen) -> None:
     """A call that no script reaches is shown by nothing."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()

@@ -1,4 +1,4 @@
-"""Limits: what is too much is refused, counted, said to the client in its own version, and logged
+"""Limits: the excess is refused, counted, reported to the client in its own version, and logged
 once.
 """
 
@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from gateway.access.logins import MOST_OF_ONE
-from gateway.broker.access import Policy, Question, Refusal
+from gateway.broker.access import Policy, Refusal, SlowCheck
 from gateway.broker.admission import origin
 from gateway.broker.connection import Connection
 from gateway.config import AclSection, QueueSection
@@ -37,8 +37,10 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 class Slow(Anonymous):
     """Needs time to find out that everybody may enter."""
 
-    def refuses_connect(self, connection: Connection, packet: Connect) -> Refusal | Question | None:
-        return Question("u", lambda: None)
+    def refuses_connect(
+        self, connection: Connection, packet: Connect
+    ) -> Refusal | SlowCheck | None:
+        return SlowCheck("u", lambda: None)
 
 
 # -- connections
@@ -79,7 +81,7 @@ def test_a_connect_that_comes_byte_by_byte_is_taken_if_it_is_whole_in_time() -> 
     assert slow.closed
 
 
-def test_who_comes_back_to_its_session_needs_no_second_place() -> None:
+def test_client_that_returns_to_its_session_needs_no_second_place() -> None:
     world = World(connections=2)
     first = world.accepted("a")
     world.accepted("b")
@@ -98,9 +100,7 @@ def test_who_comes_back_to_its_session_needs_no_second_place() -> None:
         ("/dev/ttyUSB0", "/dev/ttyUSB0"),
     ],
 )
-def test_who_has_an_ipv6_network_has_no_more_places_than_who_has_an_address(
-    address: str, whose: str
-) -> None:
+def test_ipv6_network_counts_like_one_address(address: str, whose: str) -> None:
     assert origin(address) == whose
 
 
@@ -130,7 +130,7 @@ def test_passwords_that_wait_to_be_compared_have_a_bound() -> None:
     assert reasons.count(R.SERVER_BUSY) == 257 - MOST_OF_ONE
 
 
-def test_who_waits_for_us_to_compare_a_password_does_not_run_out_of_time() -> None:
+def test_password_check_does_not_count_as_connect_timeout() -> None:
     world = World(connect_timeout_s=10)
     client = world.open(policy=Policy(Slow()))
     client.bring(encode(Connect("c", username="u", password=b"p"), V5))
@@ -279,7 +279,7 @@ def test_other_rules_for_queues_count_for_sessions_that_are_there() -> None:
     assert world.broker.statistics.overflowed == 1 + 3
 
 
-def test_a_will_that_is_no_longer_allowed_is_not_said() -> None:
+def test_will_no_longer_allowed_is_not_published() -> None:
     world = World(acl=[AclSection(write=["#"], read=["#"])])
     watching = world.accepted(answers=True)
     watching.subscribe("#")
@@ -300,7 +300,7 @@ def test_a_will_that_is_no_longer_allowed_is_not_said() -> None:
 def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connection(
     version: Version, qos: int
 ) -> None:
-    """Nothing that was acknowledged is ever lost: the client has to keep the rest."""
+    """No acknowledged message is ever lost: the client has to keep the rest."""
     world = World(spool_bytes=1000)
     client = world.connect("c", version=version, clean=False)
     client.take(Connack)

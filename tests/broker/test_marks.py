@@ -167,7 +167,7 @@ def test_a_pubrel_of_what_was_not_taken_here_is_never_answered_with_success(
     assert spooled(world) == [number for number in (before, 1) if number is not None]
 
 
-def test_what_is_refused_leaves_no_mark_and_is_taken_later() -> None:
+def test_refused_publication_leaves_no_mark_and_is_taken_later() -> None:
     world = World(receive_maximum=1, spool_bytes=100)
     client = connect(world, board())
     exchange(client, 1)
@@ -234,7 +234,7 @@ def test_no_answer_leaves_before_the_publish_is_on_disk(clean: bool) -> None:
 
 
 def test_a_mark_is_waited_for_though_nothing_else_of_the_message_is_stored() -> None:
-    """Its topic does not go up, and the session ends with its connection."""
+    """The topic is not spooled, and the session ends with its connection."""
     world = World(receive_maximum=1)
     world.slow_disk = True
     client = world.accepted("b", device=board())
@@ -278,7 +278,7 @@ def test_an_exchange_leaves_nothing_behind_for_the_disk() -> None:
     assert world.rows("SELECT received, length(sent) FROM flow") == [(b"", 2)]
 
 
-def test_who_has_not_proved_to_be_the_board_moves_no_mark() -> None:
+def test_client_without_the_board_key_moves_no_mark() -> None:
     world = World(receive_maximum=1)
     for _ in range(2):
         impostor = world.durable("b", device=DeviceIdentity("b", 7, 1))
@@ -308,7 +308,7 @@ def test_an_identifier_that_stands_for_another_sequence_swallows_nothing() -> No
     assert world.broker.received == 0
 
 
-def test_a_board_whose_eeprom_was_written_back_is_taken_and_repeats_itself_in_vain() -> None:
+def test_board_with_a_restored_eeprom_is_taken_and_its_duplicates_dropped() -> None:
     world = World(receive_maximum=1)
     exchange(connect(world, board(next_sequence=500)), 500)
     client = connect(world, board(next_sequence=100))
@@ -319,8 +319,8 @@ def test_a_board_whose_eeprom_was_written_back_is_taken_and_repeats_itself_in_va
     assert spooled(world) == [500, 100]
 
 
-def test_what_an_older_version_kept_of_a_board_is_known(tmp_path: Path) -> None:
-    """It kept packet identifiers; one of a sequence of long ago says nothing."""
+def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None:
+    """The older version kept packet identifiers; one of an old sequence proves nothing."""
     with closing(open_store(tmp_path, "test")) as database:
         database.execute("INSERT INTO session VALUES (1, 'b', 1000, NULL, 7, NULL)")
         database.execute("INSERT INTO session VALUES (2, 'c', 1000, NULL, 0, NULL)")

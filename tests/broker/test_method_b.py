@@ -1,4 +1,4 @@
-"""Delivery Method B towards publishers: what is kept, what is answered, and when."""
+"""Delivery Method B towards publishers: stored state, answers, and their times."""
 
 import pytest
 
@@ -227,8 +227,8 @@ def test_a_device_has_its_name_incarnation_and_sequence_in_the_spool() -> None:
 
 
 def test_a_device_waits_for_one_commit_per_publication_and_a_client_for_two() -> None:
-    """What PUBCOMP says of a device's publication is on disk since its PUBREC; to write it again
-    wears the card.
+    """The PUBREC of a device's publication has already brought the same state to disk; PUBCOMP
+    would only wear the card.
     """
     for device, commits in ((DeviceIdentity("c", 7, 1), 1), (None, 2)):
         world = World(receive_maximum=1)

@@ -178,7 +178,7 @@ def test_a_client_on_a_slow_line_that_pings_stays() -> None:
 
 
 def test_a_client_on_a_slow_line_stays_while_it_takes_anything() -> None:
-    """It cannot ping: what it has said before fills the line."""
+    """The client cannot ping: its earlier packets fill the line."""
     world = World(outgoing_bytes=300_000)
     client = stuck(world)
     client.send_bytes(PINGS)
@@ -319,7 +319,7 @@ def test_what_comes_due_at_once_is_done_little_by_little() -> None:
     assert len(world.broker.sessions) == 2
 
 
-def test_who_has_read_nothing_for_long_is_dropped_at_the_end() -> None:
+def test_client_that_never_reads_is_dropped_in_the_end() -> None:
     world = World()
     client, publisher = world.accepted("c"), world.accepted("p")
     client.subscribe("t", qos=0)
@@ -401,12 +401,12 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
     greedy, modest = world.accepted("greedy"), world.accepted("modest")
     looks = 0
 
-    def overtime() -> bool:
+    def turn_is_over() -> bool:
         nonlocal looks
         looks += 1
         return looks % 101 == 100
 
-    world.broker.overtime = overtime
+    world.broker.turn_is_over = turn_is_over
     greedy.bring(PINGS)
     modest.bring(encode(Pingreq(), V5))
     assert greedy.paused
@@ -424,7 +424,7 @@ def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
     world = World()
     client = world.accepted("c")
     looks = iter([True])
-    world.broker.overtime = lambda: next(looks, False)
+    world.broker.turn_is_over = lambda: next(looks, False)
     client.bring(encode(Pingreq(), V5))
     assert client.connection.out == []
     assert not client.paused
@@ -437,7 +437,7 @@ def test_a_client_that_is_put_off_may_end_meanwhile() -> None:
     world = World()
     client = world.accepted("c")
     looks = iter(range(200))
-    world.broker.overtime = lambda: next(looks, 0) >= 100
+    world.broker.turn_is_over = lambda: next(looks, 0) >= 100
     client.bring(PINGS)
     client.drop()
     assert world.broker.partial == 0

@@ -112,10 +112,10 @@ def _room_on_the_disk() -> Full:
 def _memory() -> Full:
     world = _world(memory_bytes=100_000)
     world.absent("away")
-    world.broker.owed, world.broker.queued = 1, 112_500
+    world.broker.to_drop, world.broker.queued = 1, 112_500
 
     def room() -> None:
-        world.broker.owed = world.broker.queued = 0
+        world.broker.to_drop = world.broker.queued = 0
 
     return Full(world, Bound.MEMORY, "t", room)
 
@@ -349,7 +349,7 @@ def test_a_refusal_for_good_keeps_its_reason_code(
     assert world.broker.statistics.pauses == {}
 
 
-def test_what_is_too_large_for_good_is_told_so_on_a_full_spool_and_disk_too() -> None:
+def test_oversized_publication_gets_its_reason_on_a_full_spool_and_disk_too() -> None:
     """Otherwise its sender would come again and again until there is room, for nothing."""
     full = _spool()
     full.world.disk_full(True)
@@ -375,7 +375,7 @@ def test_before_mqtt_5_a_refusal_for_good_ends_the_connection_and_does_not_storm
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("version", [V4, V5])
-def test_what_was_taken_before_is_committed_and_acknowledged_first(
+def test_earlier_publications_are_committed_and_acknowledged_first(
     version: Version, qos: int, slow: bool
 ) -> None:
     world = _world(spool_bytes=(60 + 7 + 64) * 3)
@@ -633,7 +633,7 @@ class _Users(Anonymous):
         return None if packet.password == b"right" else (R.NOT_AUTHORIZED, "wrong password")
 
 
-def test_a_stranger_who_claims_the_identifier_cannot_pause_its_client() -> None:
+def test_stranger_with_the_same_identifier_cannot_pause_a_client() -> None:
     full = _spool()
     policy = Policy(_Users())
     for user, password in (("mallory", b"right"), ("alice", b"wrong")):
@@ -645,7 +645,7 @@ def test_a_stranger_who_claims_the_identifier_cannot_pause_its_client() -> None:
     assert client.take_all(Puback) == [Puback(1)]
 
 
-def test_clients_without_an_identifier_hold_nobody_up_but_those_that_are_refused() -> None:
+def test_clients_without_an_identifier_delay_only_the_refused_ones() -> None:
     """The gateway cannot know such a client again. If there is room, its message is taken at once;
     if it is refused within the pause of its address, its connection ends with that pause.
     """
@@ -697,7 +697,7 @@ def test_a_client_that_is_turned_away_has_its_will_published() -> None:
 # -- what people see
 
 
-def test_it_is_logged_once_a_burst(caplog: pytest.LogCaptureFixture) -> None:
+def test_pause_is_logged_once_per_burst(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     full = _spool()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Whatever is cut when: what was acknowledged arrives, and at QoS 2 exactly once.
+"""Whatever is cut when: acknowledged messages arrive, and at QoS 2 exactly once.
 
 A publisher and a subscriber, both with a memory of their own, as the standard wants them, on lines
 that break; a disk that commits when it likes; a gateway whose power is cut. The order of all that
@@ -121,7 +121,7 @@ ACTS = st.one_of(
 
 @pytest.fixture(params=[1, 3, 256])
 def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues that keep so many rows in memory; the rest waits in the store."""
+    """Queues that keep this many rows in memory; the rest waits in the store."""
     monkeypatch.setattr("gateway.broker.send_flow.MOST_PENDING", request.param)
     monkeypatch.setattr("gateway.broker.send_flow.PAGE_LOW", request.param)
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", request.param)

@@ -60,7 +60,7 @@ def test_a_slow_client_holds_a_page_in_memory() -> None:
     assert empty(world)
 
 
-def test_what_comes_while_the_tail_is_read_goes_behind_it() -> None:
+def test_messages_during_a_tail_read_are_queued_behind_it() -> None:
     world = World(inflight=10)
     world.absent("s")
     publish(world, 1000)
@@ -207,14 +207,14 @@ def end_the_first(world: World, end: str) -> None:
 
 
 @ENDS
-def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: str) -> None:
+def test_stored_messages_of_an_ending_member_go_to_the_others(end: str) -> None:
     world = World()
     two_members(world)
     publish(world, 1000)
     end_the_first(world, end)
     assert "leaves" not in world.broker.sessions
-    stays = world.durable("stays", answers=True)
-    assert sorted(numbers(stays)) == list(range(1000)), "none of them is lost"
+    never_moves = world.durable("stays", answers=True)
+    assert sorted(numbers(never_moves)) == list(range(1000)), "none of them is lost"
     assert empty(world), "nothing of the session is left on the disk"
 
 
@@ -224,21 +224,21 @@ def test_what_waits_in_the_store_for_a_member_that_ends_goes_to_the_others(end: 
 def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
     end: str, commits: int, connected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The power goes after so many commits; the first one ends the session."""
+    """The power goes after this many commits; the first one ends the session."""
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", 20)
     world = World()
     two_members(world)
     publisher = world.accepted(answers=True)
     for number in range(200):
         publisher.publish("t", b"%05d" % number, qos=1 + number // 100)
-    stays = world.durable("stays", answers=True)
-    came: list[Publish] = stays.take_all(Publish)
+    never_moves = world.durable("stays", answers=True)
+    came: list[Publish] = never_moves.take_all(Publish)
     world.commit()
     if not connected:
-        stays.drop()
+        never_moves.drop()
     cut_after(world, commits)
     end_the_first(world, end)
-    came += stays.take_all(Publish)
+    came += never_moves.take_all(Publish)
     world.power_cut()
     assert "leaves" not in world.broker.sessions
     world.on_commit, world.slow_disk = lambda: None, False
@@ -255,14 +255,14 @@ def test_what_a_member_that_ends_leaves_behind_is_given_away_a_page_at_a_time() 
     world = World()
     two_members(world)
     publish(world, 3000)
-    stays = world.broker.sessions["stays"].send_flow
+    never_moves = world.broker.sessions["stays"].send_flow
     given: list[int] = []
     take_read = world.broker.take_read
 
     def counted(order: Order, rows: object) -> None:
-        before = stays.messages
+        before = never_moves.messages
         take_read(order, rows)
-        given.append(stays.messages - before)
+        given.append(never_moves.messages - before)
 
     world.broker.take_read = counted  # type: ignore[method-assign]
     world.end_session("leaves")
@@ -271,7 +271,7 @@ def test_what_a_member_that_ends_leaves_behind_is_given_away_a_page_at_a_time() 
 
 
 def cut_after(world: World, commits: int) -> None:
-    """After so many commits nothing gets to the disk any more."""
+    """After this many commits nothing gets to the disk any more."""
     last = len(world.commits) + commits
 
     def count() -> None:

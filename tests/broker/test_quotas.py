@@ -1,4 +1,4 @@
-"""Quotas of users: what they have in all their sessions has a bound, and costs nobody else."""
+"""Quotas of users: all their sessions together have a bound, and cost no one else."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_the_connections_of_a_user_have_a_bound() -> None:
 
 
 @pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
-def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(
+def test_fast_publisher_is_read_more_slowly_and_loses_nothing(
     key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(quota=[QuotaSection(users=["alice"], **{key: 10})])
@@ -93,7 +93,7 @@ def test_who_publishes_too_fast_is_read_more_slowly_and_loses_nothing(
         assert not fast.closed
     assert len(fast.take_all(Puback)) == 40
     assert len(watching.payloads) == 41
-    assert world.broker.statistics.rests >= 3
+    assert world.broker.statistics.quota_pauses >= 3
     assert caplog.text.count("it is read more slowly") == 1
 
 
@@ -148,7 +148,7 @@ NUMBERS = [b"%d" % number for number in range(100)]
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
 @pytest.mark.parametrize("split", [1, 7, 10_000])
-def test_who_publishes_too_fast_is_paced_and_its_pings_are_answered(
+def test_fast_publisher_is_paced_and_its_pings_are_answered(
     qos: int, topics: int, split: int
 ) -> None:
     world = World(quota=[QuotaSection(messages_per_s=5)])
@@ -186,7 +186,7 @@ def test_a_ping_is_answered_once() -> None:
 
 
 def test_a_paced_client_is_read_now_and_then() -> None:
-    """What it sends waits in the link at first, as for everybody who is not read."""
+    """Further packets wait in the link at first, as for every client that is not read."""
     world = World(quota=[QuotaSection(messages_per_s=1)])
     fast = world.accepted("fast")
     fast.send_bytes(burst(1, 60))
@@ -200,7 +200,7 @@ def test_a_paced_client_is_read_now_and_then() -> None:
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("goodbye", [True, False])
-def test_what_a_paced_client_sent_before_its_end_is_taken(qos: int, goodbye: bool) -> None:
+def test_packets_of_a_paced_client_are_taken_after_its_end(qos: int, goodbye: bool) -> None:
     world = World(quota=[QuotaSection(messages_per_s=10)])
     watching = watched(world)
     fast = world.accepted("fast", keep_alive=2)
@@ -240,7 +240,7 @@ def test_a_user_s_share_of_the_spool_has_a_bound_and_comes_back_when_rows_have_l
     assert "c" in world.broker.wills, "a will counts for its user"
 
 
-def test_a_user_s_share_of_the_spool_is_still_his_after_a_restart() -> None:
+def test_spool_share_of_a_user_outlives_a_restart() -> None:
     world = World(spool_bytes=1000, quota=[QuotaSection(users=["alice"], spool_share=0.4)])
     alice = {"policy": NAMED, "username": "alice", "clean": False, "properties": FOREVER}
     mine, other = world.accepted("a", **alice), world.durable("b")
@@ -307,4 +307,4 @@ def test_a_will_s_publication_does_not_count_as_the_rate_of_its_user() -> None:
     will = Will("t", b"", properties={P.WILL_DELAY_INTERVAL: 0})
     for _ in range(5):
         world.accepted("c", will=will).drop()
-    assert world.broker.statistics.rests == 0
+    assert world.broker.statistics.quota_pauses == 0

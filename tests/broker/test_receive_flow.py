@@ -22,11 +22,11 @@ some = st.builds(
     st.integers(1, 300),
     st.sampled_from([1, 2, 7, 8, 500]),
 )
-"""Identifiers, so many apart."""
+"""Identifiers, this many apart."""
 
 
 @given(st.lists(st.tuples(st.booleans(), some), max_size=8))
-def test_what_is_kept_comes_back(steps: list[tuple[bool, tuple[int, ...]]]) -> None:
+def test_stored_flow_is_restored(steps: list[tuple[bool, tuple[int, ...]]]) -> None:
     ledger = Ledger(0, LimitsSection(), NeededRows(1, {}))
     flow, kept = ReceiveFlow(ledger), set[int]()
     for forget, identifiers in steps:

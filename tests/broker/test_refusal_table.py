@@ -30,8 +30,7 @@ from tests.broker.test_pauses import (
 )
 
 PASSES = {"spool", "second_disk", "disk", "memory", "queue"}
-"""What is temporary by its nature: the uplink lands, a disk or a member comes back, a subscriber
-reads."""
+"""Temporary refusals: the uplink lands, a disk or a member comes back, a subscriber reads."""
 OF_MEMORY = {"identifiers"}
 """Bounds that guard memory under a name of their own."""
 
@@ -127,7 +126,7 @@ def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_packet_that_is_too_large_does_not_end_in_a_storm(version: Version, named: bool) -> None:
-    """Clients that do not look at Maximum Packet Size, or have none, send it for ever."""
+    """Clients that do not look at Maximum Packet Size, or have none, send it endlessly."""
     world = World(packet_bytes=1000, reads_reasons=False)
     large = encode(Publish("t", bytes(2000), 1, 9), version)
     taken = encode(Publish("t", b"x", 1, 8), version)
@@ -146,7 +145,7 @@ def test_a_packet_that_is_too_large_does_not_end_in_a_storm(version: Version, na
     assert world.broker.partial == world.broker.put_off == 0
 
 
-def test_what_was_taken_before_a_packet_that_is_too_large_is_acknowledged() -> None:
+def test_publications_before_an_oversized_packet_are_acknowledged() -> None:
     world = World(packet_bytes=1000, reads_reasons=False)
     client = world.accepted("c", clean=False)
     world.slow_disk = True

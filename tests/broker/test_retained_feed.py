@@ -83,7 +83,7 @@ def test_retained_messages_never_make_the_queue_of_their_subscriber_overflow() -
     assert world.broker.statistics.overflowed == 0
 
 
-def test_what_is_retained_when_its_turn_comes_is_sent_and_nothing_older() -> None:
+def test_newest_retained_message_is_sent() -> None:
     world = World(inflight=10)
     topics = [f"r/{number:04}" for number in range(500)]
     retain(world, topics, qos=1)

@@ -98,7 +98,7 @@ def test_an_index_that_is_cleared_knows_that_nothing_is_known() -> None:
     assert len(index) == 0
 
 
-def test_what_is_known_about_routes_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_routes_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.broker.router._KNOWN_ROUTES", 100)
     world = World()
     for number in range(20):

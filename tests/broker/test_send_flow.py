@@ -1,5 +1,5 @@
-"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, what is sent again and
-what is not.
+"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, packets that are sent
+again.
 """
 
 import pytest
@@ -133,7 +133,9 @@ def test_what_came_before_a_power_cut_has_dup_however_slow_the_disk_was(cuts: in
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """What the store does not know yet is bounded for sessions that outlive a power cut alone."""
+    """Only for sessions that outlive a power cut, deliveries that the store does not know are
+    bounded.
+    """
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)
     subscriber.subscribe("t", qos=1)
@@ -150,11 +152,9 @@ def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("version", [V4, V5])
-def test_what_waited_for_the_disk_when_the_client_left_was_not_sent(
-    version: Version, power_cut: bool
-) -> None:
-    """A QoS 2 PUBLISH waits for its commit, and what comes after it waits behind it. The line is
-    cut before that: they are sent for the first time when the client is back (section 3.3.1.1).
+def test_messages_that_waited_for_the_disk_were_not_sent(version: Version, power_cut: bool) -> None:
+    """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. The line is cut
+    before that: they are sent for the first time when the client is back (section 3.3.1.1).
     """
     world = World()
     subscriber = kept(world, version)
@@ -577,7 +577,7 @@ def test_the_broker_uses_topic_aliases_up_to_the_clients_maximum(
     assert [(packet.properties or {}).get(P.TOPIC_ALIAS) for packet in packets] == aliases
 
 
-def test_what_is_sent_again_does_not_lean_on_an_alias_of_the_former_connection() -> None:
+def test_retransmission_uses_no_alias_of_an_earlier_connection() -> None:
     world = World()
     subscriber = kept(world, topic_alias_maximum=5)
     subscriber.subscribe("t")

@@ -44,7 +44,7 @@ def test_connect_comes_once() -> None:
     assert [packet.reason for packet in client.received] == [R.PROTOCOL_ERROR]
 
 
-def test_what_comes_with_connect_in_one_piece_has_the_bounds_of_a_known_client() -> None:
+def test_packets_behind_connect_have_the_bounds_of_a_known_client() -> None:
     world = World(connect_bytes=1000)
     client = world.open()
     client.send(Connect("c"), Publish("t", bytes(5000), 1, 1), Pingreq())

@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: what is granted, what matches, who gets what how often."""
+"""SUBSCRIBE and UNSUBSCRIBE: granted QoS, matches, and the number of deliveries."""
 
 import pytest
 from hypothesis import given
@@ -257,7 +257,7 @@ def test_members_of_a_shared_subscription_take_turns(qos: int, run: bool) -> Non
     assert len(alone.payloads) == 60
 
 
-def test_a_shared_subscription_skips_the_absent_while_somebody_is_there() -> None:
+def test_shared_subscription_skips_absent_members_while_one_is_present() -> None:
     world = World()
     for name in ("a", "b", "c"):
         world.durable(name, answers=True).subscribe("$share/g/t")
@@ -304,7 +304,7 @@ def test_a_shared_qos_2_delivery_that_was_cut_off_is_completed_with_the_same_cli
     assert second.payloads == []
 
 
-def test_what_an_ended_member_had_not_been_sent_goes_to_the_others() -> None:
+def test_unsent_messages_of_an_ended_member_go_to_the_others() -> None:
     world = World()
     first = world.durable("first", properties={P.RECEIVE_MAXIMUM: 1})
     first.subscribe("$share/g/t")
@@ -378,7 +378,7 @@ def test_a_bridge_gets_nothing_back_and_retain_as_it_was_published(version: Vers
 
 @pytest.mark.parametrize("version", [V3, V4, V5])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_nobody_publishes_to_a_shared_subscription(version: Version, qos: int) -> None:
+def test_no_client_publishes_to_a_shared_subscription(version: Version, qos: int) -> None:
     """`$share/…` is how a filter says that it is shared (section 4.8.2), and no topic."""
     world = World()
     watching = world.accepted("w")
@@ -392,7 +392,7 @@ def test_nobody_publishes_to_a_shared_subscription(version: Version, qos: int) -
 
 
 def test_the_answer_to_an_unsubscribe_of_nothing_waits_for_no_disk() -> None:
-    """It leaves even if the client is closed for what comes with it in one piece."""
+    """The SUBACK leaves even if the client is closed for a later packet in the same bytes."""
     world = World()
     client = world.accepted("c", version=Version.V3_1_1, clean=False)
     world.slow_disk = True

@@ -1,4 +1,4 @@
-"""`$SYS`: figures of the broker as topics, for those who ask for them and nobody else."""
+"""`$SYS`: figures of the broker as topics, for those who ask for them and no one else."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_nothing_of_them_goes_to_the_disk_or_into_the_spool() -> None:
         parse({"spool": {"topics": ["$SYS/#"]}}, "here")
 
 
-def test_an_acl_says_who_reads_them_and_nobody_writes_there() -> None:
+def test_acl_decides_who_reads_sys_topics_and_no_client_writes_there() -> None:
     acl = [
         AclSection(clients=["admin"], read=["$SYS/#"], write=["#", "$SYS/#"]),
         AclSection(clients=["guest"], read=["#"]),
@@ -112,7 +112,7 @@ def test_few_allowed_topic_levels_do_not_matter() -> None:
     assert len(client.take_all(Publish)) == 1
 
 
-def test_nobody_looks_while_nobody_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sys_topics_are_not_updated_without_a_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     client = world.accepted()
     client.subscribe("#")

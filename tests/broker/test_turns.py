@@ -8,7 +8,7 @@ V5 = Version.V5
 
 
 def bring(world: World, client: Client, packet_id: int) -> None:
-    """A client publishes; nobody waits for anything but what is ready."""
+    """A client publishes; all waits are for ready work."""
     client.bring(encode(Publish("t", b"%d" % packet_id, 1, packet_id), V5))
     world.turn(moment=0)
 
@@ -28,7 +28,7 @@ def let_go_together(world: World) -> tuple[Client, list[Client]]:
     return reader, clients
 
 
-def test_what_clients_send_that_were_let_go_together_goes_into_one_commit() -> None:
+def test_packets_of_clients_released_together_share_one_commit() -> None:
     """A commit costs much the same for one message and for a hundred, and so does a turn."""
     world = World()
     reader, clients = let_go_together(world)
@@ -52,7 +52,7 @@ def test_a_client_that_sends_nothing_is_waited_for_a_moment_only() -> None:
     assert reader.payloads == [b"2"] * 4
 
 
-def test_a_lone_client_waits_for_nobody() -> None:
+def test_lone_client_does_not_wait() -> None:
     world = World()
     world.durable("reader").subscribe("t", qos=1)
     client = world.accepted("c")
@@ -61,7 +61,7 @@ def test_a_lone_client_waits_for_nobody() -> None:
         assert client.take_all() == [Puback(packet_id)]
 
 
-def test_what_a_queue_gets_in_one_turn_leaves_in_one_piece() -> None:
+def test_messages_queued_in_one_turn_leave_in_one_write() -> None:
     world = World()
     reader = world.durable("reader")
     reader.subscribe("#", qos=1)

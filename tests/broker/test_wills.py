@@ -164,10 +164,10 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
     assert world.rows("SELECT device, client, payload FROM spool") == [(None, "c", b"gone")]
 
 
-def test_wills_that_a_full_spool_refuses_do_not_keep_others_from_being_said(
+def test_wills_refused_by_a_full_spool_do_not_block_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So many are looked at in a second; those that must wait come after those that need not."""
+    """The broker judges a bounded number of wills a second; those that must wait come last."""
     monkeypatch.setattr(broker, "_AT_ONCE", 5)
     world = World(spool_bytes=1000)
     watching = watcher(world)
@@ -189,12 +189,12 @@ def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -
     clients = [world.durable(f"{at}", will=Will("will", b"%d" % at, 1)) for at in range(5)]
     left = []
 
-    def overtime() -> bool:
+    def turn_is_over() -> bool:
         if waiting := len(world.broker.effects.wills):
             left.append(waiting)
         return waiting > 0
 
-    world.broker.overtime = overtime
+    world.broker.turn_is_over = turn_is_over
     for client in clients:
         client.break_line()
     world.turn()
@@ -205,12 +205,12 @@ def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -
 
 @pytest.mark.mqtt("MQTT-3.1.2-8", "MQTT-3.2.0-1")
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(clean: bool) -> None:
+def test_pending_will_is_published_although_its_client_returns(clean: bool) -> None:
     world = World()
     watching = watcher(world)
     client = world.durable("c", will=Will("will", b"gone", 1))
     client.subscribe("will")
-    world.broker.overtime = lambda: bool(world.broker.effects.wills)
+    world.broker.turn_is_over = lambda: bool(world.broker.effects.wills)
     client.break_line()
     again = world.open()
     again.bring(encode(Connect("c", V5, clean, properties=FOREVER), V5))
@@ -222,19 +222,19 @@ def test_a_will_that_is_still_to_be_said_is_said_though_its_client_comes_back(cl
 
 @pytest.mark.parametrize("back", [True, False])
 def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back: bool) -> None:
-    """Each may have hundreds of subscriptions. For whoever asks they have ended."""
+    """Each may have hundreds of subscriptions. A lookup finds them ended."""
     world = World()
     clients = [world.accepted(f"{at}") for at in range(5)]
     for client in clients:
         client.subscribe("t", "u")
     effects, left = world.broker.effects, []
 
-    def overtime() -> bool:
+    def turn_is_over() -> bool:
         if waiting := len(effects.leaves):
             left.append(waiting)
         return waiting > 0
 
-    world.broker.overtime = overtime
+    world.broker.turn_is_over = turn_is_over
     for client in clients:
         client.break_line()
     if back:

@@ -70,7 +70,7 @@ def test_a_command_of_the_gateway_loads_no_part_of_the_centre(tmp_path: Path) ->
         "device admit roof-1 --registry {0}/data/registry.db",
     ],
 )
-def test_who_may_not_open_the_files_is_told_to_use_sudo(words: str) -> None:
+def test_account_without_file_access_is_pointed_to_sudo(words: str) -> None:
     with TemporaryDirectory() as name:  # one of pytest's is closed to others
         folder = Path(name)
         folder.chmod(0o711)

@@ -1,5 +1,5 @@
-"""The tree of commands as a whole: each says what it is for with an example, each that prints facts
-prints JSON too, and each takes a wrong command line with exit code 2 and says what to do.
+"""The tree of commands as a whole: each has a purpose and an example. Each that prints facts prints
+JSON too. A wrong command line gives exit code 2 and a hint.
 """
 
 import json
@@ -148,7 +148,7 @@ def test_help_fills_the_width_of_the_terminal(
 
 
 @pytest.mark.parametrize("name", TREE.keys() - WITHOUT_JSON)
-def test_what_prints_facts_prints_json(name: str) -> None:
+def test_commands_that_print_facts_print_json(name: str) -> None:
     assert "--json" in _options(TREE[name])
 
 
@@ -185,7 +185,7 @@ def _wrong_uses(name: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", TREE)
-def test_a_wrong_use_is_told(name: str, run: Run) -> None:
+def test_wrong_usage_is_reported(name: str, run: Run) -> None:
     for words in _wrong_uses(name):
         code, out, err = run(*name.split(), *words)
         assert (code, out) == (2, ""), words
@@ -203,7 +203,7 @@ def test_a_wrong_use_is_told(name: str, run: Run) -> None:
 @pytest.mark.parametrize(
     "words", [["nosuch"], ["device", "nosuch"], ["--nosuch"], ["help", "nosuch"]]
 )
-def test_a_command_that_is_none_is_told(words: list[str], run: Run) -> None:
+def test_unknown_command_is_reported(words: list[str], run: Run) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert "nosuch" in err

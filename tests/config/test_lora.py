@@ -34,7 +34,7 @@ def test_the_default_is_the_channel_with_ten_percent() -> None:
         ({"boards": {"a": 1, "b": 1}}, "two boards have the same number"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(wrong: dict[str, Any], why: str) -> None:
+def test_impossible_settings_are_refused_with_the_reason(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse(lora(**wrong), "file")
     assert why in str(error.value)

@@ -87,7 +87,7 @@ def test_a_size_with_a_unit_is_given_back_as_a_number(
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:1883", ":1883", "[::]:1883", "192.168.1.4:1883"])
-def test_a_listener_that_takes_everybody_is_told(tmp_path: Path, bind: str) -> None:
+def test_open_listener_is_reported(tmp_path: Path, bind: str) -> None:
     (text,) = advice(_load(tmp_path, f"[[listener]]\nbind = '{bind}'\nanonymous = true"))
     assert text.startswith(f"listener {bind}: takes everybody who reaches this machine")
     assert "anonymous = false" in text
@@ -102,7 +102,7 @@ def test_a_closed_listener_is_not(tmp_path: Path, listener: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_who_may_not_read_the_file_is_told_of_sudo_and_of_the_group(tmp_path: Path) -> None:
+def test_unreadable_file_points_to_sudo_and_to_the_group(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir(mode=0o750)
     (folder / "gateway.toml").touch()
@@ -211,7 +211,7 @@ def test_all_files_that_are_named_are_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "line"), [("a = 1\nb = =", 2), ("[x\n", 1), ("[a]\n[a]\n", 2)])
-def test_what_is_no_toml_is_told_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "gateway.toml"
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, text)

@@ -1,4 +1,4 @@
-"""`onceway gateway config --reference`: it names every key, and what it says is in force."""
+"""`onceway gateway config --reference`: it names every key, with the values in force."""
 
 import re
 import tomllib
@@ -21,7 +21,7 @@ def test_the_reference_is_a_file_that_changes_nothing() -> None:
     assert parse(tomllib.loads(as_toml()), "reference") == Config()
 
 
-def test_its_defaults_are_those_in_force() -> None:
+def test_defaults_of_the_reference_are_in_force() -> None:
     lines = []
     for line in as_toml().splitlines():
         key, equals, value = line.removeprefix("#").partition(" =")

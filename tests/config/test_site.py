@@ -1,4 +1,4 @@
-"""`[site]`: what it means, and what is refused."""
+"""`[site]`: its meaning, and refused values."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def site(**keys: Any) -> Config:
     return parse({"gateway": {"name": "attic", "data": "/data"}, "site": values}, "test")
 
 
-def test_what_holds_without_further_keys() -> None:
+def test_defaults_of_the_site_section() -> None:
     config = site()
     assert config.site_bind == ("", 8884)
     assert config.site_folder == Path("/data/site")

@@ -1,4 +1,4 @@
-"""`onceway doctor` names what is wrong on a gateway, and what to do. Where hardware is needed, a
+"""`onceway doctor` names faults of a gateway, and their remedies. Where hardware is needed, a
 folder stands for /sys or /proc, with the files that the kernel would have there.
 """
 
@@ -195,9 +195,7 @@ def test_a_bridge_s_password_is_missing_or_for_everybody(tmp_path: Path) -> None
     assert "secret" not in everybody.what
 
 
-def test_what_a_bridge_can_never_send_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_set_aside_messages_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bridge = {"name": "cloud", "server": "mqtt://127.0.0.1", "up": ["#"]}
     config = parse({"gateway": {"data": str(tmp_path)}, "bridge": [bridge]}, "a file")
     state = {"name": "cloud", "error": None, "waiting": 0, "dropped": 0, "sent": 1}
@@ -251,7 +249,7 @@ def test_files_of_the_uplink_are_its_own(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_the_uplink_alone_may_read_goes_back_to_the_uplink(
+def test_uplinks_own_files_are_given_back_to_the_uplink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")
@@ -311,7 +309,7 @@ def configured(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_stopped_gateway_is_wrong_and_what_to_type_is_said(configured: Path) -> None:
+def test_stopped_gateway_is_reported_with_the_command_to_type(configured: Path) -> None:
     done = doctor(configured)
     assert done.returncode == 1
     assert "✗ gateway: it does not run\n    `sudo systemctl start onceway-gateway`" in done.stdout

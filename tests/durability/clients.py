@@ -1,9 +1,9 @@
 """Publishers and subscribers that keep their state through any outage of the gateway, as the
 standard wants them to.
 
-In: a port. Out: what was published, what was promised (PUBACK, PUBREC) and what was delivered, by
-the publisher's count. A payload is `NAME:NUMBER`, numbers from 0 on, so what is missing, twice or
-out of order shows.
+In: a port. Out: messages published, promised (PUBACK, PUBREC) and delivered, by the publisher's
+count. A payload is `NAME:NUMBER`, numbers from 0 on, so missing, double and misplaced messages
+show.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Client(ABC):
         await asyncio.wait_for(self._connected, 20)
 
     def drop(self) -> None:
-        """The connection is gone; what comes on it later is not taken."""
+        """The connection is gone; later input on it is ignored."""
         if self.line is not None:
             self.line.drop()
             self.line = None
@@ -130,7 +130,7 @@ class Client(ABC):
         return self.resume()
 
     def resume(self) -> list[Packet]:
-        """What to send first on a new connection."""
+        """Packets to send first on a new connection."""
         return []
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Client(ABC):
         """The answers to a packet."""
 
     def more(self) -> list[Packet]:
-        """What to send when all packets of one piece have been taken."""
+        """Packets to send after all packets of one read."""
         return []
 
 
@@ -220,7 +220,7 @@ class Publisher(Client):
 
 class Subscriber(Client):
     """Takes everything at QoS 2, and keeps the packet identifiers between PUBLISH and PUBREL.
-    ledger: what was delivered. held back: how many QoS 2 messages came again and went nowhere.
+    ledger: delivered messages. held back: how many QoS 2 messages came again and went nowhere.
     """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class SmallDisk:
-    """A tmpfs of so many bytes. mount: where it is."""
+    """A tmpfs of this many bytes. mount: where it is."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.mount = folder / "small"
@@ -15,7 +15,7 @@ class SmallDisk:
         self._ballast = self.mount / "ballast"
 
     def fill(self) -> None:
-        """Take what is left."""
+        """Fill the rest."""
         with self._ballast.open("ab", buffering=0) as file:
             for chunk in (65536, 4096):
                 with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ Faults = list[str]
 
 
 class Ledger:
-    """What arrived at one place. repeats: arrivals beyond the first of messages that may come again
+    """Arrivals at one place. repeats: arrivals beyond the first of messages that may come again
     (QoS 1).
     """
 

@@ -2,8 +2,8 @@
 --seed 1`.
 
 Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and
-loop devices; without, they are left out, and the run says so. It ends with a table of what was met,
-so that a run in which nothing was under way at any cut does not look like a proof. Exit 1 when a
+loop devices; without, they are left out, and the run says so. It ends with a table of events, so
+that a run in which nothing was under way at any cut does not look like a proof. Exit 1 when a
 promise is broken, with the seed that shows it (the moments depend on the machine as well: run it a
 few times).
 """
@@ -25,7 +25,7 @@ PART = 12
 
 
 async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[str]:
-    """So many outages of one kind; returns the promises that were broken."""
+    """Run a number of outages of one kind and return the broken promises."""
     done = 0
     task = asyncio.current_task()
     assert task is not None

@@ -34,7 +34,7 @@ def no_sync() -> None:
 
 
 def lazy_sync() -> None:
-    """What most call good enough: the disk is waited for at checkpoints only."""
+    """Common practice: the disk is synced at checkpoints only."""
     _with_synchronous("NORMAL")
 
 

@@ -1,10 +1,9 @@
-"""A gateway under load that goes down again and again, and what has to be true after each time.
+"""A gateway under load that goes down again and again, and the promises that hold after each time.
 
 In: a data directory, on any disk. Out: `faults`, and `reached`, which says what the outages met.
 Publishers at QoS 1 and 2 and subscribers that stay connected or come only now and then, of MQTT 5
-and 3.1.1. After each outage everybody comes back with what he remembers, what is in flight comes to
-its end, and then every message must be at every subscriber and in the spool: at QoS 2 once and in
-order.
+and 3.1.1. After each outage all clients come back with their state, exchanges in flight end, and
+then every message must be at every subscriber and in the spool: at QoS 2 once and in order.
 """
 
 import asyncio
@@ -25,14 +24,14 @@ from tests.service.process import GatewayProcess, spooling, start
 from tests.store.drain import drain
 
 LONGEST_S = 1.0
-"""Of load between two outages."""
+"""Seconds of load between two outages."""
 AGAIN = 0.3
 """Chance that an outage comes while the gateway starts after another."""
 
 
 class Site:
-    """program: what runs the gateway, for `sys.executable`. patience: seconds until what has not
-    come is called lost.
+    """program: what runs the gateway, for `sys.executable`. patience: seconds until a missing
+    message is called lost.
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class Site:
     async def outages(
         self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """From the first start to a clean stop, with so many power cuts, or kills where there is no
-        `disk`; fewer when a promise is broken before.
+        """From the first start to a clean stop, with this many power cuts, or kills where there is
+        no `disk`; fewer when a promise is broken before.
         """
         try:
             await self.open()
@@ -164,8 +163,8 @@ class Site:
             disk.restart(copy)
 
     async def _settle(self) -> None:
-        """Everybody comes back, what is in flight comes to its end, and then everything has to be
-        everywhere.
+        """Bring all clients back, wait for exchanges in flight, and then check that all messages
+        are everywhere.
         """
         for client in self._clients:
             await client.connect(self._port)
@@ -207,7 +206,7 @@ class Site:
                 drain(database, rows[-1][0])
 
     def table(self) -> Counter[str]:
-        """What the run has met."""
+        """Events that the run has covered."""
         subscribers = (*self._present, self._away)
         return self.reached + Counter(
             {

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ROUNDS = 12
 LONGEST_S = 1.0
-"""Of load between two outages."""
+"""Seconds of load between two outages."""
 PATIENCE_S = 120
 UP = 'up = ["load/#"]\nqos = {}'
 
@@ -41,15 +41,15 @@ class Broker(Protocol):
     async def start(self) -> None: ...
 
     async def down(self) -> None:
-        """As hard as it can be."""
+        """Take it down as hard as possible."""
         ...
 
     async def end(self) -> None: ...
 
 
 class Gateway:
-    """At one port for ever. disk: whose power is cut; None: it is killed. text: more of its
-    configuration.
+    """At one port for its whole life. disk: whose power is cut; None: it is killed. text: more of
+    its configuration.
     """
 
     def __init__(self, folder: Path, disk: LoopDisk | None, text: str = "") -> None:
@@ -85,14 +85,14 @@ class Gateway:
 
 
 class PoliteMosquitto(Mosquitto):
-    """Goes down by SIGTERM: it writes what it holds."""
+    """Goes down by SIGTERM: it writes its state."""
 
     async def down(self) -> None:
         await Mosquitto.end(self)
 
 
 class Pair:
-    """A publisher here, a subscriber there, and what goes down between them."""
+    """A publisher here, a subscriber there, and the parts between them that go down."""
 
     def __init__(self, near: Gateway, far: Broker, qos: int, seed: int) -> None:
         self.faults: Faults = []
@@ -139,7 +139,7 @@ class Pair:
         await self._settle()
 
     async def _settle(self) -> None:
-        """What is under way comes to its end."""
+        """Wait until all exchanges in flight have ended."""
         for client, broker in ((self.publisher, self._near), (self.subscriber, self._far)):
             if client.line is None:
                 await client.connect(broker.port)
@@ -153,7 +153,7 @@ class Pair:
             self.subscriber.ledger.settle("p", self.publisher.published)
 
     async def _something_new(self) -> None:
-        """At QoS 0 what was on the wire is gone, and what comes after the outage arrives."""
+        """At QoS 0 messages on the wire are lost, and those after the outage arrive."""
         before = self.publisher.published
         self.publisher.start()
         ledger = self.subscriber.ledger

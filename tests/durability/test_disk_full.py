@@ -1,5 +1,5 @@
-"""A disk that is really full (a small tmpfs): what is refused, what goes on, and that it ends by
-itself.
+"""A disk that is really full (a small tmpfs): the refusals, the parts that go on, and the end
+without help.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
 
 
 async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]:
-    """Publish until one message is refused, or so many were taken. Returns those that were taken,
+    """Publish until one message is refused, or this many were taken. Returns those that were taken,
     and the last answer.
     """
     taken: list[bytes] = []

@@ -1,5 +1,5 @@
-"""A subscriber that never reads costs itself alone: everybody else is served, and memory stays
-where its bounds are.
+"""A subscriber that never reads slows only itself: everybody else is served, and memory stays where
+its bounds are.
 """
 
 from pathlib import Path

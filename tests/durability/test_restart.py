@@ -3,8 +3,8 @@ after it.
 
 Clients subscribe, publish, retain, leave wills, go away and stay away, in an order that hypothesis
 draws; the disk commits when it likes, and the power is cut. The model is what the broker held in
-memory at the last commit, so a change that no commit takes along shows. What is in the queues is
-looked at in the end: payloads are numbered, and as many as are due have to come, in order.
+memory at the last commit, so a change that no commit takes along shows. The queues are compared in
+the end: payloads are numbered, and as many as are due have to come, in order.
 """
 
 from copy import deepcopy
@@ -70,7 +70,7 @@ OPERATIONS = st.one_of(
 
 
 def memory(broker: Broker) -> dict[str, Any]:
-    """What of a broker's state has to outlive it."""
+    """State that has to outlive a broker."""
     sessions = [session for session in broker.sessions.values() if session.durable]
     return {
         "sessions": {
@@ -202,7 +202,7 @@ class Run:
         self.world.commit()
 
     def drain(self) -> None:
-        """What waits for a session has to come, all of it, once and in order."""
+        """All messages that wait for a session have to come, once and in order."""
         self.world.slow_disk = False
         self.sleep(0)  # what has expired ends
         for name, session in list(self.world.broker.sessions.items()):
@@ -230,7 +230,7 @@ def expected(state: dict[str, Any], now: float) -> dict[str, Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(OPERATIONS, min_size=10, max_size=40))
-def test_what_a_commit_holds_is_there_after_a_restart(operations: list[tuple[Any, ...]]) -> None:
+def test_committed_data_are_there_after_a_restart(operations: list[tuple[Any, ...]]) -> None:
     run = Run()
     for name in CLIENTS:
         run.connect(name, 1000, None)

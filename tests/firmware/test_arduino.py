@@ -264,7 +264,7 @@ async def test_a_battery_node_does_not_wait_for_a_gateway_that_is_away(tmp_path:
     ("kind", "chip"),
     [("nano", "atmega328p"), ("pro-mini", "atmega328p"), ("mega2560", "atmega2560")],
 )
-def test_it_publishes_on_the_other_boards_under_its_name(
+def test_sketch_publishes_on_other_boards_under_its_name(
     kind: str, chip: str, tmp_path: Path
 ) -> None:
     gateway, hz = Gateway(), board(kind).clock

@@ -25,7 +25,7 @@ def test_the_build_ends_below_the_identity_page(name: str) -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize("name", ["uno", "nano", "nano-old"])
-async def test_it_finds_its_name(name: str, tmp_path: Path) -> None:
+async def test_board_finds_its_name(name: str, tmp_path: Path) -> None:
     gateway = Gateway()
     async with SimulatedBoard(
         tmp_path / "board",

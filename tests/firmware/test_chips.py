@@ -40,6 +40,6 @@ def test_a_chip_without_room_or_a_known_page_is_refused(
         ("atmega168", ["OW_IDENTITY_PAGE=0x3D80", "OW_JOURNAL_SLOTS=28"]),
     ],
 )
-def test_what_the_message_says_to_do_is_enough(chip: str, defines: list[str]) -> None:
+def test_advice_of_the_message_is_enough(chip: str, defines: list[str]) -> None:
     done = compile_for(chip, *defines)
     assert done.returncode == 0, done.stderr

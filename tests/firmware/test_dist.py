@@ -41,7 +41,7 @@ def test_the_zip_is_an_arduino_library(library: Path) -> None:
     assert examples == {path.name for path in (FIRMWARE / "examples").iterdir()}
 
 
-def test_it_compiles_by_itself(library: Path, tmp_path: Path) -> None:
+def test_library_compiles_by_itself(library: Path, tmp_path: Path) -> None:
     flags = ["-mmcu=atmega328p", "-DF_CPU=16000000UL", "-Os", "-std=gnu11", "-Wall", "-Werror"]
     command = ["avr-gcc", *flags, "-c", *map(str, library.glob("src/*.c"))]
     subprocess.run(command, cwd=tmp_path, check=True)

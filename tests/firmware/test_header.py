@@ -68,7 +68,7 @@ def test_each_function_that_takes_a_client_is_tried_in_an_interrupt() -> None:
 @pytest.mark.parametrize(
     "command", ["gcc -xc -std=gnu11", "g++ -xc++ -std=gnu++11 -Wno-variadic-macros"]
 )
-def test_it_stands_alone(command: str, defines: list[str]) -> None:
+def test_header_compiles_alone(command: str, defines: list[str]) -> None:
     program = f'#include "{PUBLIC}"\nint main(void) {{ return sizeof(struct ow_mqtt) == 0; }}\n'
     subprocess.run(
         [

@@ -271,7 +271,7 @@ async def test_power_cuts_of_both_lose_and_double_nothing(
         check(board, tmp_path)
 
 
-async def test_its_log_is_read_over_the_link(
+async def test_log_of_the_board_is_read_over_the_link(
     sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
 ) -> None:
     """Also what happened before it was connected; and the readings go on."""

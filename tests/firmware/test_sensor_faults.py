@@ -101,7 +101,7 @@ async def test_a_faulty_sensor_is_told_once_and_sends_no_value_until_it_is_well(
         ("battery", 5000, RANGE),
     ],
 )
-async def test_a_voltage_that_no_sensor_gives_is_told(
+async def test_impossible_voltage_is_reported(
     sketch: str, millivolts: int, number: int, tmp_path: Path
 ) -> None:
     gateway = Gateway()

@@ -66,7 +66,7 @@ async def test_a_wild_program_does_not_end_the_simulated_board(tmp_path: Path, n
 
 
 @pytest.mark.sim
-async def test_a_bare_board_waits_in_its_boot_loader_for_ever(tmp_path: Path) -> None:
+async def test_bare_board_stays_in_its_boot_loader(tmp_path: Path) -> None:
     async with SimulatedBoard(tmp_path / "bare", speed="step") as board:
         for _ in range(4):
             await board.run(4 * SECOND)

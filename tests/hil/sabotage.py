@@ -52,7 +52,7 @@ class Sabotage:
     benches: tuple[str, ...]
     path: Path
     readings: int | None = None
-    """Instead of the bench's."""
+    """Number of readings, instead of the bench's."""
     verdict: str = "fails"
     """`unknown` for sabotages that prove nothing wrong, such as a device that is never let in."""
     gate: bool = False

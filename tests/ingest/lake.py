@@ -41,7 +41,7 @@ class Lake:
         self._batches = 0
 
     def allow_unsigned(self) -> None:
-        """What lands here is not signed, but where a test says so."""
+        """Trust without signatures, unless a test asks for them."""
         save(beside(str(self.publications)), Keys(unsigned=True))
 
     def open(self) -> Sink:

@@ -86,7 +86,7 @@ class S3Site(Site):
         assert done.returncode == 0, done.stderr
 
     def sql(self, statement: str) -> None:
-        """A statement of a user, by a Spark of his own."""
+        """A statement of a user, by another Spark."""
         script, options = str(HERE / "statement.py"), [statement, self.on_s3]
         line = command.build(script, options, "local[1]", "1g", self.conf, downloaded=True)
         done = subprocess.run(
@@ -99,7 +99,7 @@ class S3Site(Site):
         assert done.returncode == 0, done.stderr
 
     def keys_by_spark(self) -> Counter[Key]:
-        """Of the publications, where deltalake does not find its way."""
+        """Return the keys of the publications, by Spark, where deltalake cannot read the table."""
         found = self.folder / "found"
         self.sql(
             f"INSERT OVERWRITE LOCAL DIRECTORY '{found}' USING json"
@@ -113,7 +113,7 @@ class S3Site(Site):
         return DeltaTable(f"{self.on_s3}{suffix}")
 
     def report(self) -> dict[str, Any]:
-        """As `onceway ingest report` makes it, without Spark."""
+        """Return the report of `onceway ingest report`, without Spark."""
         line = [Path(sys.executable).with_name("onceway"), "ingest", "report", "--json"]
         said = subprocess.run(
             [*line, "--landing", self.at_s3, "--table", self.on_s3],

@@ -2,7 +2,7 @@
 back by `RESTORE`; or the job is given a clone of it, or another one. `make soak` runs it: it takes
 minutes.
 
-In each case nothing is lost or doubled: the table is compared with what was landed.
+In each case nothing is lost or doubled: the table is compared with the landed batches.
 """
 
 import subprocess

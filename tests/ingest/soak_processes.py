@@ -53,7 +53,8 @@ PUBLIC_STEPS = [
     ("after", f"{INGEST}.sink.foreach_batch:Sink.__call__", 2),
     ("before", f"{INGEST}.dedup.snapshot:save", 1),
 ]
-"""Those where the public writer goes another way, and the ends of a micro-batch and of the job."""
+"""Moments in which the public writer takes another path, and the ends of a micro-batch and of the
+job."""
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_killed_at_a_step_and_started_again(
 
 
 def test_a_lost_checkpoint_is_no_loss(site: S3Site) -> None:
-    """All that the next start goes by is in the bucket."""
+    """All state for the next start is in the bucket."""
     assert site.start(checkpoint="one").wait(timeout=400) == 0, site.said("one")
     version = site.delta().version()
     assert site.start(checkpoint="two").wait(timeout=400) == 0, site.said("two")
@@ -81,8 +81,8 @@ def test_a_repaired_batch_is_released(site: S3Site) -> None:
     site.check(("dev", 7, sequence) for sequence in range(30, 42))
 
 
-def test_what_expired_stays_away(site: S3Site) -> None:
-    """Its keys are in the bucket, too."""
+def test_expired_rows_do_not_come_back(site: S3Site) -> None:
+    """A table whose keys are in the bucket, too."""
     assert site.start().wait(timeout=400) == 0, site.said()
     site.upkeep("expire", "--older-than", "1d")
     assert not site.keys()

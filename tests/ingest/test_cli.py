@@ -1,4 +1,4 @@
-"""`onceway ingest run` says what is wrong before it starts Spark."""
+"""`onceway ingest run` reports mistakes before it starts Spark."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--every", "-5s"], "'-5s' is no time"),
     ],
 )
-def test_what_spark_would_stumble_over_is_refused_before_it_starts(
+def test_settings_that_break_spark_are_refused_before_it_starts(
     tmp_path: Path, words: list[str], what: str
 ) -> None:
     assert what in str(_run(tmp_path, *words))
@@ -66,7 +66,7 @@ def test_a_micro_batch_has_room_for_a_row(tmp_path: Path) -> None:
         ([], "say which table"),
     ],
 )
-def test_a_cleaning_of_nothing_is_said(tmp_path: Path, words: list[str], what: str) -> None:
+def test_cleaning_without_effect_is_reported(tmp_path: Path, words: list[str], what: str) -> None:
     error = CliRunner().invoke(app, ["clean", "--landing", str(tmp_path), *words]).exception
     assert isinstance(error, OncewayError)
     assert what in str(error)
@@ -81,17 +81,17 @@ def test_times_as_people_type_them(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1 s", "1w"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         seconds(text)
 
 
 def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
     pytest.importorskip("pyspark")
-    from gateway.ingest.jobs.stream import so_far
+    from gateway.ingest.jobs.stream import progress_text
 
     feeds = {"roof/0a1b2c3d": 7, "roof/ffffffff": 2, "cellar/0a1b2c3d": 3}
-    assert so_far(feeds) == "12 batches of 2 gateways were taken so far"
+    assert progress_text(feeds) == "12 batches of 2 gateways were taken so far"
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])

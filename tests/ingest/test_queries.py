@@ -1,4 +1,4 @@
-"""Each block of gateway/ingest/QUERIES.md runs, and says what is true of a small lake."""
+"""Each block of gateway/ingest/QUERIES.md runs, and gives the right answer for a small lake."""
 
 import json
 import math

@@ -54,7 +54,7 @@ START_S = 240
 
 
 def expanded(text: str, **known: str) -> str:
-    """As systemd puts the values of ingest.env into a line of the unit."""
+    """Return the unit's command with values of ingest.env, as systemd substitutes them."""
     return re.sub(r"\$\{?(\w+)\}?", lambda found: (ENV | known)[found[1]], text)
 
 

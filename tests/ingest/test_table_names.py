@@ -29,7 +29,7 @@ ODD = ["a%20b", "a b", "a#b", "a?b", "größe-λ", "a+b", "100%", "a%2Fb", "a&b=
 
 @pytest.mark.parametrize("folder", ODD)
 @pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}"])
-def test_what_reads_without_spark_finds_the_folder_as_it_is_called(
+def test_reader_without_spark_finds_the_folder_by_its_name(
     tmp_path: Path, folder: str, form: str
 ) -> None:
     write_deltalake(tmp_path / "plain", pa.table({"sequence": [1, 2]}))

@@ -51,7 +51,7 @@ class Pty:
 
 
 class Board:
-    """A device that answers on a line; it keeps what it receives, by session."""
+    """A device that answers on a line; it keeps received messages, by session."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Board:
 
     @property
     def received(self) -> bytearray:
-        """What the present session has brought."""
+        """Messages of the present session."""
         return self.streams[-1]
 
     def write(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ class Board:
 
 
 class Broker:
-    """What `accept` needs: it keeps each connection's bytes."""
+    """The part of a socket that `accept` needs: it keeps each connection's bytes."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -163,7 +163,7 @@ class Broker:
 
 
 class Connection:
-    """A receiver that keeps what it is told."""
+    """A receiver that keeps all calls."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport

@@ -18,7 +18,7 @@ WORK = HERE.parents[1] / "build" / "fuzz"
 
 
 class Target(NamedTuple):
-    """name: of its folder; files: what it is made of; sizes: the library's configuration."""
+    """name: of its folder; files: its parts; sizes: the library's configuration."""
 
     name: str
     files: list[Path]

@@ -17,7 +17,9 @@ FOLDER = ROOT / "build" / "soak"
 
 
 def fingerprint(sources: Iterable[str]) -> str:
-    """Of everything that a schedule's outcome depends on. sources: patterns, from the root on."""
+    """Return the digest of everything that a schedule's outcome depends on. sources: patterns, from
+    the root on.
+    """
     digest = hashlib.sha256()
     for path in sorted(path for pattern in sources for path in ROOT.glob(pattern)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -26,9 +28,7 @@ def fingerprint(sources: Iterable[str]) -> str:
 
 @dataclass
 class Progress:
-    """done: schedules 0…done-1 have run. reached: what they reached, summed. seconds: that they
-    took.
-    """
+    """done: schedules 0…done-1 have run. reached: their results. seconds: their duration."""
 
     path: Path
     sources: str
@@ -38,7 +38,7 @@ class Progress:
 
     @classmethod
     def load(cls, name: str, sources: Iterable[str]) -> "Progress":
-        """Where the last run of the same sources has stopped, or the beginning."""
+        """Return the place where the last run of the same sources has stopped, or the beginning."""
         path, digest = FOLDER / f"{name}.json", fingerprint(sources)
         try:
             saved = json.loads(path.read_text())

@@ -2,9 +2,9 @@
 --schedules 100000`.
 
 A run that was stopped goes on where it was (`progress.py`); `--minutes` stops it by itself. Each
-schedule has a number; `--replay N` runs one alone. The soak ends with a table of what was reached,
-so that one in which no session ever gave up, say, does not look like a proof. Exit 1 and the
-schedule's number when a promise is broken; 2 when it is not at its end yet.
+schedule has a number; `--replay N` runs one alone. The soak ends with a table of events, so that
+one in which no session ever gave up, say, does not look like a proof. Exit 1 and the schedule's
+number when a promise is broken; 2 when it is not at its end yet.
 """
 
 import argparse
@@ -45,8 +45,8 @@ REACHED = (
 
 
 def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter[str]:
-    """Run one schedule and let it settle; return what it reached. Raises AssertionError when a
-    promise is broken.
+    """Run one schedule and let it settle; return its events. Raises AssertionError when a promise
+    is broken.
     """
     random = Random(number)
     world = World(
@@ -191,7 +191,7 @@ def main() -> int:
 
 
 def _judge(reached: Counter[str], schedules: int) -> int:
-    """Print what was reached; 1 when it cannot be a proof."""
+    """Print the events; 1 when it cannot be a proof."""
     for name, count in reached.items():
         print(f"  {name:20} {count:12,}")
     if reached["undetectable damage"] > 10 + 10 * reached["damaged"] / 65536:

@@ -15,7 +15,7 @@ from gateway.links.arq import (
 
 
 def put(window: SendWindow, now: float) -> list[tuple[int, bytes]]:
-    """Send what is due at the time `now`."""
+    """Send the frames due at the time `now`."""
     found = []
     for piece in window.due():
         piece.sent_at = now
@@ -104,7 +104,7 @@ def test_an_expiry_repeats_and_doubles_the_wait_until_the_link_gives_up() -> Non
     assert waits == pytest.approx([TIMEOUT_INITIAL] + [TIMEOUT_MAX] * 7)
 
 
-def test_progress_starts_the_count_of_expiries_anew() -> None:
+def test_progress_resets_the_count_of_expiries() -> None:
     window = SendWindow(mtu=1, window=2, byte_time=0.0)
     window.write(bytes(40))
     for number in range(20):

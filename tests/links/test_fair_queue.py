@@ -1,4 +1,4 @@
-"""An address costs itself only, whatever it sends."""
+"""An address slows only itself, whatever it sends."""
 
 from gateway.links.fair_queue import FairQueue
 
@@ -20,7 +20,7 @@ def test_turns_go_round_by_address_and_in_order_within_one() -> None:
     assert len(queue) == 0
 
 
-def test_who_is_too_many_of_an_address_takes_the_place_of_its_own_oldest() -> None:
+def test_surplus_connection_replaces_the_oldest_of_its_address() -> None:
     queue: FairQueue[str] = FairQueue(100, 2)
     assert [queue.add(f"10.0.0.1:{name}", name) for name in "abcd"] == [None, None, "a", "b"]
     assert queue.add("10.0.0.2:1", "other") is None
@@ -42,7 +42,7 @@ def test_a_network_of_ipv6_counts_as_one_address() -> None:
     assert queue.add("[2001:db8::2]:1", "b") == "a"
 
 
-def test_who_has_gone_takes_no_place() -> None:
+def test_closed_connection_takes_no_place() -> None:
     queue: FairQueue[str] = FairQueue(100, 1)
     queue.add("10.0.0.1:1", "a")
     queue.discard("10.0.0.1:1", "a")

@@ -31,7 +31,7 @@ _SCHEDULES = {
     "add_writer": 1,
     "add_done_callback": 0,
 }
-"""What hands the event loop something to call, and at which place that stands."""
+"""Functions that schedule a call in the event loop, with the position of that argument."""
 _HARMLESS = {
     "call",  # Engine.call_later: its users guard themselves
     "self.fail",  # the end of the engine itself
@@ -42,7 +42,7 @@ _HARMLESS = {
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was logged before."""
+    """The log is empty before."""
     monkeypatch.setattr(faults, "_throttle", LogThrottle(time.monotonic))
 
 
@@ -51,7 +51,7 @@ def boom(*args: Any) -> Any:
 
 
 def callbacks(module: ModuleType) -> Iterator[str]:
-    """What a module gives the event loop to call."""
+    """Return the functions that a module schedules in the event loop."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             place = _SCHEDULES.get(node.func.attr)
@@ -60,7 +60,7 @@ def callbacks(module: ModuleType) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", [engine, serial_port, lora_port], ids=lambda item: item.__name__)
-def test_what_the_event_loop_calls_is_guarded(module: ModuleType) -> None:
+def test_callbacks_of_the_event_loop_are_guarded(module: ModuleType) -> None:
     """An exception that reaches the event loop itself is logged, and everything goes on as if
     nothing had happened.
     """
@@ -158,7 +158,7 @@ async def test_an_error_costs_one_websocket(
 async def test_after_an_error_a_serial_port_is_opened_again(
     call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be any that the event loop calls; the board greets again."""
+    """Any call of the event loop may fail; the board greets again."""
     broker, line = Broker(), Pty()
     async with serial_listening(broker, line.path) as listener:
         board = Board(line)

@@ -26,7 +26,7 @@ HELLO = Hello(boot=5, attempt=0, incarnation=9, next_sequence=40, mtu=56, window
 
 
 def sent(link: GatewayLink | DeviceLink) -> list[Hello | Welcome | Who | Data | Ack]:
-    """What a link without keys has put on the line since the last call."""
+    """Return the bytes that a link without keys has put on the line since the last call."""
     found: list[Hello | Welcome | Who | Data | Ack] = []
     for body in FrameDecoder(LinkStatistics()).feed(link.take()):
         match body[0] >> 6:
@@ -63,7 +63,7 @@ class Clock:
 # The gateway's end
 
 
-def test_an_opened_port_is_asked_who_is_there() -> None:
+def test_opened_port_gets_who() -> None:
     link = GatewayLink(Greeter(3))
     link.open(0.0)
     assert sent(link) == [Who(3), Who(None)]
@@ -165,7 +165,7 @@ def test_one_handshake_counter_serves_all_ports() -> None:
     assert len({welcome(port).check for port in ports}) == 3
 
 
-def test_closing_waits_for_the_acknowledgement_then_asks_who_is_there() -> None:
+def test_closing_waits_for_the_acknowledgement_then_sends_who() -> None:
     link = GatewayLink(Clock().greeter())
     check = welcome(link).check
     session = link.session
@@ -363,7 +363,7 @@ def test_a_refused_device_waits_ten_seconds() -> None:
     assert sent(link) == [replace(HELLO, attempt=1)]
 
 
-def test_a_device_that_gives_up_greets_anew() -> None:
+def test_device_that_gives_up_greets_again() -> None:
     link = device()
     greeted(link)
     assert link.session is not None

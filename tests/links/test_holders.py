@@ -46,7 +46,7 @@ def _container_that_holds(number: int) -> Iterator[int]:
             process.communicate(timeout=20)
 
 
-def test_who_has_a_port_open_is_named() -> None:
+def test_holder_of_an_open_port_is_named() -> None:
     master, slave = pty.openpty()
     try:
         path = os.ttyname(slave)

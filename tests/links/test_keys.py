@@ -87,7 +87,7 @@ class Gateway:
         return started.session, check
 
 
-def test_a_session_begins_with_the_first_frame_that_only_who_has_the_key_can_make() -> None:
+def test_session_begins_with_the_first_frame_that_proves_the_key() -> None:
     gateway = Gateway()
     welcome = gateway.welcome()
     assert welcome.proves(KEY, HELLO)
@@ -144,14 +144,14 @@ def test_a_new_greeting_ends_the_session_once_its_challenge_is_answered() -> Non
     assert gateway.link.statistics.crc_errors == 1
 
 
-def test_an_offer_does_not_last_for_ever() -> None:
+def test_offer_expires() -> None:
     gateway = Gateway()
     check = gateway.welcome().check(KEY, HELLO)
     assert gateway.hear(Ack(0).to_bytes(check), OFFER_LIFE + 0.1) == []
     assert gateway.link.session is None
 
 
-def test_damage_right_after_a_welcome_does_not_make_the_device_greet_anew() -> None:
+def test_damage_right_after_a_welcome_does_not_restart_the_greeting() -> None:
     gateway = Gateway()
     gateway.welcome()
     gateway.hear(Ack(0).to_bytes(Crc32(1)))
@@ -171,7 +171,7 @@ def test_damage_right_after_a_welcome_does_not_make_the_device_greet_anew() -> N
         (PLAIN, Refusal.NO_PROOF),
     ],
 )
-def test_who_does_not_prove_the_key_of_its_name_is_refused(hello: Hello, reason: Refusal) -> None:
+def test_device_without_the_key_of_its_name_is_refused(hello: Hello, reason: Refusal) -> None:
     gateway = Gateway()
     session, check = gateway.begin()
     gateway.link.take()
@@ -311,7 +311,7 @@ def test_a_recorded_welcome_is_none_for_the_next_greeting() -> None:
     assert link.session is None
 
 
-def test_a_refused_device_waits_whoever_said_no() -> None:
+def test_refused_device_waits_for_any_refusal() -> None:
     link = device()
     hello = greeting(link)
     refusal = KeyedWelcome(5, hello.attempt, bytes(8), 0, 240, 3, 0, refused=True)

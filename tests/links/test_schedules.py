@@ -1,5 +1,5 @@
 """Both ends of the link in memory, driven by a state machine: whatever the line does, a session
-delivers a prefix of what was sent.
+delivers a prefix of the sent messages.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ TIMES = st.sampled_from([0.0005, 0.003, 0.02, 0.1, 0.7, 3.0])
 
 
 class Schedule(RuleBasedStateMachine):
-    """Actions of the two applications, of the line and of whoever pulls the plugs."""
+    """Actions of the two applications, of the line and of the power."""
 
     world: World
     make_device: MakeDevice

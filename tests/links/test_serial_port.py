@@ -19,7 +19,7 @@ import uvloop
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
 from gateway.links import serial_port
-from gateway.links.diagnosis import Diagnosis, Prints, Restarts
+from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
 from gateway.links.reliable import Event
@@ -87,10 +87,10 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
         board.power_off()
 
 
-async def test_no_timer_wakes_the_gateway_in_vain(
+async def test_idle_gateway_is_not_woken_by_timers(
     broker: Broker, line: Pty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reading costs is above all how often the process wakes up."""
+    """The cost of a reading is mostly the number of wake-ups of the process."""
     vain: list[float] = []
     tick = GatewayLink.tick
 
@@ -129,7 +129,7 @@ async def test_a_rebooted_device_is_noticed(broker: Broker, line: Pty) -> None:
         board.power_off()
 
 
-async def test_a_restarted_gateway_asks_who_is_there_and_the_device_greets_anew(
+async def test_restarted_gateway_sends_who_and_the_device_greets_again(
     broker: Broker, line: Pty
 ) -> None:
     async with listening(broker, line.path):
@@ -302,7 +302,7 @@ async def test_a_device_that_is_not_admitted_is_refused_and_named_once(
 async def test_a_board_that_does_not_hear_the_gateway_is_named(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, key: bytes | None
 ) -> None:
-    """Its greetings come, and nothing reaches it."""
+    """The board's greetings arrive, but the board receives nothing."""
     greeting = DeviceLink("roof-1", boot=1, key=key)
     async with listening(broker, line.path) as listener:
         (port,) = listener.ports
@@ -347,8 +347,8 @@ async def test_a_sketch_that_prints_between_the_frames_is_named(
 @pytest.mark.parametrize(
     "data", [b"sensors/roof-1/status and more of it", b"\x00\xff\x01\n" * 50, b"a line\n" * 9]
 )
-def test_what_frames_hold_is_no_print_of_a_sketch(data: bytes) -> None:
-    prints = Prints()
+def test_content_of_frames_is_not_taken_for_printed_text(data: bytes) -> None:
+    prints = PrintedText()
     intact = data.startswith(b"a line")
     assert all(prints.bytes_received(data, not intact) is None for _ in range(9))
 
@@ -375,7 +375,7 @@ def test_restarts_that_are_far_apart_or_sessions_of_one_start_are_no_loop() -> N
     assert not any(restarts.started(1, False, 900.0 + second) for second in range(30))
 
 
-async def test_another_version_of_the_link_is_said_with_what_to_type(
+async def test_other_version_of_the_link_is_reported_with_the_command(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(broker, line.path):
@@ -472,7 +472,7 @@ def test_a_port_in_use_is_refused(line: Pty) -> None:
     Tty(line.path, 115200).close()
 
 
-async def test_the_log_names_who_holds_a_port_once_and_takes_it_when_it_is_free(
+async def test_holder_of_a_port_is_logged_once(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = (
@@ -512,7 +512,7 @@ def test_a_device_whose_first_greetings_were_damaged_is_no_stranger() -> None:
     assert not diagnosis.bytes_received(bytes(range(1, 46)), 60.0)
 
 
-def test_what_is_no_serial_port_is_refused(tmp_path: Path) -> None:
+def test_path_that_is_not_a_serial_port_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "absent", tmp_path):
         with pytest.raises(OncewayError) as caught:

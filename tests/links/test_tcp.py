@@ -52,7 +52,7 @@ async def test_bytes_go_both_ways_and_the_peer_is_named(broker: Broker) -> None:
         assert broker.last.reason == "closed by the peer"
 
 
-async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> None:
+async def test_close_sends_queued_bytes_without_a_callback(broker: Broker) -> None:
     async with listening(broker) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)

@@ -94,7 +94,7 @@ async def test_a_revoked_certificate_opens_nothing_and_the_log_says_so_once(
     assert caplog.messages == ["0.0.0.0:8883: a TLS handshake failed: certificate revoked"]
 
 
-async def test_without_a_required_certificate_or_with_a_stranger_s_nobody_gets_in(
+async def test_missing_or_foreign_certificate_is_refused(
     broker: Broker, authority: Authority, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -125,7 +125,7 @@ def test_the_lowest_version_is_1_2(authority: Authority) -> None:
     assert tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-async def test_plain_bytes_on_a_tls_port_reach_nobody_and_are_logged(
+async def test_plain_bytes_on_a_tls_port_are_dropped_and_logged(
     broker: Broker, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(broker, Tls(*authority.issue("gateway"))) as port:
@@ -172,7 +172,7 @@ async def test_renewed_files_serve_new_connections_on_the_same_port(
         await listener.close()
 
 
-def test_what_is_wrong_with_the_files_is_said(authority: Authority, tmp_path: Path) -> None:
+def test_faults_of_certificate_files_are_reported(authority: Authority, tmp_path: Path) -> None:
     certificate, key = authority.issue("gateway")
     garbage = tmp_path / "garbage.pem"
     garbage.write_text("no certificate")
@@ -190,12 +190,12 @@ def test_what_is_wrong_with_the_files_is_said(authority: Authority, tmp_path: Pa
         Tls(certificate, key, client_ca=garbage)
 
 
-def test_a_certificate_without_a_common_name_names_nobody() -> None:
+def test_certificate_without_a_common_name_names_no_user() -> None:
     assert common_name(None) is None
     assert common_name({"subject": ((("organizationName", "x"),),)}) is None
 
 
-async def test_sockets_that_never_shake_hands_are_so_many_at_most_and_keep_nobody_out(
+async def test_sockets_without_a_handshake_are_bounded_and_refuse_no_client(
     broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_server, "MOST", 5)

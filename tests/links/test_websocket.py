@@ -70,7 +70,7 @@ async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broke
 async def test_a_peer_that_pings_reads_nothing_and_goes_is_no_error_of_ours(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody has said yet who he is: a traceback for each such connection would fill the log."""
+    """The peer is not known yet: a traceback for each such connection would fill the log."""
     async with listening(broker) as listener:
         _, writer = await _opened(listener)
         await until(lambda: broker.connections)
@@ -107,7 +107,7 @@ async def test_a_client_that_does_not_offer_mqtt_is_refused(
         assert not broker.connections
 
 
-async def test_close_sends_what_is_queued_and_tells_nobody(broker: Broker) -> None:
+async def test_close_sends_queued_bytes_without_a_callback(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener, max_msg_size=0) as client:
         await until(lambda: broker.connections)
         broker.last.transport.write(bytes(3_000_000))
@@ -326,7 +326,7 @@ def _fragment(size: int, first: bool) -> bytes:
     return bytes((0x02 if first else 0x00, 0x80 | 126)) + size.to_bytes(2, "big") + bytes(4 + size)
 
 
-async def test_fragments_of_clients_that_nobody_knows_take_so_much_memory_and_no_more(
+async def test_fragments_of_unknown_clients_take_bounded_memory(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fragments, "MOST_BYTES_BEFORE", 1_000_000)

@@ -127,7 +127,7 @@ class CDevice:
         if self._pending:
             put = self._twin.twin_put(self._link, self._pending, len(self._pending))
             self._pending = self._pending[put:]
-        # As the UART takes them: the link decides late what it sends, and its timers start when
+        # As the UART takes them: the link chooses its bytes late, and its timers start when
         # bytes leave.
         room = _SLICE if self._byte_time else 4096
         buffer = ctypes.create_string_buffer(room)

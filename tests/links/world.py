@@ -2,9 +2,9 @@
 worst.
 
 In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a
-ledger of what each session sent and received, checked after every step: what arrived is always a
-prefix of what was sent in that session. A session is known by its boot, its attempt and the check
-of its frames, which both ends work out by themselves.
+ledger of what each session sent and received, checked after every step: arrived messages are always
+a prefix of those sent in that session. A session is known by its boot, its attempt and the check of
+its frames, which both ends work out by themselves.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from gateway.links.roles import DeviceLink, GatewayLink
 Id = tuple[int, int, Check]
 
 KEY = bytes(range(0x40, 0x50))
-"""Of the device, where it has one."""
+"""Key of the device, where it has one."""
 
 
 class Collision(Exception):
@@ -83,7 +83,7 @@ class DeviceEnd(Protocol):
     """A device in the world: the Python twin, or the C code of the boards."""
 
     known: Id | None
-    """Of its session."""
+    """Identity of the device's session."""
 
     def receive(self, data: bytes, now: float) -> None: ...
     def tick(self, now: float) -> None: ...
@@ -274,18 +274,18 @@ class Channel:
             self._in_flight.append((self._free_at, piece))
 
     def inject(self, data: bytes, now: float) -> None:
-        """Put bytes on the line that nobody sent."""
+        """Put bytes on the line that no one sent."""
         self.damaged += 1
         self._in_flight.append((max(self._free_at, now), data))
 
     def cut(self) -> None:
-        """Lose a tail of what is under way: its sender has lost power."""
+        """Lose a tail of the bytes in flight: its sender has lost power."""
         for _ in range(self.random.randint(0, len(self._in_flight))):
             self._in_flight.pop()
         self._partial_sent = b""
 
     def flush(self) -> None:
-        """Lose a head of what is under way: its receiver has lost power."""
+        """Lose a head of the bytes in flight: its receiver has lost power."""
         for _ in range(self.random.randint(0, len(self._in_flight))):
             self._in_flight.popleft()
 

@@ -21,7 +21,7 @@ from gateway.boards.bundled_firmware import ROOT
 from tests.service.process import free_port
 
 VERSION = "2025.4.4"
-"""The last one of Python 3.13.0; it names what it needs exactly."""
+"""The last one of Python 3.13.0; it pins its requirements."""
 HOME = ROOT / "build" / "home-assistant"
 FIRST_START_S = 1200
 START_S = 600
@@ -97,7 +97,7 @@ class HomeAssistant:
         return (self._folder / "output").read_text()
 
     def complaints(self) -> list[str]:
-        """What its MQTT integration does not like."""
+        """Log lines by which the MQTT integration rejects a message."""
         return [
             line
             for line in self.said().splitlines()
@@ -111,7 +111,7 @@ class HomeAssistant:
         return False
 
     async def begin(self) -> None:
-        """Its owner makes an account."""
+        """Create the owner's account."""
         owner = {"name": "Lena", "username": "lena", "password": "one of hers", "language": "en"}
         found = await self._ask("/api/onboarding/users", owner | {"client_id": self._client_id})
         form = {
@@ -124,14 +124,14 @@ class HomeAssistant:
         self._token = tokens["access_token"]
 
     async def add_mqtt(self, port: int, user: str, password: str) -> State:
-        """As in its dialog: the broker, its port, and the user. Returns what it says."""
+        """Fill in the integration's dialog: broker, port and user. Returns its answer."""
         flow = await self._ask("/api/config/config_entries/flow", {"handler": "mqtt"})
         broker = {"broker": "127.0.0.1", "port": port, "username": user, "password": password}
         place = f"/api/config/config_entries/flow/{flow['flow_id']}"
         return await self._ask(place, broker)
 
     async def state(self, entity: str) -> State | None:
-        """Of an entity; None when there is none."""
+        """Return the state of an entity, or None if there is none."""
         async with self._get(f"/api/states/{entity}") as answer:
             if answer.status == 404:
                 return None

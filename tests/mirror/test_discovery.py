@@ -43,7 +43,7 @@ CLASSES = {"voltage": {"V"}, "temperature": {"°C", "K"}, "humidity": {"%"}, "en
 
 
 def check(message: Any) -> None:
-    """It is as documented."""
+    """The discovery topic is as documented."""
     json.dumps(message, allow_nan=False)
     assert message.keys() <= TOP
     assert {"device", "origin", "components"} <= message.keys()

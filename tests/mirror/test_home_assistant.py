@@ -171,7 +171,7 @@ async def test_a_press_of_a_button_reaches_the_board(tmp_path: Path, line: Pty) 
         await until(lambda: b"identify" in sensor.board.received)
 
 
-async def test_what_a_board_says_of_itself_is_a_diagnosis(tmp_path: Path, line: Pty) -> None:
+async def test_status_of_a_board_is_a_diagnostic_entity(tmp_path: Path, line: Pty) -> None:
     async with (
         running_with(tmp_path, line, "expire_after_s = 90\n") as (running, sensor),
         wire(running.port, Connect("ha")) as client,

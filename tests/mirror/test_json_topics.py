@@ -27,7 +27,7 @@ def line() -> Iterator[Pty]:
 
 
 async def heard(port: int, count: int) -> dict[str, bytes]:
-    """What a new subscriber gets, until there are `count` topics."""
+    """Return the messages that a new subscriber gets, until there are `count` topics."""
     found: dict[str, bytes] = {}
     async with wire(port, Connect("reader")) as client:
         client.send(Subscribe(1, [Subscription("readings/#", 0)]))

@@ -191,7 +191,7 @@ FirstNotLanded(store, n) ==
     IF n < Len(store.rows) /\ store.rows[n + 1] \in Landed
     THEN FirstNotLanded(store, n + 1) ELSE n
 
-\* gateway/store/backup.py: restore; gateway/store/lives.py: another_life
+\* gateway/store/backup.py: restore; gateway/store/generation.py: why_other_generation
 Restore ==
     /\ copy.made /\ restores < Restores
     /\ LET now == [copy EXCEPT

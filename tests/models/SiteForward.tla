@@ -238,7 +238,7 @@ GiveElse(n) ==
     /\ session' = [session EXCEPT !.to = n]
     /\ UNCHANGED <<follower, stream, knows, got, twice, published, restarts>>
 
-\* gateway/store/move_in.py: _begin_journey; gateway/site/moving/forwarders.py: arrived
+\* gateway/store/move_in.py: _begin_move; gateway/site/moving/forwarders.py: arrived
 Arrive ==
     /\ session.to # 0
     /\ LET m == session.to

@@ -34,7 +34,7 @@ CLIENT = QOS2 | {"Identity": False}
 
 
 def _move(**bounds: int) -> dict[str, object]:
-    """Of SiteMove: how often something may happen; 0 for what is not named."""
+    """Bounds of SiteMove: how often an event may happen; 0 for unnamed events."""
     bounds = {"Moves": 1, "Messages": 0, "Crashes": 0, "Cuts": 0, "Expiries": 0} | bounds
     return {"Homes": {1}, "TwoSessions": False, "Waiting": False, "Patient": False, **bounds}
 
@@ -44,13 +44,13 @@ AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
 def _forward(**bounds: int) -> dict[str, object]:
-    """Of SiteForward, in the same way."""
+    """Bounds of SiteForward, in the same form."""
     return {"Gives": 1, "Messages": 1, "Restarts": 0, **bounds}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One variant of a model. constants: its bounds, and what it is about."""
+    """One variant of a model. constants: its bounds, and its subject."""
 
     module: str
     what: str
@@ -75,7 +75,7 @@ CHECKED = {
     "PROPERTIES BecomesQuiet\n",
 }
 LIVELY = "PROPERTIES EveryoneIsAnswered EverythingIsSettled\n"
-"""Of SiteMove, where its members are patient."""
+"""Properties of SiteMove with patient members."""
 
 RUNS = (
     Run("QoS2Durable", "a board", BOARD),
@@ -132,7 +132,7 @@ def tools() -> Path:
 
 
 def _text(constant: object) -> str:
-    """As TLC reads it."""
+    """Return a constant in TLC's syntax."""
     if isinstance(constant, bool):
         return str(constant).upper()
     return f'"{constant}"' if isinstance(constant, str) else str(constant)

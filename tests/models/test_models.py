@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODELS = sorted(Path(__file__).parent.glob("*.tla"))
 FATE = {"Break", "Come", "Crash", "Heal"}
-"""What nobody's code does: lines break, clients move, the power fails."""
+"""Actions of the environment: lines break, clients move, the power fails."""
 GROUPS = {"Next", "Normal", "Goes", "Site", "Fate", "Client"}
-"""What is put together of actions."""
+"""Actions that are composed of others."""
 _NAMED = re.compile(r"((?:gateway|firmware|hil)/[\w/]+\.(?:py|c)): ([\w, ]+?)(?= \(|;|\n)")
 _DEFINED = re.compile(r"^(\w+)(?:\(.*\))? ==", re.M)
 _SABOTAGE = re.compile(r"\s*/\\ Broken = ")

@@ -40,7 +40,7 @@ class Statement:
 
     @property
     def citation(self) -> str:
-        """As tests name it, e.g. `311:MQTT-3.1.0-1`."""
+        """The name in tests, e.g. `311:MQTT-3.1.0-1`."""
         return STANDARDS[self.standard] + self.number
 
 
@@ -95,7 +95,7 @@ def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
 
 
 def unshown(statements: list[Statement], tests: dict[str, list[Test]]) -> list[Statement]:
-    """What binds the server, applies, and is shown by no test."""
+    """Statements that bind the server, apply, and are shown by no test."""
     return [
         item
         for item in statements

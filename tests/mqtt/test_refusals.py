@@ -1,5 +1,5 @@
 """Bytes that must not be accepted: the kind of error, its reason code, and words of its text that
-say what is wrong and where.
+name the fault and its place.
 """
 
 import pytest
@@ -661,7 +661,7 @@ def test_packets_that_the_other_side_sends(version: Version, sender: Side, text:
 
 
 def test_an_error_text_stays_short_and_on_one_line() -> None:
-    """What a peer sent ends up in logs."""
+    """A peer's bytes end up in logs."""
     name = "a\n+" + "x" * 60_000
     body = b"\0\x07" + len(name).to_bytes(2, "big") + name.encode() + b"\0"
     with pytest.raises(MalformedPacket) as caught:

@@ -97,7 +97,7 @@ def test_the_maximum_may_change_between_packets() -> None:
         next(packets)
 
 
-def test_what_is_kept_is_what_came() -> None:
+def test_kept_packets_are_the_received_ones() -> None:
     """A large packet in small pieces: memory grows with the bytes that came, and so does time (to
     copy it all each time takes minutes).
     """

@@ -152,5 +152,5 @@ def test_shared_filters_come_apart(shared: str) -> None:
         "x/$share/g/a",
     ],
 )
-def test_what_is_no_shared_subscription_stays_whole(plain: str) -> None:
+def test_other_filters_are_not_split(plain: str) -> None:
     assert split_shared(plain) == (None, plain)

@@ -2,8 +2,8 @@
 
 In: modules of MODULES by name; all of them, if none. Out: how many mutants the tests kill, and each
 survivor with its place; exit code 1 if fewer are killed than the module's goal. The mutants come in
-an order that `--seed` draws and until the `--minutes` of a module are over, so that what was tried
-is a fair sample of all.
+an order that `--seed` draws and until the `--minutes` of a module are over, so that the tried ones
+are a fair sample of all.
 
 Each mutant is run in a copy of the tree, by the tests of MODULES that know the module.
 """
@@ -25,7 +25,7 @@ from tests.mutants.mutate import Mutant, of_c, of_python
 ROOT = Path(__file__).parents[2]
 COPIED = ("gateway", "provisioning", "hil", "firmware", "tests")
 SHORTEST_S = 10.0
-"""A mutant that never ends is killed after so long and some times what all tests take."""
+"""A mutant that never ends is killed after this long and some times what all tests take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _copy(tree: Path) -> None:
 
 
 def _passes(module: Module, tree: Path, limit: float | None) -> bool:
-    """Whether all tests pass within so many seconds."""
+    """Whether all tests pass within this many seconds."""
     if module.path.endswith(".c"):
         argv = ["make", "-s", "-C", "firmware", "BUILD=../build", *module.tests]
     else:

@@ -1,7 +1,7 @@
 """The mutants of one source file.
 
 In: its text. Out: the same text with one change each: a comparison, a constant, a connective or an
-arithmetic operator is another one, a condition is reversed, a call whose result nobody takes is
+arithmetic operator is another one, a condition is reversed, a call whose result no one takes is
 left out, two arguments change places, a result is dropped. Docstrings, annotations, log lines and
 error texts stay: no test should hang by them.
 """
@@ -165,7 +165,7 @@ _IN_C = (
 
 
 def of_c(text: str) -> Iterator[Mutant]:
-    """Line by line, in what is neither comment nor directive nor text."""
+    """Line by line, outside comments, directives and text."""
     comment = False
     offset = 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):

@@ -23,7 +23,7 @@ def waiting(box: Outbox, channel: str) -> list[str]:
     return found
 
 
-def test_what_one_channel_has_taken_waits_for_the_other_one_after_a_restart(tmp_path: Path) -> None:
+def test_message_waits_for_the_other_channel_after_a_restart(tmp_path: Path) -> None:
     box = Outbox(tmp_path, ["mail", "webhook"])
     box.put([message(1), message(2)])
     first = box.first("mail")
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_told_and_begun_again(
     assert "messages that waited are lost" in caplog.text
 
 
-def test_a_channel_that_is_configured_no_more_is_told(
+def test_channel_no_longer_configured_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     box = Outbox(tmp_path, ["mail"])

@@ -335,7 +335,7 @@ async def test_a_broker_that_does_not_take_the_heartbeat_is_shown(tmp_path: Path
 async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
     file = configuration(tmp_path, "")
     async with gateway(tmp_path, "--config", str(file)):
-        with pytest.raises(OncewayError, match="nobody is told"):
+        with pytest.raises(OncewayError, match="no notifications are configured"):
             await asyncio.to_thread(ask, tmp_path / "data", do="notify-test")
 
 

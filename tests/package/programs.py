@@ -20,7 +20,7 @@ HIDDEN = re.compile(
 )
 """Ways to start a program that are not read here, so no module may use one."""
 _LAUNCHERS = {"sudo", "nice", "timeout", "env", "strace", "xargs", "setsid", "stdbuf", "nohup"}
-"""Programs that start the first of their arguments that is no option, number or assignment."""
+"""Programs that start the first argument that is not an option, number or assignment."""
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _STARTING = re.compile(r"\bsubprocess\b|create_subprocess_exec|\bwhich\(|\bos\.exec")
 _SHELL_WORDS = re.compile(

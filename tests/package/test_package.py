@@ -82,7 +82,7 @@ def test_a_script_of_the_package_is_one_that_any_shell_reads(script: Path) -> No
     assert script.read_text().startswith("#!/bin/sh\n")
 
 
-def test_its_services_are_those_of_the_units() -> None:
+def test_services_of_the_package_are_those_of_the_units() -> None:
     units = {path.name for path in (ROOT / "systemd").glob("onceway-*.*")}
     running = {"onceway-gateway", "onceway-uplink"}
     backup = {"onceway-backup.service", "onceway-backup.timer"}

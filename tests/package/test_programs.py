@@ -48,8 +48,8 @@ OWNERS = {
     "patch": "patch",
     "mkfs.ext4": "e2fsprogs",
 }
-"""Packages of programs that this machine need not have. For all others the test asks dpkg. A word
-that is no program here is no program at all, or the test that starts it fails here.
+"""Packages of programs that this machine need not have. For all others the test asks dpkg. An
+unknown word is not a program, or the test that starts it fails here.
 """
 FOLDERS = ("gateway", "hil", "provisioning", "tests", ".setup")
 SCRIPTS = [
@@ -127,7 +127,7 @@ def needs_of(path: str) -> frozenset[str]:
     return frozenset(ALWAYS.union(*also))
 
 
-def test_what_this_tree_starts_is_in_a_list_of_packages() -> None:
+def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
     started = python_programs(tree((".py",), *FOLDERS))
     assert {"patch", "g++", "mkfs.ext4", "avr-gcc", "chromium", "sshd", "strace"} <= started.keys()
     for script in SCRIPTS:
@@ -145,7 +145,7 @@ def test_what_this_tree_starts_is_in_a_list_of_packages() -> None:
     assert sorted(lacking) == []
 
 
-def test_what_starts_programs_is_found(tmp_path: Path) -> None:
+def test_callers_of_programs_are_found(tmp_path: Path) -> None:
     """In all the ways in which this tree does."""
     module = tmp_path / "module.py"
     module.write_text(

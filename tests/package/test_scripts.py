@@ -183,7 +183,7 @@ def test_an_upgrade_that_fails_leaves_each_unit_as_it_was(
 
 @each_state
 @pytest.mark.parametrize("calls", GIVEN_UP.values(), ids=GIVEN_UP)
-def test_what_is_given_up_leaves_each_unit_as_it_was(
+def test_aborted_installation_leaves_each_unit_as_it_was(
     machine: Machine, calls: list[Call | str], state: State
 ) -> None:
     before = put_all(machine, state)
@@ -231,9 +231,7 @@ def test_a_step_of_postinst_that_fails_keeps_no_service_from_running(
 
 
 @pytest.mark.parametrize("stopped", [GATEWAY, UPLINK])
-def test_what_a_user_stops_after_a_configuration_that_failed_stays_stopped(
-    machine: Machine, stopped: str
-) -> None:
+def test_unit_stopped_by_a_user_stays_stopped(machine: Machine, stopped: str) -> None:
     before = put_all(machine, State())
     machine.fail("systemd-sysusers")
     machine.dpkg(*upgrade(NOW)[:-1], Call(NOW, "postinst", f"configure {HERE}", "at the end"))
@@ -244,7 +242,7 @@ def test_what_a_user_stops_after_a_configuration_that_failed_stays_stopped(
     check(machine, before | {stopped: State(active="inactive")})
 
 
-def test_who_removed_0_2_0_hears_that_the_backups_are_disabled(machine: Machine) -> None:
+def test_removal_of_0_2_0_reports_disabled_backups(machine: Machine) -> None:
     put_all(machine, State())
     machine.dpkg(*REMOVED_OLD)
     stamp = machine.root / "var/lib/systemd/timers/stamp-onceway-backup.timer"

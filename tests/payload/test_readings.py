@@ -63,7 +63,7 @@ def test_texts_and_flags_are_values_and_bytes_are_none() -> None:
     assert [(item.name, item.value) for item in found] == [("a", "open"), ("b", True)]
 
 
-def test_what_a_board_says_of_itself_is_marked() -> None:
+def test_status_of_a_board_is_marked() -> None:
     payload = cbor2.dumps([{0: "roof-1:life", 2: 11.4}])
     assert readings("roof-1", "sensors/roof-1/status", payload, NOW)[0].status
     assert not readings("roof-1", "sensors/roof-1/adc0", payload, NOW)[0].status

@@ -31,7 +31,7 @@ HANGS_ON_SIGNAL = (
 
 
 class Supervisor:
-    """What systemd hears of its service."""
+    """Messages of the service to systemd."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -159,7 +159,7 @@ async def test_a_look_for_ports_that_fails_is_seen_and_the_next_one_comes(
         ({"WATCHDOG_USEC": "soon"}, None),
     ],
 )
-def test_only_who_is_asked_feeds(
+def test_only_the_asked_service_feeds_the_watchdog(
     environment: dict[str, str], expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sd_watchdog_enabled(3): another process's watchdog is not ours."""

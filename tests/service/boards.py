@@ -1,6 +1,4 @@
-"""A gateway with boards on pseudo terminals, and their readings, for tests of what is shown of
-them.
-"""
+"""A gateway with boards on pseudo terminals, and their readings, for tests of their display."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`onceway gateway run`, in which one function raises an exception where `poison` comes by.
+"""`onceway gateway run`, in which one function raises an exception at `poison` passes.
 
 ONCEWAY_FAULT names the fault, one of `FAULTS`. Those of `OWN` are calls for one connection, whose
 client is called `victim`; those of `SHARED` work on what all share.

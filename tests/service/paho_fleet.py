@@ -24,12 +24,13 @@ SETTLE_S = 90.0
 
 class Report(TypedDict):
     reconnections: int
-    """Of all clients together."""
+    """Sums over all clients."""
     said: list[str]
     """Payloads that were handed to paho."""
     published: list[str]
     """Payloads of which paho says so: by `is_published()`, or by `on_publish` where the client was
-    not connected at the time of the call; then `is_published()` raises for ever."""
+    not connected at the time of the call; then `is_published()` raises endlessly.
+    """
 
 
 class Sensor:

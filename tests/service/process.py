@@ -28,7 +28,7 @@ _given = deque[int](maxlen=_COUNT // 2)
 @cache
 def _ours() -> int:
     """The first port that this process of tests may give. Two groups of tests run at a time: what
-    one has given, and nobody listens on yet, the other must not give. The claim is a name in the
+    one has given, and no one listens on yet, the other must not give. The claim is a name in the
     kernel, and ends with the process.
     """
     for first in range(_FIRST, _END, _COUNT):
@@ -39,7 +39,7 @@ def _ours() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, and none of the last that were given here."""
+    """A port that no one listens on, and none of the last that were given here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         port = _ours() + secrets.randbelow(_COUNT)

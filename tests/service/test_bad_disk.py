@@ -87,7 +87,7 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
         assert (await publisher.take(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN
 
 
-async def test_what_the_log_holds_is_written_anew_before_it_is_believed(
+async def test_log_content_is_written_again_before_it_is_trusted(
     tmp_path: Path, recorder: Path
 ) -> None:
     """After a failed fsync the log can be read, though the disk never got it; a restart must not
@@ -150,7 +150,7 @@ async def test_page_that_is_damaged_under_a_running_gateway_stops_it_before_an_a
             with path.open("r+b") as file:
                 file.seek((root - 1) * page)
                 file.write(b"\xff" * 16)
-            # somebody else has written, so the gateway reads its pages again
+            # another process has written, so the gateway reads its pages again
             database.execute("INSERT INTO meta VALUES ('of a test', '')")
         publisher.send(Publish("t", b"y", 1, 2))
         assert await asyncio.wait_for(running.process.wait(), 30) == 70

@@ -230,7 +230,7 @@ async def test_systemd_socket_activation(tmp_path: Path) -> None:
             await running.end(signal.SIGKILL)
 
 
-async def test_a_thousand_half_open_connections_disturb_nobody_and_are_gone_in_time(
+async def test_thousand_half_open_connections_disturb_no_client_and_time_out(
     tmp_path: Path,
 ) -> None:
     parts = (
@@ -327,7 +327,7 @@ def publish_until_closed(port: int, qos: int) -> set[int]:
         ("refuse the publisher", list(range(1, 11))),
     ],
 )
-async def test_what_a_full_queue_costs_stands_in_the_configuration(
+async def test_cost_of_a_full_queue_is_in_the_configuration(
     tmp_path: Path, full: str, left: list[int]
 ) -> None:
     parts = (
@@ -446,7 +446,7 @@ async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_wh
             tmp_path, f'[[listener]]\nbind = ":{port}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
         )
     ) as running:
-        await running.logged(f":{port}: nobody can connect")
+        await running.logged(f":{port}: no client can connect")
         code, said = await run(
             "mosquitto_pub", "-p", str(port), "-V", "mqttv5", "-t", "t", "-m", "x", "-q", "1"
         )

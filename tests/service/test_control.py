@@ -278,7 +278,7 @@ async def test_only_the_gateways_own_account_may_ask(tmp_path: Path) -> None:
     assert not (tmp_path / control_client.FILE).exists()
 
 
-async def test_without_its_control_socket_a_gateway_serves_all_the_same(tmp_path: Path) -> None:
+async def test_gateway_serves_without_its_control_socket(tmp_path: Path) -> None:
     (tmp_path / control_client.FILE).mkdir()
     async with gateway(tmp_path) as running:
         assert any("cannot listen on the control socket" in line for line in running.log)
@@ -301,7 +301,7 @@ async def test_a_data_directory_may_lie_deep(tmp_path: Path) -> None:
         )
 
 
-async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -> None:
+async def test_invalid_request_is_answered_and_does_no_harm(tmp_path: Path) -> None:
     no_requests = [
         b"\n",
         b"{}\n",
@@ -325,7 +325,7 @@ async def test_what_is_no_request_is_answered_and_hurts_nobody(tmp_path: Path) -
         assert await asyncio.to_thread(control_client.ask, tmp_path, do="sessions") == []
 
 
-async def test_so_many_may_ask_at_a_time(tmp_path: Path) -> None:
+async def test_concurrent_requests_are_bounded(tmp_path: Path) -> None:
     def is_refused() -> bool:
         try:
             control_client.ask(tmp_path, do="sessions")
@@ -350,7 +350,7 @@ def _connected(folder: Path) -> socket.socket:
     return channel
 
 
-def test_without_a_gateway_nobody_answers(tmp_path: Path) -> None:
+def test_control_socket_is_silent_without_a_gateway(tmp_path: Path) -> None:
     with pytest.raises(control_client.NotRunning):
         control_client.ask(tmp_path, do="sessions")
     with socket.socket(socket.AF_UNIX) as stale, control_client.short(tmp_path) as path:

@@ -1,5 +1,5 @@
-"""A kernel that forgets: what was written before an fsync that failed never reaches the disk,
-though it can be read until the power is cut.
+"""A kernel that forgets: data written before a failed fsync never reach the disk, though it can be
+read until the power is cut.
 
 That is how Linux does it: the pages are marked clean, and the next fsync succeeds. A gateway that
 takes that success for an answer acknowledges what a power cut will take back.
@@ -30,7 +30,7 @@ PUBLISHER = Connect(
 
 def disk_after(notes: list[Note], moment: float, file: str, chance: random.Random) -> bytes:
     """A file after a power cut: what a sync that succeeded found written; nothing that a sync that
-    failed had found before; of what was written since, any part.
+    failed had found before; of later writes, any part.
     """
     content, pending = bytearray(), list[Note]()
 
@@ -81,7 +81,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["tried again", "restarted"])
-async def test_what_is_acknowledged_after_a_failed_sync_is_on_the_disk(
+async def test_message_acknowledged_after_a_failed_sync_is_on_the_disk(
     tmp_path: Path, libraries: str, restarted: bool
 ) -> None:
     record, plan = tmp_path / "record", tmp_path / "plan"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bridge.exchange import Near
+from gateway.bridge.exchange import NearClient
 from gateway.config import BridgeSection
 from gateway.mirror.json_topics import tell
 from gateway.mqtt.packets import (
@@ -34,7 +34,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.runtime.internal_client import Inside
+from gateway.runtime.internal_client import InternalClient
 from gateway.store.schema import FILE
 from tests.broker.harness import World
 from tests.service import faulty
@@ -157,7 +157,7 @@ async def test_an_exception_in_shared_state_ends_the_process_before_anything_is_
             await subscribe(reader, "by")
             await publish(writer, 1)
             assert await read(reader) == b"1"
-            # in one turn: what is published before, and in the same bytes behind it
+            # in one turn: publications before it, and in the same bytes behind it
             victim.send(
                 Publish("v", b"before", 2, 1), Publish(POISON, b"x", 1, 2), Publish("v", b"", 2, 3)
             )
@@ -194,7 +194,7 @@ async def test_an_exception_in_shared_state_ends_the_process_before_anything_is_
 
 
 async def rest(client: Wire) -> list[Packet]:
-    """What still comes until the end of the connection."""
+    """Read the rest until the end of the connection."""
     with suppress(AssertionError, ConnectionError):
         async with asyncio.timeout(20):
             while True:
@@ -220,8 +220,8 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
     reader = world.accepted("reader")
     reader.subscribe("t")
     heard: list[Publish] = []
-    bad = Inside(world.engine, ["t"], boom)
-    good = Inside(world.engine, ["t"], heard.append)
+    bad = InternalClient(world.engine, ["t"], boom)
+    good = InternalClient(world.engine, ["t"], heard.append)
     world.turn()
     world.accepted("writer").publish("t", "1", 1)
     assert (bad.closed, good.closed) == (True, False)
@@ -231,12 +231,12 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
 
 
 def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection_alone() -> None:
-    """What a bridge makes of a message may raise an error; others in that turn are served."""
+    """The translation of a bridge may raise an error; other clients in that turn are served."""
     world = World()
     first, last = world.accepted("first"), world.accepted("last")
     first.subscribe("#", qos=0)
     section = BridgeSection(name="far", server="mqtt://far:1883", up=["#"], prefix="p/")
-    near = Near(world.engine, section, None, {})
+    near = NearClient(world.engine, section, None, {})
     ends: list[str] = []
     near.ended = lambda: ends.append("ended")
     near.take([Subscribe(1, [Subscription("#", 1)])])
@@ -254,7 +254,7 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
 def test_an_exception_in_what_other_parts_say_ends_the_engine_before_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever catches it: the broker may have done half of it."""
+    """If any handler catches the error, the broker may have done half of the work."""
     world = World()
     writer = world.accepted("writer")
     monkeypatch.setattr(type(world.broker.retained), "put", boom)

@@ -62,7 +62,7 @@ async def test_aiomqtt_sees_everything_on_hash_whatever_version_and_qos(tmp_path
         assert await running.end() == 0
 
 
-async def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_messages_are_there_after_kill_9(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with client(running.port, "subscriber", expiry=1000) as subscriber:
             await subscriber.subscribe("t", qos=2)
@@ -94,7 +94,7 @@ async def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> No
         assert database.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone() == ("5",)
 
 
-async def test_a_second_gateway_on_the_same_data_says_who_holds_the_lock(tmp_path: Path) -> None:
+async def test_second_gateway_on_the_same_data_names_the_lock_holder(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         second = await start("--listen", "127.0.0.1:0", "--anonymous", "--data", str(tmp_path))
         _, error = await asyncio.wait_for(second.process.communicate(), START_S)

@@ -1,9 +1,9 @@
-"""The power fails at any moment: what was acknowledged is there, once, and the store opens.
+"""The power fails at any moment: acknowledged messages are there, once, and the store opens.
 
 A gateway runs under load with a recorder between SQLite and the kernel (tests/store/recorder.c).
-From the record the disk is made as it would be after a power cut at a random moment: what was
-synced is there; of what was written since, any subset of 512-byte sectors. The publisher notes when
-each answer came; an answer that came before the cut must be true after it.
+From the record the disk is made as it would be after a power cut at a random moment: synced data
+are there; of later writes, any subset of 512-byte sectors. The publisher notes when each answer
+came; an answer that came before the cut must be true after it.
 """
 
 import random
@@ -41,7 +41,7 @@ FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 SECTOR = 512
 MESSAGES = 3000
 MOST = 20 * MESSAGES
-"""So many are published when no checkpoint comes: on a busy machine it takes its time."""
+"""Most messages published without a checkpoint: on a busy machine it takes its time."""
 WINDOW = 20
 CUTS = 250
 

@@ -131,7 +131,7 @@ async def test_request_and_response_with_all_that_belongs_to_a_message(tmp_path:
     [(signal.SIGTERM, True), (signal.SIGKILL, False)],
     ids=["stopped", "killed without knowing the time"],
 )
-async def test_what_a_session_has_agreed_on_outlives_the_gateway(
+async def test_session_state_outlives_the_gateway(
     tmp_path: Path, number: signal.Signals, trust: bool
 ) -> None:
     arguments = configured(tmp_path, trust=trust)

@@ -1,5 +1,5 @@
-"""Clients that people use, against a gateway that refuses for now: what they call published is
-there, and a fleet of them does not storm.
+"""Clients that people use, against a gateway that refuses for now: messages that they report as
+published are there, and a fleet of them does not storm.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ async def told(workers: list[asyncio.subprocess.Process]) -> Report:
 
 
 async def fleet(folder: Path, clients: int, seconds: float) -> float:
-    """Let clients run into a full spool, make room, and look for what is missing. Returns the
+    """Let clients run into a full spool, make room, and look for missing messages. Returns the
     reconnections of a client while the spool was full.
     """
     async with gateway(*configured(folder, 2 * clients * (ROW + 8))) as running:
@@ -185,8 +185,8 @@ async def test_a_listener_or_a_client_may_ask_for_reason_codes(tmp_path: Path) -
 async def test_a_client_that_sends_on_and_on_reads_every_acknowledgement_before_the_end(
     tmp_path: Path,
 ) -> None:
-    """A connection that is closed while bytes are on their way is reset, and a reset may take what
-    was sent last with it.
+    """A connection that is closed while bytes are on their way is reset, and a reset may drop the
+    last bytes sent.
     """
     async with (
         gateway(*configured(tmp_path, 200 * (ROW + 1000))) as running,

@@ -56,7 +56,7 @@ class Site:
     async def reload(
         self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str
     ) -> None:
-        """Change the file, send SIGHUP, wait until the log says what came of it."""
+        """Change the file, send SIGHUP, wait until the log has the outcome."""
         self.write(*parts, **more)
         del running.log[:]
         running.process.send_signal(signal.SIGHUP)
@@ -100,7 +100,7 @@ async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Si
 
 
 async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_path: Path) -> None:
-    """Its keys are read by another process, at its own start."""
+    """Another process reads the keys of [uplink], at its own start."""
     uplink = '[uplink]\nlanding = "file:///tmp/nowhere"\n'
 
     def spooled() -> list[str]:
@@ -110,7 +110,7 @@ async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_pa
 
     site.write(site.plain)
     async with gateway(*site.arguments) as running:
-        assert any("no publication is kept" in line for line in running.log)
+        assert any("publications are not kept" in line for line in running.log)
         async with wire(running.port, Connect("c")) as client:
             assert await ask(client, Publish("t", b"1", 1, 1)) == R.SUCCESS
             await site.reload(running, site.plain, uplink)
@@ -127,7 +127,7 @@ async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_pa
         assert await running.end() == 0
 
 
-async def test_what_a_client_was_told_at_connect_holds_until_it_leaves(site: Site) -> None:
+async def test_connack_properties_hold_until_the_client_leaves(site: Site) -> None:
     site.write(site.plain, "[limits]\npacket_bytes = 10_000\ntopic_aliases = 5\n")
     async with gateway(*site.arguments) as running, wire(running.port, Connect("old")) as old:
         await site.reload(running, site.plain, "[limits]\npacket_bytes = 1000\ntopic_aliases = 0\n")
@@ -297,7 +297,7 @@ async def test_reloads_in_the_middle_of_traffic_lose_nothing(site: Site) -> None
         assert await running.end() == 0
 
 
-async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
+async def test_client_no_longer_allowed_is_disconnected_with_the_reason(site: Site) -> None:
     site.plain = site.plain.replace("anonymous = true\n", "")
     site.write(site.plain)
     async with gateway(*site.arguments) as running, wire(running.port, Connect("nobody")) as nobody:
@@ -322,7 +322,7 @@ async def test_who_may_no_longer_be_there_is_told_so(site: Site) -> None:
             'tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n',
             "/nowhere/c: cannot be read",
         ),
-        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is no user"),
+        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is not a user"),
     ],
 )
 def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: str) -> None:

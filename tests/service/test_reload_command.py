@@ -93,7 +93,7 @@ async def test_systemd_shows_what_waits_for_a_start(tmp_path: Path) -> None:
             assert await asyncio.to_thread(channel.recv, 200) == b"STATUS="
 
 
-async def test_a_user_who_is_added_may_connect_at_once(tmp_path: Path) -> None:
+async def test_added_user_may_connect_at_once(tmp_path: Path) -> None:
     file = configuration(tmp_path)
     add = ("user", "add", "lena", "--password-stdin", "--config", str(file))
     async with gateway(tmp_path, "--config", str(file)) as running:

@@ -1,9 +1,9 @@
 """`onceway gateway run`, with a watch on its event loop: for how long does it let others wait?
 
-A timer rings every 2 ms. What it is late by is a pause: some step of the loop took that long,
-whatever it did (Python, a lock, a system call). Time in which the kernel let other processes run
-in place of a loop that was ready is taken off (`/proc/self/schedstat`, second field): it says how
-busy the machine is, not what the gateway does.
+A timer rings every 2 ms. A delay is a pause: some step of the loop took that long, whatever it did
+(Python, a lock, a system call). Time in which the kernel let other processes run in place of a loop
+that was ready is taken off (`/proc/self/schedstat`, second field): it says how busy the machine is,
+not what the gateway does.
 
 In: SIGUSR1. Out: a line of JSON on standard output, `{"pause_s": the longest since the last
 signal}`.

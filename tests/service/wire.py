@@ -13,7 +13,7 @@ from gateway.mqtt.stream import PacketStream
 
 P = TypeVar("P", bound=Packet)
 READS: Properties = {PropertyId.USER_PROPERTY: [READS_REASON_CODES]}
-"""Of the CONNECT of a client that reads reason codes."""
+"""Properties in the CONNECT of a client that reads reason codes."""
 
 
 class Wire:

@@ -100,7 +100,7 @@ async def test_a_line_without_end_costs_its_sender_the_connection_only(
     assert (await board.stats()).power
 
 
-async def test_a_listener_that_never_reads_is_dropped_and_disturbs_nobody(
+async def test_event_reader_that_never_reads_is_dropped(
     board: SimulatedBoard,
 ) -> None:
     async with connection(board) as (_, writer):

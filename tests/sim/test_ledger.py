@@ -111,7 +111,7 @@ def test_a_sequence_that_becomes_another_publication_is_a_contradiction() -> Non
     ]
 
 
-def test_what_looks_valid_on_the_way_counts_only_if_the_board_starts_then() -> None:
+def test_slot_valid_for_a_moment_counts_only_if_the_board_starts_then() -> None:
     """The second attempt at sequence 1 passes over the first one's content before its last byte
     makes it its own.
     """
@@ -129,7 +129,9 @@ def test_what_looks_valid_on_the_way_counts_only_if_the_board_starts_then() -> N
     [((0, 1, 2, 3), 16), ((7,), 16), ((0, 1, 2, 3, 7, 13), 50)],
     ids=["the sequence", "one byte", "another publication"],
 )
-def test_what_a_start_mends_was_begun_before_the_cut(mended: tuple[int, ...], begun: int) -> None:
+def test_slot_repaired_at_a_start_was_begun_before_the_cut(
+    mended: tuple[int, ...], begun: int
+) -> None:
     """A board writes a slot from its end, so a cut may leave all but its sequence."""
     whole = slot_bytes(70_000, source(5))
     torn = bytes(byte ^ 0x5A if at in mended else byte for at, byte in enumerate(whole))

@@ -127,7 +127,7 @@ async def test_a_board_hears_its_answer_and_goes_on(far: Far) -> None:
 
 
 @pytest.mark.parametrize("step", ["sends", "sent", "listens", "heard"])
-async def test_its_power_can_go_at_each_step_of_its_turn(far: Far, step: str) -> None:
+async def test_power_can_be_cut_at_each_step_of_a_turn(far: Far, step: str) -> None:
     await far.answer()
     await far.board.run(20 * MS)  # it has read the answer
     await far.board.command(f"cut {step} 1")

@@ -178,7 +178,7 @@ async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board
     os.close(port)
 
 
-async def test_what_was_written_before_the_port_was_closed_is_not_left_to_the_next_opener(
+async def test_next_opener_of_a_port_gets_no_old_bytes(
     uno: SimulatedBoard,
 ) -> None:
     assert uno.pid
@@ -199,7 +199,7 @@ async def test_pyserial_at_the_wrong_rate_hears_garbage(uno: SimulatedBoard) -> 
         assert (await hear(port.fileno(), 1)) == b"B"
 
 
-async def test_what_the_board_says_to_nobody_is_lost(uno: SimulatedBoard) -> None:
+async def test_bytes_to_a_closed_port_are_lost(uno: SimulatedBoard) -> None:
     events = await uno.subscribe()
     await uno.power(False)
     await uno.power(True)

@@ -107,7 +107,7 @@ async def test_another_seed_tears_otherwise(tmp_path: Path, monitor_hex: Path) -
 @pytest.mark.parametrize(
     ("line", "number"), [("noise", 2), ("12 explode", 2), ("12 power perhaps", 2), ("reset", 2)]
 )
-def test_what_is_no_recording_is_refused_by_line(tmp_path: Path, line: str, number: int) -> None:
+def test_invalid_recording_is_refused_with_its_line(tmp_path: Path, line: str, number: int) -> None:
     (tmp_path / "inputs").write_text(f"10 reset\n{line}\n20 end\n")
     command = [BUILD / "sim" / "simboard", "--replay", tmp_path / "inputs"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
@@ -115,7 +115,7 @@ def test_what_is_no_recording_is_refused_by_line(tmp_path: Path, line: str, numb
     assert f"inputs: line {number} is no input of a recording" in result.stderr
 
 
-async def test_what_was_refused_is_not_in_the_recording(tmp_path: Path, monitor_hex: Path) -> None:
+async def test_refused_command_is_not_in_the_recording(tmp_path: Path, monitor_hex: Path) -> None:
     async with SimulatedBoard(
         tmp_path, firmware=monitor_hex, bootloader=False, record=True
     ) as board:

@@ -289,7 +289,7 @@ async def test_a_loop_of_resets_spares_the_cells_of_the_boot_counter(tmp_path: P
         assert Ledger.from_image(await board.eeprom()).boots >= resets + 1
 
 
-async def test_its_eeprom_lives_ten_years(tmp_path: Path) -> None:
+async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
     """At a reading a minute; 479 readings, and one under way, use each slot eight times, and the
     first use of an erased mark may take one write more.
     """

@@ -78,7 +78,7 @@ async def test_one_at_a_time_and_the_later_one_says_what_it_waited_for(tmp_path:
     assert causes == ["brown-out", "external", "watchdog", "watchdog"]
 
 
-async def test_what_is_due_before_an_armed_cut_came_waits_for_it(tmp_path: Path) -> None:
+async def test_strike_due_before_an_armed_cut_waits_for_it(tmp_path: Path) -> None:
     """The board continues for two readings before it reaches that write."""
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await board.subscribe()

@@ -92,7 +92,7 @@ async def test_after_power_on_it_has_the_values_of_table_41(bus: Bus) -> None:
     assert await bus.get(VERSION) == 0x12, "read only"
 
 
-async def test_it_becomes_a_lora_modem_only_while_it_sleeps(bus: Bus) -> None:
+async def test_radio_becomes_a_lora_modem_only_in_sleep_mode(bus: Bus) -> None:
     """6.4, RegOpMode: LongRangeMode."""
     await bus.put(OP_MODE, STANDBY)
     assert await bus.get(OP_MODE) & LORA == 0
@@ -189,7 +189,7 @@ async def test_a_frame_that_is_heard_lies_behind_the_one_before(bus: Bus) -> Non
     assert await bus.get(RSSI) == 157 - 125 + 8, "the packet's, which is SNR above the noise"
 
 
-async def test_what_is_damaged_says_so_and_what_is_masked_does_not(bus: Bus) -> None:
+async def test_damaged_frame_sets_its_flag_unless_masked(bus: Bus) -> None:
     await bus.listen()
     await bus.board.hear(b"damaged", good=False)
     assert await bus.get(IRQ) == RX_DONE | VALID_HEADER | CRC_ERROR
@@ -200,7 +200,7 @@ async def test_what_is_damaged_says_so_and_what_is_masked_does_not(bus: Bus) -> 
     assert await bus.dio0() == 0
 
 
-async def test_who_does_not_listen_hears_nothing(bus: Bus) -> None:
+async def test_radio_that_does_not_listen_receives_nothing(bus: Bus) -> None:
     await bus.to_lora()
     await bus.board.hear(b"asleep")
     await bus.transmit(b"sends")

@@ -1,7 +1,7 @@
-"""100,000 clients change gateway at once, with the real members on virtual time:
-`python -m tests.site.crowd --clients 100000`.
+"""100,000 clients change gateway at once, with the real members on virtual time: `python -m
+tests.site.crowd --clients 100000`.
 
-In: so many sessions at one gateway of three. Out: how many calls it took to bring them to another
+In: this many sessions at one gateway of three. Out: how many calls it took to bring them to another
 one, beside one call for each client. Frames take a millisecond, a commit five.
 """
 
@@ -24,7 +24,7 @@ PARTS = (b"x" * 300,)
 
 
 class CrowdHolder:
-    """Sessions that are all alike; each commit covers what came while the last one ran."""
+    """Sessions that are all alike; each commit covers changes that came while the last one ran."""
 
     def __init__(self, after: Callable[[float, Callable[[], None]], None]) -> None:
         self.records: dict[str, Held] = {}
@@ -172,7 +172,7 @@ class Crowd:
         self._arm("b")
 
     def run(self) -> None:
-        """Until each session is at `b`, and nobody else holds anything."""
+        """Until each session is at `b`, and no one else holds anything."""
         for name in self.names:
             self._arm(name)
         for number, client in enumerate(self.clients):
@@ -186,12 +186,12 @@ class Crowd:
 
     @property
     def calls(self) -> int:
-        """What a member was asked, called for or told, each frame counted once."""
+        """Count the calls and messages that a member received, each frame once."""
         return sum(member.statistics.calls for member in self.members.values())
 
     @property
     def windows(self) -> int:
-        """Of 30 ms, in the time it took."""
+        """Number of merge windows in the elapsed time."""
         return round((self.now - 10.0) / WINDOW_S) + 1
 
 

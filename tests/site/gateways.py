@@ -28,8 +28,9 @@ PROGRAM = ("-m", "gateway")
 
 
 class Gateways:
-    """They run from `start` until the block ends. names: their names; the first one has the site's
-    authority. text, site: more of each one's configuration, and of its [site]. program: what runs.
+    """Gateways that run from `start` until the block ends. names: the first one has the site's
+    authority. text, site: more of each one's configuration, and of its [site]. program: the command
+    to run.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Gateways:
         await self.running[name].end(signal.SIGKILL)
 
     def remove(self, name: str) -> None:
-        """What `onceway site remove` does on the first one."""
+        """Remove a member by `onceway site remove` on the first gateway."""
         folder = self.site.of(self.names[0])
         authority = authority_of(folder)
         assert authority is not None
@@ -81,9 +82,7 @@ class Gateways:
         removed.save()
 
     async def joined(self, *names: str, lost: str = "") -> None:
-        """Wait until these are in contact with all others but `lost`, and are sure of what they
-        hold.
-        """
+        """Wait until these reach all others but `lost`, and hold no suspect session."""
         for name in names or self.names:
             async with asyncio.timeout(SOON_S):
                 while True:
@@ -93,7 +92,7 @@ class Gateways:
                     await asyncio.sleep(0.05)
 
     async def rows(self, name: str) -> list[dict[str, Any]]:
-        """Of `onceway site status`."""
+        """Return the rows of `onceway site status`."""
         return await asyncio.to_thread(control.ask, self.data(name), do="site")
 
     async def figures(self, name: str) -> dict[str, int]:
@@ -105,12 +104,12 @@ class Gateways:
         return [row["client"] for row in rows if not row["client"].startswith("onceway")]
 
     def examined(self, name: str) -> list[Finding]:
-        """What the doctor says of the gateway and of its site."""
+        """Return the doctor's findings about the gateway and its site."""
         config = load(self.config(name))
         return [*services.gateway(config), *doctor_of_site(config)]
 
     async def get(self, name: str, path: str) -> str:
-        """What it says over HTTP."""
+        """Return the gateway's answer over HTTP."""
         url = f"http://127.0.0.1:{self.web[name]}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()

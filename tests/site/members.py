@@ -45,11 +45,11 @@ class Site:
             self.issue(name)
 
     def of(self, name: str) -> Path:
-        """Its folder of the site."""
+        """The member's folder of the site."""
         return self.folder / name / "site"
 
     def issue(self, name: str, place: Path | None = None, **how: Any) -> Membership:
-        """What `onceway site join` leaves behind."""
+        """Create the files that `onceway site join` leaves behind."""
         authority = authority_of(self.of(self.first))
         assert authority is not None
         key = Ed25519PrivateKey.generate()
@@ -72,7 +72,7 @@ class Site:
 
 
 class Member:
-    """A net and what it told."""
+    """A net and its calls."""
 
     def __init__(self, config: Config) -> None:
         self.name = config.gateway.name
@@ -113,7 +113,7 @@ async def running(*configs: Config) -> AsyncIterator[list[Member]]:
 
 @asynccontextmanager
 async def joined(*configs: Config) -> AsyncIterator[list[Member]]:
-    """They all know each other."""
+    """Let all members know each other."""
     async with running(*configs) as members:
         await until(
             lambda: all(
@@ -145,7 +145,7 @@ class Peer:
         self.say(Kind.GREETING, json.dumps(greeting | changes).encode())
 
     async def next(self) -> tuple[Kind, bytes] | None:
-        """None: the connection has ended."""
+        """Return the next bytes, or None if the connection has ended."""
         async with asyncio.timeout(SOON_S):
             while not self._ready:
                 try:

@@ -27,7 +27,7 @@ SETTLED_S = 60.0
 
 @dataclass(slots=True)
 class Crowd:
-    """What the clients have seen."""
+    """Events and answers that the clients have seen."""
 
     connected: set[str] = field(default_factory=set)
     come: int = 0

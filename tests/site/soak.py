@@ -1,8 +1,8 @@
 """Random schedules of a site: `python -m tests.site.soak --seeds 100000`.
 
-Each schedule has a number; `--replay N` runs one alone. At the end stands a table of what was
-reached, so that schedules in which nothing ever moved, say, do not look like a proof. Exit 1 and
-the schedule's number when a promise is broken.
+Each schedule has a number; `--replay N` runs one alone. At the end stands a table of events, so
+that schedules in which nothing ever moved, say, do not look like a proof. Exit 1 and the schedule's
+number when a promise is broken.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Schedule:
         return self.world.reached
 
     def quiet(self) -> None:
-        """Nothing is wrong any more: each client finds its session everywhere, and whole."""
+        """Wait for a sound site: each client finds its session at every gateway, complete."""
         world = self.world
         for client in world.clients:
             for visit, name in enumerate(self.random.sample(world.names, len(world.names))):
@@ -135,7 +135,7 @@ class Schedule:
         self.world.after(self.random.choice((0.0, 0.3, 2.0, 9.0)), partial(self.world.start, name))
 
     def restart(self) -> None:
-        """As for a new version: the others hear that it stops."""
+        """Stop a member as for a new version: the others hear that it stops."""
         name = self.random.choice(self.world.names)
         self.world.reached["restarted"] += 1
         self.world.crash(name, stopped=True)
@@ -181,7 +181,7 @@ class Schedule:
 
 
 def run_schedule(number: int) -> Counter[str]:
-    """Run one schedule; return what it reached."""
+    """Run one schedule; return its events."""
     return Schedule(number).run()
 
 

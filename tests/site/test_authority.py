@@ -138,7 +138,7 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 def test_whatever_step_is_cut_no_second_key_gets_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Killed before the invitation is spent: nobody has a certificate. After: one key has."""
+    """Killed before the invitation is spent: no one has a certificate. After: one key has."""
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 
     def cut(path: Path, *_: bytes) -> None:
@@ -273,7 +273,7 @@ def test_two_that_write_at_a_time_lose_nothing(site: Site) -> None:
     assert service.news() == []
 
 
-def test_what_the_authority_did_not_say_is_refused(site: Site, tmp_path: Path) -> None:
+def test_unsigned_removal_is_refused(site: Site, tmp_path: Path) -> None:
     other = the_authority(Site(tmp_path / "other", "attic"))
     kept = Removed(site.of("barn"), membership(site.of("barn")))
     word = the_authority(site).remove("attic", 100).to_json()

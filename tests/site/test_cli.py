@@ -222,7 +222,7 @@ async def test_an_invitation_that_is_not_written_ends_no_earlier_one(
         assert (await barn.site("join", file)).code == 0
 
 
-async def test_what_can_be_wrong_with_a_join(
+async def test_faults_of_a_join(
     attic: Pi, barn: Pi, tmp_path: Path, members: dict[str, str]
 ) -> None:
     file = await invited(attic, tmp_path)

@@ -30,7 +30,7 @@ UPLINK = '[uplink]\nlanding = "file:///landing"\n'
 
 
 def drain(data: Path, landing: Path) -> None:
-    """What `onceway uplink run --once` does."""
+    """Run `onceway uplink run --once`."""
     spool = Spool(data)
     try:
         settings = UplinkSection(landing=str(landing), batch_count=50)
@@ -42,7 +42,7 @@ def drain(data: Path, landing: Path) -> None:
 
 
 def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
-    """What the ingest makes of all that has landed: one row of each key."""
+    """Ingest all landed batches: one row of each key."""
     found: dict[tuple[str, int, int], bytes] = {}
     for path in landing.glob("*/[!.]*/*.parquet"):
         for row in decode(path.read_bytes())[0]:

@@ -28,7 +28,7 @@ class Owner:
         self.safe_to = 0
         self.lines = 0
         self.slow = False
-        """Nothing is read."""
+        """Whether frames are left unread."""
         self.said: list[tuple[str, Message]] = []
         self.copying = Copying(self, self.send, told(), rows, 0.0)
 
@@ -80,7 +80,7 @@ def test_a_member_that_confirms_what_it_was_not_sent_loses_its_link() -> None:
     assert (owner.safe_to, owner.lines) == (0, 0)
 
 
-def test_a_spool_begins_anew_once_for_what_members_say() -> None:
+def test_spool_starts_over_once_for_reports_of_members() -> None:
     """One that is mad has always more."""
     owner = Owner(rows=3)
     owner.copying.joined("b", 0.0)
@@ -91,7 +91,7 @@ def test_a_spool_begins_anew_once_for_what_members_say() -> None:
 
 
 def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> None:
-    """This disk has lost the rows 4 to 6, and has others under their ids by then."""
+    """The member's disk has lost the rows 4 to 6, and has others under their ids by then."""
     owner = Owner(rows=3)
     owner.commit(4, 5, 6, 7)
     owner.copying.joined("b", 0.0)
@@ -101,7 +101,7 @@ def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> 
     assert owner.sent_to("b") == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_what_a_slow_member_confirms_after_it_was_left_counts_when_it_is_chosen_again() -> None:
+def test_late_confirmation_counts_when_the_member_is_chosen_again() -> None:
     owner = Owner()
     owner.copying.joined("b", 0.0)
     owner.copying.joined("c", 0.0)
@@ -118,7 +118,7 @@ def test_what_a_slow_member_confirms_after_it_was_left_counts_when_it_is_chosen_
     assert owner.safe_to == 2
 
 
-def test_a_row_from_before_that_no_frame_holds_stops_nobody() -> None:
+def test_oversized_old_row_stops_no_member() -> None:
     """Publications were allowed to be larger then."""
     owner = Owner(rows=3)
     owner.rows[1] = row(2, bytes(FRAME_BYTES))

@@ -13,11 +13,11 @@ def decision(silent: str = "", clean: bool = False, **claims: Claim) -> Decision
     return decide("me", claims, frozenset(silent), clean)
 
 
-def test_nobody_has_anything() -> None:
+def test_no_member_has_a_session() -> None:
     assert decision() == Decision(None, 0, NONE, False)
 
 
-def test_who_was_silent_may_have_an_older_one() -> None:
+def test_silent_member_may_have_an_older_session() -> None:
     assert decision("c") == Decision(None, 1, names("c"), True)
 
 
@@ -35,8 +35,8 @@ def test_two_sessions_that_were_made_without_one_another_are_in_doubt() -> None:
     assert (found.source, found.suspect) == ("b", True)
 
 
-def test_a_session_that_was_made_without_one_that_is_over_is_in_doubt_all_the_same() -> None:
-    """a is newer than c. Of b and c nobody can tell, and so not of a and b."""
+def test_session_made_without_an_ended_one_is_suspect_nevertheless() -> None:
+    """a is newer than c. Of b and c no one can tell, and so not of a and b."""
     found = decision(
         a=Claim(1, True, older=names("c")),
         b=Claim(5, True, older=names("c")),
@@ -45,19 +45,19 @@ def test_a_session_that_was_made_without_one_that_is_over_is_in_doubt_all_the_sa
     assert (found.source, found.suspect) == ("b", True)
 
 
-def test_who_gave_a_session_away_is_older_whatever_it_says() -> None:
+def test_member_that_exported_a_session_has_the_older_record() -> None:
     gave = Claim(5, True, "a", names("a"))
     found = decision(a=Claim(6, True, older=names("b")), b=gave)
     assert (found.source, found.suspect) == ("a", False)
 
 
-def test_a_session_whose_holder_is_not_sure_of_who_is_silent_is_in_doubt() -> None:
+def test_session_of_a_holder_unsure_of_a_silent_member_is_suspect() -> None:
     assert decision("c", me=Claim(1, True, unsure=names("c"))).suspect
     assert not decision("c", me=Claim(1, True, unsure=names("b"))).suspect
     assert decision("c", a=Claim(1, True, given_to="c")).suspect
 
 
-def test_a_session_that_moves_while_somebody_is_silent_is_in_doubt() -> None:
+def test_session_moved_while_a_member_is_silent_is_suspect() -> None:
     assert decision("c", a=Claim(1, True)).suspect
 
 

@@ -1,4 +1,4 @@
-"""A record that is put into doubt, and what it names then."""
+"""A record that becomes suspect, and the members that it names then."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gateway.site.rules.suspect import doubt
 
 
 class Disk:
-    """Notes what it is told, and is done at once."""
+    """Notes all calls, and is done at once."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -1,5 +1,5 @@
-"""Two gateways of a site as processes: what is published at one reaches a subscriber at the other,
-now or later, while one of them is killed.
+"""Two gateways of a site as processes: publications at one reach a subscriber at the other, now or
+later, while one gateway is killed.
 """
 
 import asyncio

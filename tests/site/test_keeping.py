@@ -122,7 +122,7 @@ def test_nothing_that_is_no_frame_is_taken_for_one(seed: int) -> None:
             assert all(number < MOST_ID for number in numbers)
 
 
-def test_what_comes_during_a_commit_is_confirmed_by_the_next_one() -> None:
+def test_rows_during_a_commit_are_confirmed_by_the_next_one() -> None:
     kept = Kept()
     kept.say(told())
     for number in range(1, 11):
@@ -161,8 +161,8 @@ def test_a_member_that_sends_more_than_it_may_loses_its_link() -> None:
 
 
 @pytest.mark.parametrize("why", ["its link has ended", "it has chosen another one"])
-def test_what_waits_for_room_goes_when_its_member_will_send_it_again(why: str) -> None:
-    """Else an honest member loses its link: it sends what was not confirmed each time."""
+def test_rows_without_room_are_dropped_when_they_will_be_sent_again(why: str) -> None:
+    """Else an honest member loses its link: it sends all unconfirmed rows each time."""
     kept = Kept()
     kept.room = False
     size = FRAME_BYTES - 1000
@@ -181,7 +181,7 @@ def test_what_waits_for_room_goes_when_its_member_will_send_it_again(why: str) -
     assert kept.said[-1] == ("a", Held(LINE, 1))
 
 
-def test_a_member_that_begins_anew_all_the_time_loses_its_link() -> None:
+def test_member_that_restarts_its_spool_all_the_time_loses_its_link() -> None:
     kept = Kept()
     for number in range(MOST_LINES):
         kept.say(told(f"{number:016x}"))
@@ -200,7 +200,7 @@ def test_a_line_that_is_over_and_empty_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("what", ["the bound", "the disk"])
-def test_what_has_no_room_is_not_confirmed_until_there_is_some(what: str) -> None:
+def test_rows_without_room_are_not_confirmed(what: str) -> None:
     kept = Kept(most=1000)
     kept.say(told())
     kept.shelf.work()
@@ -234,7 +234,7 @@ def test_a_member_that_says_nothing_of_copies_is_silent_though_it_has_a_link() -
     assert kept.keeping.due(SILENT_S + 21) is None, "it speaks again"
 
 
-def test_nobody_is_told_of_a_line_that_is_over() -> None:
+def test_ended_line_is_reported_to_no_member() -> None:
     kept = Kept()
     kept.say(told())
     kept.say(Rows(LINE, [row(1)]))
@@ -248,8 +248,8 @@ def test_nobody_is_told_of_a_line_that_is_over() -> None:
     assert kept.keeping.due(0.0) is None
 
 
-def test_what_was_landed_here_does_not_come_back() -> None:
-    """Its member is heard again, and knows less of what has landed."""
+def test_landed_replicas_do_not_come_back() -> None:
+    """A member comes back, and knows of fewer landed rows."""
     kept = Kept()
     kept.say(told())
     kept.say(Rows(LINE, [row(1), row(2)]))

@@ -38,7 +38,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has dialled in vain does not dial again by itself."""
+    """A member whose dialling failed does not dial again by itself."""
     monkeypatch.setattr(net_module, "_FIRST_WAIT_S", LONG_S)
     monkeypatch.setattr(net_module, "MOST_WAIT_S", LONG_S)
 
@@ -87,7 +87,7 @@ def greeted(peer: Peer, generation: str = "0" * 16) -> None:
 
 
 async def knock(site: Site, by: str, at: str) -> bytes:
-    """What the member says to it."""
+    """Return the member's answer to the knock."""
     async with dialled(site.addresses[at], as_member(site, by)) as peer:
         said = await peer.hear(Kind.BYE)
         await peer.ended()
@@ -188,7 +188,7 @@ async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
 async def test_a_member_of_0_2_0_refuses_a_knock_and_is_left_alone(
     site: Site, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is attic, and dials when its time has come."""
+    """The member attic dials when its time has come."""
     monkeypatch.setattr(net_module, "_FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(net_module, "MOST_WAIT_S", 0.01)
 
@@ -239,7 +239,9 @@ async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.Monke
         assert heard == ["barn"]
 
 
-async def test_a_removed_member_knocks_in_vain(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_knock_of_a_removed_member_is_ignored(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[str] = []
     monkeypatch.setattr(net_module.Net, "_knocked", lambda self, far: heard.append(far.name))
     async with running(site.config("attic")) as (attic,):

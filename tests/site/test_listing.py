@@ -73,7 +73,7 @@ async def test_counts_come_of_each_member_and_none_of_a_silent_one() -> None:
     assert await pair.a.counts() == {"b": None}
 
 
-async def test_a_member_that_hangs_or_goes_is_said_with_what_it_has_told(
+async def test_silent_member_is_listed_with_its_known_sessions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(site_listing, "PATIENCE_S", 0.5)
@@ -110,7 +110,7 @@ async def test_one_lists_at_a_time() -> None:
     pair = Pair(row("c1"), row("c2"))
     first = pair.a.sessions()
     await anext(first)
-    with pytest.raises(OncewayError, match="somebody else lists"):
+    with pytest.raises(OncewayError, match="another command lists"):
         await pair.listed()
     await first.aclose()
     assert len(await pair.listed()) == 2
@@ -170,7 +170,7 @@ async def test_one_that_wants_too_much_at_a_time_gets_the_newest_answers() -> No
     assert len(answered) == MOST_WANTED
 
 
-async def test_all_who_look_share_a_question() -> None:
+async def test_concurrent_lists_share_one_request() -> None:
     pair = Pair()
     found = await asyncio.gather(*(pair.a.counts() for _ in range(50)))
     assert (found, pair.frames) == ([{"b": COUNTS}] * 50, 1)

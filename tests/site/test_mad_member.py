@@ -27,7 +27,7 @@ from gateway.site.rules.messages import (
     Names,
     Over,
     Part,
-    Question,
+    Query,
     Reply,
     State,
     Take,
@@ -140,7 +140,7 @@ class Site:
         return [message for message in self.said if isinstance(message, kind)]
 
     def claimed(self, *clients: str) -> None:
-        """They have come here, and `mad` has said that it has their sessions."""
+        """The clients have connected here, and `mad` has claimed their sessions."""
         for client in clients:
             done = self._found(client)
             self.member.want_session(client, self.now, done)
@@ -172,7 +172,7 @@ def test_sessions_that_the_disk_does_not_take_are_bounded_together(
     assert len(site.of(Got)) == 2, "the third one fills the memory"
 
 
-def test_who_gives_as_it_may_goes_on_when_the_disk_does(
+def test_member_within_its_credit_continues_with_the_disk(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arriving, "MEMORY_BYTES", 3 * PART_BYTES)
@@ -220,7 +220,7 @@ def test_a_session_that_says_it_is_huge_is_refused_at_its_first_part(site: Site)
     assert "larger than" in site.outcomes["c"].reason
 
 
-def test_who_says_again_and_again_that_it_was_restored_makes_work_once(site: Site) -> None:
+def test_repeated_restore_reports_make_work_once(site: Site) -> None:
     site.flood(*(End((Over(ALL_CLIENTS, 0),) * 10),) * 11)
     assert site.disk.marked_suspect == 1
     for _ in range(2):
@@ -247,7 +247,7 @@ def test_a_reply_counts_once(site: Site) -> None:
     site.hear(Answer(ask.number + 1, 0, (Reply(Kind.BUSY),)))  # it may be of an earlier link
 
 
-def test_a_confirmation_counts_once_and_only_for_what_was_said(site: Site) -> None:
+def test_confirmation_counts_once_and_only_for_sent_messages(site: Site) -> None:
     site.disk.records = {f"c{number}": Held(5, older=frozenset({"mad"})) for number in range(3)}
     site.member.left("mad", site.now)
     site.join()
@@ -272,19 +272,19 @@ def test_questions_that_wait_for_the_disk_are_bounded_and_then_it_is_not_trusted
     monkeypatch.setattr(answering, "MOST_PENDING", 100)
     site.disk.records["c"] = Held(1)
     for number in range(50):
-        site.hear(Ask(number, tuple(Question("x") for _ in range(10))))
+        site.hear(Ask(number, tuple(Query("x") for _ in range(10))))
     assert len(site.disk.waiting) == 10
     assert not site.member._trust.has_asked("c", "mad")
-    site.hear(Ask(99, (Question("c"),)))
+    site.hear(Ask(99, (Query("c"),)))
     assert len(site.disk.waiting) == 10
     assert site.member._trust.has_asked("c", "mad"), "it decides without us"
     site.disk.write()
-    site.hear(Ask(100, (Question("x"),)))
+    site.hear(Ask(100, (Query("x"),)))
     assert len(site.of(Answer)) == 10
     assert len(site.disk.waiting) == 1
 
 
-def test_what_is_said_to_be_over_faster_than_the_disk_takes_it_ends_the_link(
+def test_over_messages_faster_than_the_disk_end_the_link(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ending, "MOST_PENDING", 100)
@@ -304,13 +304,13 @@ def test_calls_for_sessions_that_are_not_worked_off_end_the_link(
 
 def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: Site) -> None:
     class Gone(list[bytes]):
-        """As `StoredParts`, when its rows have gone."""
+        """A `StoredParts` whose rows have gone."""
 
         def __getitem__(self, index: object) -> bytes:
             raise IndexError(index)
 
     site.disk.records["c"] = Held(1)
-    site.hear(Ask(1, (Question("c"),)))
+    site.hear(Ask(1, (Query("c"),)))
     site.hear(Take((Wanted("c", 1, 0),)))
     site.member._outbound._leavers["mad"].ready.append((Wanted("d", 1, 0), Gone([b"x"])))
     site.wait()
@@ -341,8 +341,8 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
     assert all(held.epoch < MAX_EPOCH for held in site.disk.records.values())
 
 
-def test_who_asks_for_clients_that_are_not_here_is_forgotten(site: Site) -> None:
-    """Only what is here, or may come in a moment, is worth a mark."""
+def test_queries_for_absent_clients_are_forgotten(site: Site) -> None:
+    """Only records here, or about to come, are worth a mark."""
     marks, contacts = site.member._trust._marks, site.member.contacts
     for number in range(5000):
         contacts.now += 1
@@ -359,7 +359,7 @@ def test_who_asks_for_clients_that_are_not_here_is_forgotten(site: Site) -> None
 def test_one_search_gives_way_a_bounded_number_of_times() -> None:
     site = Site("of a higher name, which gives way")
     site.member.want_session("c", site.now, lambda outcome: None)
-    site.hear(Ask(1, (Question("c"),) * 5000))
+    site.hear(Ask(1, (Query("c"),) * 5000))
     site.wait()
     assert len([ask for ask in site.of(Ask) if isinstance(ask, Ask) and ask.questions]) == 1
     assert site.member.statistics.asked <= lookup.MOST_TURNS + 1

@@ -16,8 +16,8 @@ from gateway.site.forwarding.messages import (
     Hello,
     Packets,
     Taken,
-    Wish,
-    Wishes,
+    WantedFilter,
+    WantedFilters,
     decode,
     encode,
     portions,
@@ -25,7 +25,7 @@ from gateway.site.forwarding.messages import (
 
 
 class Side:
-    """One member (a `Port`): what it has heard, and the frames that it has sent."""
+    """One member (a `Port`): received messages, and sent frames."""
 
     def __init__(self, queue: int) -> None:
         self.queue = queue
@@ -61,15 +61,15 @@ class Side:
     def drained(self) -> None:
         self.drains += 1
 
-    def wish(self, wishes: Iterable[Wish]) -> None:
-        for topic_filter, qos in wishes:
+    def change_filters(self, filters: Iterable[WantedFilter]) -> None:
+        for topic_filter, qos in filters:
             if qos == GONE:
                 del self.filters[topic_filter]
             else:
                 self.filters[topic_filter] = qos
 
     def end(self) -> None:
-        """Its broker has ended the exchange."""
+        """Note that the member's broker has ended the exchange."""
         self.is_open = False
         self.forwarding.ended()
 
@@ -83,8 +83,8 @@ class Pair:
     def __init__(self) -> None:
         self.a, self.b = Side(1), Side(2)
 
-    def join(self, *wishes: Wish) -> None:
-        self.a.forwarding.joined(wishes)
+    def join(self, *filters: WantedFilter) -> None:
+        self.a.forwarding.joined(filters)
         self.b.forwarding.joined(())
         self.settle()
 
@@ -109,7 +109,7 @@ def test_packets_flow_when_both_have_greeted(pair: Pair) -> None:
     assert pair.b.came == b"x" * 3 * PIECE_BYTES
 
 
-def test_who_works_off_nothing_gets_no_more_than_a_window(pair: Pair) -> None:
+def test_member_that_processes_nothing_gets_one_window(pair: Pair) -> None:
     pair.b.works = False
     pair.a.forwarding.sent(1, b"x" * 3 * WINDOW_BYTES)
     pair.settle()
@@ -150,33 +150,33 @@ def test_a_link_that_is_cut_begins_again(pair: Pair) -> None:
 
 
 def test_filters_that_have_gone_meanwhile_are_forgotten(pair: Pair) -> None:
-    pair.a.forwarding.wish([Wish("kept", 1), Wish("gone", 2)])
+    pair.a.forwarding.change_filters([WantedFilter("kept", 1), WantedFilter("gone", 2)])
     pair.settle()
     assert pair.b.filters == {"kept": 1, "gone": 2}
     pair.a.forwarding.left()
     pair.b.forwarding.left()
-    pair.join(Wish("kept", 2), Wish("new", 0))
+    pair.join(WantedFilter("kept", 2), WantedFilter("new", 0))
     assert pair.b.filters == {"kept": 2, "new": 0}
 
 
 def test_many_filters_go_in_frames_within_bounds() -> None:
-    wishes = [Wish(f"{number}/" + "x" * 100, 1) for number in range(3 * WISHES)]
-    frames = [encode(Wishes(False, False, part)) for part in portions(wishes)]
-    told: list[Wish] = []
+    filters = [WantedFilter(f"{number}/" + "x" * 100, 1) for number in range(3 * WISHES)]
+    frames = [encode(WantedFilters(False, False, part)) for part in portions(filters)]
+    told: list[WantedFilter] = []
     for frame in frames:
         message = decode(frame)
-        assert isinstance(message, Wishes)
-        told += message.wishes
-    assert told == wishes
+        assert isinstance(message, WantedFilters)
+        told += message.filters
+    assert told == filters
     assert max(map(len, frames)) < 1 << 20
 
 
-def test_what_is_said_is_read_as_it_was_said() -> None:
+def test_messages_survive_encoding_and_decoding() -> None:
     for message in (
         Hello(1, 2, 3, 4),
         Packets(5, 6, b"data"),
         Taken(7, 8),
-        Wishes(True, False, ()),
+        WantedFilters(True, False, ()),
     ):
         assert decode(encode(message)) == message
 
@@ -191,10 +191,12 @@ NONSENSE = {
     "too many packets": encode(Packets(1, 1, b"x" * (PIECE_BYTES + 1))),
     "a number that cannot be": encode(Packets(1, 1 << 62, b"")),
     "half a number": encode(Packets(1, 1, b""))[:-1],
-    "a filter that ends too early": encode(Wishes(True, True, (Wish("abc", 1),)))[:-1],
-    "more behind": encode(Wishes(True, True, (Wish("abc", 1),))) + b"x",
-    "a QoS that cannot be": encode(Wishes(True, True, (Wish("abc", 4),))),
-    "no UTF-8": encode(Wishes(True, True, (Wish("abc", 1),)))[:-1] + b"\xff",
+    "a filter that ends too early": encode(WantedFilters(True, True, (WantedFilter("abc", 1),)))[
+        :-1
+    ],
+    "more behind": encode(WantedFilters(True, True, (WantedFilter("abc", 1),))) + b"x",
+    "a QoS that cannot be": encode(WantedFilters(True, True, (WantedFilter("abc", 4),))),
+    "no UTF-8": encode(WantedFilters(True, True, (WantedFilter("abc", 1),)))[:-1] + b"\xff",
     "fewer than it says": b"\x43\x00\xff\xff",
 }
 
@@ -224,7 +226,11 @@ def test_a_member_with_too_many_filters_loses_its_link(
 ) -> None:
     monkeypatch.setattr(forwarding, "MOST_WISHES", 10)
     pair.b.forwarding.received(
-        encode(Wishes(True, False, tuple(Wish(str(number), 1) for number in range(10))))
+        encode(
+            WantedFilters(True, False, tuple(WantedFilter(str(number), 1) for number in range(10)))
+        )
     )
     with pytest.raises(SiteError, match="more than 10 filters"):
-        pair.b.forwarding.received(encode(Wishes(False, False, (Wish("one more", 1),))))
+        pair.b.forwarding.received(
+            encode(WantedFilters(False, False, (WantedFilter("one more", 1),)))
+        )

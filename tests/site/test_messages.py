@@ -1,4 +1,6 @@
-"""Frames between members: what is sent comes out again, and nothing else gets in."""
+"""Frames between members: each message survives encoding and decoding, and other frames are
+refused.
+"""
 
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ from gateway.site.rules.messages import (
     Names,
     Over,
     Part,
-    Question,
+    Query,
     Reply,
     State,
     Take,
@@ -68,7 +70,7 @@ parts = st.builds(
 messages = st.one_of(
     st.builds(Names, st.lists(clients, max_size=16).map(tuple)),
     st.builds(Beat, large, large),
-    st.builds(Ask, st.integers(0, 2**32 - 1), lists(st.builds(Question, clients, small))),
+    st.builds(Ask, st.integers(0, 2**32 - 1), lists(st.builds(Query, clients, small))),
     st.builds(Answer, st.integers(0, 2**32 - 1), small, lists(replies)),
     st.builds(Take, lists(st.builds(Wanted, clients, large, small))),
     st.builds(Give, lists(parts)),
@@ -79,7 +81,7 @@ messages = st.one_of(
 
 
 @given(messages)
-def test_what_is_sent_comes_out_again(message: Message) -> None:
+def test_sent_messages_are_decoded_again(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
@@ -136,7 +138,7 @@ def test_an_epoch_that_a_store_cannot_keep_is_refused() -> None:
 
 
 def test_many_entries_go_in_several_frames_that_fit() -> None:
-    questions = [Question(f"{number:0200}") for number in range(20_000)]
+    questions = [Query(f"{number:0200}") for number in range(20_000)]
     split = list(portions(questions))
     assert [one for portion in split for one in portion] == questions
     assert all(len(encode(Ask(0, portion))) <= FRAME_BYTES for portion in split)

@@ -1,4 +1,4 @@
-"""Links between members, over real TLS on loopback: who is let in, who is not, and what is said."""
+"""Links between members, over real TLS on loopback: admitted and refused members, and the log."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ def said(log: pytest.LogCaptureFixture, *words: str) -> int:
 
 
 def remove(site: Site, name: str) -> None:
-    """What `onceway site remove` does."""
+    """Remove a member as `onceway site remove` does."""
     folder = site.of(site.first)
     authority = authority_of(folder)
     assert authority is not None
@@ -94,7 +94,7 @@ async def test_a_member_that_stops_is_lost_at_once_and_comes_back(
     assert barn.frames == [("attic", b"again")]
 
 
-async def test_the_one_that_dials_goes_on_while_nobody_listens(
+async def test_dialling_continues_without_a_listener(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path, "attic", "barn")
@@ -188,7 +188,7 @@ async def test_another_sites_certificate_is_refused_on_both_sides(
 
 
 def _blind(context: ssl.SSLContext) -> ssl.SSLContext:
-    """It takes any certificate."""
+    """A server that takes any certificate."""
     context.verify_mode = ssl.CERT_NONE
     return context
 
@@ -232,7 +232,7 @@ async def test_clocks_that_differ_are_told(tmp_path: Path, log: pytest.LogCaptur
         assert said(log, "attic: its clock is 50", " s behind this gateway's") == 1
 
 
-async def test_an_address_that_answers_as_somebody_else(
+async def test_address_that_answers_with_another_name(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path, "attic", "barn", "cellar")
@@ -444,7 +444,7 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
 
 
 @pytest.mark.parametrize("guest", [True, False])
-async def test_who_shakes_hands_and_says_nothing_is_let_go(
+async def test_silent_peer_after_the_handshake_is_dropped(
     tmp_path: Path,
     log: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -465,7 +465,7 @@ async def test_who_shakes_hands_and_says_nothing_is_let_go(
                 assert b"it shows no certificate" in await peer.hear(Kind.BYE)
 
 
-async def test_what_a_member_needs_to_start(tmp_path: Path) -> None:
+async def test_requirements_of_a_member_start(tmp_path: Path) -> None:
     site = Site(tmp_path, "attic", "barn")
     member = Member(site.config("attic", folder=str(tmp_path / "empty")))
     with pytest.raises(OncewayError, match="no certificate of a site") as caught:

@@ -1,4 +1,4 @@
-"""The device registry of a site with real gateways: what is done at one is so at all."""
+"""The device registry of a site with real gateways: changes at one apply at all."""
 
 import asyncio
 import signal
@@ -24,7 +24,7 @@ def registry(site: Gateways, name: str) -> Registry:
 
 
 def write(site: Gateways, at: str, name: str, key: bytes) -> None:
-    """What `device add` and `device rekey` do."""
+    """Change a key as `device add` and `device rekey` do."""
     with closing(registry(site, at)) as opened:
         opened.finish(opened.begin(Identity(name, key), "uno", "/dev/ttyACM0"), "f" * 64)
 
@@ -41,7 +41,7 @@ async def until(site: Gateways, at: str, name: str, holds: Callable[[Device], bo
 
 
 async def reason(site: Gateways, at: str, client: str) -> int:
-    """Of the CONNACK of a client on the network with this identifier."""
+    """Return the reason code of the CONNACK for a client on the network with this identifier."""
     wire = Wire(*await asyncio.open_connection("127.0.0.1", site.running[at].port), Version.V5)
     wire.send(Connect(client, Version.V5, True))
     code = (await wire.take(Connack)).reason
@@ -94,7 +94,7 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
             assert repr(key) not in logs
 
 
-async def test_a_registry_that_cannot_be_read_is_said_once_and_tried_again(
+async def test_unreadable_registry_is_reported_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(site_registry, "RETRY_S", 0.01)

@@ -13,7 +13,7 @@ from gateway.site.shared_state.sharing import FRAME, MOST_ITEMS, Link
 
 
 class One:
-    """A member that takes at once what is newer."""
+    """A member that takes newer entries at once."""
 
     def __init__(self) -> None:
         self.held: dict[str, Entry] = {}
@@ -82,14 +82,14 @@ def test_one_that_is_larger_than_a_frame_goes_alone_and_one_beyond_a_links_bound
     assert max(map(len, frames)) <= FRAME_BYTES
 
 
-def test_what_is_about_to_expire_is_not_sent() -> None:
+def test_message_about_to_expire_is_not_sent() -> None:
     one, other = One(), One()
     one.put(entry("t", left=0), entry("u", left=1))
     meet(one, other)
     assert set(other.held) == {"u"}
 
 
-def test_of_equal_versions_the_same_one_holds_in_either_order() -> None:
+def test_same_entry_of_equal_versions_wins_in_either_order() -> None:
     for payloads in ((b"1", b"2"), (b"2", b"1")):
         one, other = One(), One()
         one.put(entry("t", payload=payloads[0]))

@@ -26,7 +26,7 @@ async def test_a_rolling_restart_with_clients_that_hop_loses_no_session(tmp_path
 async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_sessions(
     tmp_path: Path, name: str, how: signal.Signals
 ) -> None:
-    """Their sessions are at the other gateways, which run."""
+    """Clients whose sessions are at the other gateways, which run."""
     others = [other for other in NAMES if other != name]
     async with gateways(tmp_path, *NAMES) as site:
         for number in range(CLIENTS):
@@ -41,7 +41,7 @@ async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_session
 
 
 async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_path: Path) -> None:
-    """It takes no client any more, and says goodbye, before its links to the others end."""
+    """A stopping gateway takes no new client, and sends BYE, before its links to the others end."""
     async with gateways(tmp_path, "a", "b") as site:
         client, _ = await site.connect("a")
         idle, _ = await site.connect("a", "idle")
@@ -59,7 +59,7 @@ async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_p
         assert present, "one that goes nowhere finds its session where it was"
 
 
-async def test_who_comes_while_a_gateway_restarts_waits_for_it(tmp_path: Path) -> None:
+async def test_client_that_comes_during_a_restart_waits(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         (await site.connect("b"))[0].writer.close()
         begun = time.monotonic()
@@ -72,7 +72,7 @@ async def test_who_comes_while_a_gateway_restarts_waits_for_it(tmp_path: Path) -
         await site.running["a"].logged("b: lost: it ended the connection")
 
 
-async def test_a_gateway_that_stops_alone_waits_for_nobody(tmp_path: Path) -> None:
+async def test_lone_gateway_stops_without_waiting(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         await site.connect("a")
         await site.kill("b")

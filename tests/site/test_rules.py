@@ -49,7 +49,7 @@ class Site(World):
         self.run(seconds)
 
     def silence(self, *members: str) -> None:
-        """Nothing gets to these members or from them, and all have noticed."""
+        """Cut these members off in both directions, and let all members notice."""
         for member in members:
             for name in set(self.names) - {member}:
                 self.cut(member, name, notice=0.1)
@@ -74,7 +74,7 @@ def site() -> Site:
     return Site()
 
 
-def test_while_a_client_stays_nobody_hears_of_it(site: Site) -> None:
+def test_staying_client_causes_no_messages(site: Site) -> None:
     site.come("a")
     site.said.clear()
     for _ in range(5):
@@ -104,7 +104,7 @@ def test_a_session_moves_with_its_identifiers_and_is_in_one_place(site: Site) ->
     site.run(1.0)
     assert site.place() == ("b", Record(1, Session(session or 0)))
     assert (site.reached["PUBCOMP"], site.reached["0x92"]) == (1, 0)
-    assert not any("Question" in str(said) and "identifier=1" in str(said) for said in site.said)
+    assert not any("Query" in str(said) and "identifier=1" in str(said) for said in site.said)
     assert not site.client.marked
 
 
@@ -148,7 +148,7 @@ def test_a_member_without_a_link_is_silent_at_once(site: Site) -> None:
     assert site.client.marked
 
 
-def test_who_was_silent_ends_its_older_session_when_it_is_heard_again(site: Site) -> None:
+def test_silent_member_ends_its_older_session_after_its_return(site: Site) -> None:
     site.come("b")
     site.client.publish()
     site.silence("b")
@@ -180,8 +180,8 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
     assert (site.place()[0], site.client.session) == ("c", session)
 
 
-def test_who_was_cut_off_asks_before_it_goes_on_with_a_session(site: Site) -> None:
-    """The client has been elsewhere meanwhile: what it publishes is new to everybody."""
+def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site) -> None:
+    """The client has been elsewhere meanwhile: its publications are new to all members."""
     site.eager = 0.0
     site.come("b")
     site.client.publish()
@@ -201,7 +201,7 @@ def test_who_was_cut_off_asks_before_it_goes_on_with_a_session(site: Site) -> No
     assert site.client.flight[1][1] == "PUBREL"
 
 
-def test_a_session_without_identifiers_goes_on_while_somebody_is_silent(site: Site) -> None:
+def test_session_without_identifiers_continues_while_a_member_is_silent(site: Site) -> None:
     site.come("b")
     session = site.client.session
     site.silence("c")
@@ -219,7 +219,7 @@ def test_clean_start_ends_the_session_elsewhere(site: Site) -> None:
     assert site.place()[0] == "b"
 
 
-def test_a_release_is_answered_by_the_holder_and_by_nobody_else(site: Site) -> None:
+def test_release_is_answered_by_the_holder_only(site: Site) -> None:
     site.eager = 0.0
     site.come("a")
     site.client.publish()
@@ -246,7 +246,7 @@ def test_a_release_is_answered_by_the_holder_and_by_nobody_else(site: Site) -> N
     assert told == [(False, ()), (True, ()), (False, ()), (False, ("a",))]
 
 
-def test_what_the_taker_never_got_is_called_back(site: Site) -> None:
+def test_undelivered_export_is_recalled(site: Site) -> None:
     site.come("a")
     session = site.client.session
     site.client.connect("b")
@@ -264,7 +264,7 @@ def test_what_the_taker_never_got_is_called_back(site: Site) -> None:
     assert record.session.number == session
 
 
-def test_a_no_is_said_when_it_is_on_disk(site: Site) -> None:
+def test_negative_reply_waits_for_the_disk(site: Site) -> None:
     site.come("a")
     site.client.leave()
     site.client.session = None
@@ -278,15 +278,15 @@ def test_a_no_is_said_when_it_is_on_disk(site: Site) -> None:
 
 
 def slow_commit(site: Site, gateway: str, seconds: float) -> None:
-    """One commit there takes so long; what changes meanwhile goes with the next one."""
+    """One commit there takes this long; what changes meanwhile goes with the next one."""
     site.commit_s = lambda: seconds  # type: ignore[method-assign]
     site.gateways[gateway].holder.commit(lambda: None, lambda: None)
     site.commit_s = lambda: 0.0  # type: ignore[method-assign]
 
 
-def test_a_no_to_who_has_begun_again_since_is_no_answer_to_its_new_question(site: Site) -> None:
+def test_reply_to_an_earlier_run_answers_no_new_query(site: Site) -> None:
     """b asks a, begins again, and its questions have the same numbers. Meanwhile a has got the
-    session: were its first `no` heard now, b would make another one, and nobody would doubt it.
+    session: were its first `no` heard now, b would make another one, and no one would doubt it.
     """
     slow_commit(site, "a", 2.0)
     site.come("b", 0.1)
@@ -332,7 +332,7 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
 def test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch(
     site: Site, gateway: str
 ) -> None:
-    """Its session ended since, and the epochs of the next one begin at 0."""
+    """The member's session has ended since, and the epochs of the next one begin at 0."""
     for name in ("b", "a", "b", "a"):
         site.come(name)
     copy = dict(site.gateways["a"].disk)
@@ -371,7 +371,7 @@ def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: 
 
 
 def forget(site: Site, gateway: str) -> None:
-    """Put its disk back to what it was before all."""
+    """Put its disk back to its first state."""
     site.crash(gateway)
     site.gateways[gateway].restore({}, set())
     site.client.marked = True
@@ -394,7 +394,7 @@ def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
 
 
 @pytest.mark.parametrize("gateway", ["a", "b", "c"])
-def test_what_a_restored_store_has_forgotten_swallows_no_publish(site: Site, gateway: str) -> None:
+def test_state_forgotten_by_a_restore_swallows_no_publish(site: Site, gateway: str) -> None:
     """The member with the stale session, the restored one, or the third is where it comes."""
     gone_behind_the_back_of(site, "a", to="b")
     forget(site, "b")
@@ -417,7 +417,7 @@ def test_until_a_member_has_heard_of_a_restore_its_session_is_in_doubt(site: Sit
     assert site.reached["doubt"] == 1
 
 
-def test_what_was_said_before_the_word_of_a_restore_is_in_doubt(site: Site) -> None:
+def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
     """The question goes as soon as there is a link, before the word."""
     gone_behind_the_back_of(site, "a", to="b")
     site.crash("b")
@@ -489,7 +489,7 @@ def there_and_back_in_silence(site: Site) -> None:
 
 
 def break_at(site: Site, word: int) -> None:
-    """The connection of a and b is gone with the word of that number, from 0, of what is over."""
+    """Break the link of a and b at the Over message of this number, from 0."""
     words = iter(range(100))
 
     def spy(sender: str, receiver: str, frame: bytes) -> None:
@@ -502,7 +502,7 @@ def break_at(site: Site, word: int) -> None:
 
 @pytest.mark.parametrize("word", range(8))
 @pytest.mark.parametrize("gateway", ["a", "b", "c"])
-def test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt(
+def test_of_two_sessions_that_name_one_another_the_remaining_one_is_suspect(
     site: Site, gateway: str, word: int
 ) -> None:
     there_and_back_in_silence(site)
@@ -521,7 +521,7 @@ def test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt(
 
 
 def begin_with(site: Site, **records: Record) -> None:
-    """These members have these records of the client, and nothing gets from one to another."""
+    """Give the members these records of the client, and cut all links."""
     site.eager = 0.0
     site.silence("a", "b", "c")
     for name, record in records.items():
@@ -532,7 +532,7 @@ def begin_with(site: Site, **records: Record) -> None:
 
 
 def assert_nothing_is_swallowed(site: Site) -> None:
-    """The client comes, begins again, and what it publishes is new."""
+    """The client comes, begins again, and its publications are new."""
     for gateway in "abc":
         site.come(gateway)
     site.client.publish()
@@ -541,7 +541,7 @@ def assert_nothing_is_swallowed(site: Site) -> None:
     assert site.client.flight[1][1] == "PUBREL", "world.py has looked"
 
 
-def test_who_stays_takes_over_what_the_other_one_knew_to_be_older(site: Site) -> None:
+def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site) -> None:
     """The client was at b, a, and c. What c alone knows, that a is older, is not lost with c."""
     begin_with(
         site,
@@ -559,7 +559,7 @@ def test_who_stays_takes_over_what_the_other_one_knew_to_be_older(site: Site) ->
 
 
 def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(site: Site) -> None:
-    """What b gives never comes to a. There was a record at a before, which looks like its own."""
+    """Parts from b never arrive at a, which had a record before that looks like its own."""
     begin_with(
         site,
         a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
@@ -600,7 +600,7 @@ def test_an_older_record_takes_over_what_the_given_one_knew(site: Site) -> None:
     assert_nothing_is_swallowed(site)
 
 
-def test_a_doubt_stays_when_the_client_goes_before_it_is_told(site: Site) -> None:
+def test_suspicion_stays_if_the_client_leaves_before_the_message(site: Site) -> None:
     site.eager = 0.0
     site.come("b")
     site.client.publish()
@@ -615,7 +615,7 @@ def test_a_doubt_stays_when_the_client_goes_before_it_is_told(site: Site) -> Non
     assert site.place()[1].suspect
 
 
-def test_who_answers_that_it_stays_to_the_word_of_a_restore_does_not_end_it(site: Site) -> None:
+def test_stays_reply_to_a_restore_report_does_not_end_it(site: Site) -> None:
     """One that is mad: c has not heard the word."""
     site.silence("b")
     forget(site, "b")
@@ -653,7 +653,7 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
 
 
 def test_two_that_call_back_at_the_same_moment_come_to_an_end(site: Site) -> None:
-    """They have begun together, as after a power failure. The one that is asked gives way."""
+    """Both begin together, as after a power failure. The member that is asked gives way."""
     begin_with(
         site,
         a=Record(0, Session(1), suspect=True, copied=True),
@@ -696,7 +696,7 @@ def test_a_record_from_a_copy_ends_for_one_that_may_be_newer(site: Site, record:
     assert site.place()[1].session == Session(2)
 
 
-def test_of_two_copies_one_stays(site: Site) -> None:
+def test_one_of_two_copies_stays(site: Site) -> None:
     begin_with(
         site,
         b=Record(5, Session(1), older=frozenset("c"), suspect=True, copied=True),
@@ -719,7 +719,7 @@ def move_slowly(site: Site, giver: str, to: str) -> None:
     site.run(0.2)
 
 
-def test_what_was_decided_by_what_a_member_has_forgotten_is_in_doubt(site: Site) -> None:
+def test_decision_by_forgotten_state_is_suspect(site: Site) -> None:
     """The session comes to b from c, so slowly that a, which had said no, gets another one of the
     client and loses it meanwhile."""
     move_slowly(site, "c", to="b")
@@ -802,7 +802,7 @@ def test_a_no_over_a_link_that_is_gone_since_is_none(site: Site) -> None:
     assert site.client.accepted, "world.py has looked at what it goes on with"
 
 
-def test_what_was_said_before_a_slow_commit_is_asked_again(site: Site) -> None:
+def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
     """The client has been elsewhere while the end of its record was on its way to the disk."""
     begin_with(
         site,
@@ -824,7 +824,7 @@ def test_what_was_said_before_a_slow_commit_is_asked_again(site: Site) -> None:
     assert site.client.accepted, "world.py has looked at what it goes on with"
 
 
-def test_who_comes_while_a_session_moves_searches_for_itself(site: Site) -> None:
+def test_client_during_a_session_move_starts_its_own_search(site: Site) -> None:
     """c gives slowly. The client goes to b, which has said no and is cut off, and comes back."""
     move_slowly(site, "c", to="a")
     site.cut("a", "b", notice=0.1)
@@ -841,7 +841,7 @@ def test_who_comes_while_a_session_moves_searches_for_itself(site: Site) -> None
     assert site.client.accepted
 
 
-def test_what_comes_from_a_member_is_checked(site: Site) -> None:
+def test_messages_of_a_member_are_checked(site: Site) -> None:
     member = site.gateways["a"].member
     now = site.gateways["a"].now
     assert member is not None

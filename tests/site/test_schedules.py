@@ -1,4 +1,4 @@
-"""Random schedules of a site (world.py); what they notice when a promise is broken on purpose."""
+"""Random schedules of a site (world.py); their findings when a promise is broken on purpose."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -24,20 +24,20 @@ def test_random_schedules_keep_every_promise() -> None:
 
 
 BY_A_RULE: dict[str, Callable[[test_rules.Site], None]] = {
-    "answers do not wait for the disk": test_rules.test_a_no_is_said_when_it_is_on_disk,
-    "nothing is in doubt": (test_rules.test_who_was_cut_off_asks_before_it_goes_on_with_a_session),
-    "over before the commit": test_rules.test_what_the_taker_never_got_is_called_back,
+    "answers do not wait for the disk": test_rules.test_negative_reply_waits_for_the_disk,
+    "nothing is in doubt": (
+        test_rules.test_member_after_a_partition_asks_before_it_continues_a_session
+    ),
+    "over before the commit": test_rules.test_undelivered_export_is_recalled,
     "a restore is kept quiet": partial(
-        test_rules.test_what_a_restored_store_has_forgotten_swallows_no_publish, gateway="a"
+        test_rules.test_state_forgotten_by_a_restore_swallows_no_publish, gateway="a"
     ),
     "a copy is as good as what it was": partial(
         test_rules.test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch, gateway="c"
     ),
-    "no doubt comes with a session": (
-        test_rules.test_what_was_said_before_the_word_of_a_restore_is_in_doubt
-    ),
+    "no doubt comes with a session": (test_rules.test_replies_before_a_restore_report_are_suspect),
     "the one that stays is not in doubt": partial(
-        test_rules.test_of_two_sessions_that_name_one_another_the_one_that_stays_is_in_doubt,
+        test_rules.test_of_two_sessions_that_name_one_another_the_remaining_one_is_suspect,
         gateway="a",
         word=2,
     ),

@@ -90,7 +90,7 @@ class Net:
         self.members[to].sharing.received(sender, frame)
 
     def settle(self) -> None:
-        """Until nobody has anything to say."""
+        """Until no one has anything to say."""
         for _ in range(1000):
             while self.frames:
                 self.bring()
@@ -146,7 +146,7 @@ def test_a_link_that_begins_between_members_that_agree_costs_a_digest_each() -> 
     assert net.bytes - before == 2 * 2049
 
 
-def test_it_reaches_a_member_with_whom_its_maker_has_no_link() -> None:
+def test_entry_reaches_a_member_without_a_link_to_its_author() -> None:
     net = Net("a", "b", "c")
     net.join("a", "b")
     net.join("b", "c")

@@ -1,4 +1,6 @@
-"""Members that start and stop while clients come, on virtual time: who is waited for, how long."""
+"""Members that start and stop while clients come, on virtual time: the members that a start waits
+for, and how long.
+"""
 
 from random import Random
 
@@ -107,7 +109,7 @@ def test_a_clean_start_does_not_wait_for_members_that_start(site: Site) -> None:
 
 
 @pytest.mark.parametrize("patience", [0.1, 1.5, 2.5, 60.0])
-def test_nobody_waits_longer_for_a_start_than_its_client_can(site: Site, patience: float) -> None:
+def test_wait_for_a_start_ends_before_the_client_gives_up(site: Site, patience: float) -> None:
     start_without_links(site, "b")
     outcomes = wants(site, "b", patience)
     waits = min(START_S, max(patience, 0.8))  # a lease of before the start may last for 0.8 s
@@ -139,7 +141,7 @@ def wants(site: Site, name: str, patience: float) -> list[Outcome]:
 
 
 def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: Site) -> None:
-    """Its disk is slow, with all who come; it says something all the time."""
+    """A member with a slow disk and many clients sends keep-alives all the time."""
     site.come("a")
     site.client.leave()
     start_without_links(site, "b")
@@ -213,10 +215,12 @@ def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
 
 @pytest.mark.parametrize("away_s", RESTART_S)
 @pytest.mark.parametrize("to", ["a", "b", "c"])
-def test_who_comes_while_a_member_restarts_keeps_its_session(
+def test_client_during_a_member_restart_keeps_its_session(
     site: Site, to: str, away_s: float
 ) -> None:
-    """Its session is at the one that restarts, and it comes to that one or to another one."""
+    """The client's session is at the restarting gateway, and the client comes to that one or to
+    another.
+    """
     site.come("b")
     site.client.leave()
     site.run(0.1)
@@ -259,7 +263,7 @@ def test_one_that_crashes_is_silent_as_soon_as_its_lease_is_over(site: Site) -> 
 
 
 def hop(world: World, client: Client, random: Random) -> None:
-    """It loses its connection, and goes at once to one that runs."""
+    """The client loses its connection, and connects at once to a running gateway."""
     running = [name for name, gateway in world.gateways.items() if gateway.member is not None]
     client.connect(random.choice(running))
 
@@ -281,8 +285,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
         for _ in range(60):
             world.run(0.1)
             for client in world.clients:
-                stays = world.now < came[client] + STAYS_S or random.random() > 0.04
-                if client.connection is None or not stays:
+                never_moves = world.now < came[client] + STAYS_S or random.random() > 0.04
+                if client.connection is None or not never_moves:
                     hop(world, client, random)
                     came[client] = world.now
                 client.publish()
@@ -301,8 +305,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """Its session is there, and its disk is slow with all who come; it says something all the
-    time. However long it was away, and whether it has said goodbye.
+    """The client's session is at a member whose disk is slow with many clients and that sends
+    keep-alives all the time, however long it was away, and with or without a BYE.
     """
     site.come("b")
     site.client.leave()

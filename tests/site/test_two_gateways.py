@@ -93,7 +93,7 @@ async def test_a_silent_member_costs_a_second_and_is_marked(tmp_path: Path) -> N
     assert (doubt.client, doubt.silent) == ("c", ["b"]), "`onceway where` says it"
 
 
-async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path: Path) -> None:
+async def test_all_sessions_of_the_site_are_listed_with_their_holders(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         await site.connect("a", "c1")
         await site.connect("b", "c2")
@@ -115,7 +115,7 @@ async def test_all_sessions_of_the_site_are_listed_with_who_holds_them(tmp_path:
 
 
 async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tuple[int, Any, str]:
-    """`onceway session list --site` on a: its exit code, its JSON, and what it says."""
+    """`onceway session list --site` on a: its exit code, its JSON, and its text."""
     words = ["list", "--site", "--data", str(site.data("a")), *options]
     done = await asyncio.to_thread(CliRunner().invoke, session_cli.app, words)
     found = json.loads(done.stdout) if options else None
@@ -151,7 +151,7 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
-    """It alone knew that the session of the other one is over."""
+    """Only this gateway knew that the session of the other one is over."""
     async with gateways(tmp_path, "a", "b") as site:
         await leave_a_stale_session(site)
         await site.kill("b")
@@ -177,7 +177,7 @@ def _join_again(site: Gateways, name: str) -> None:
 
 
 async def until_one_place(site: Gateways, client: str = "c") -> str:
-    """Where the session is, when it is in one place."""
+    """Return the place of the session, if it is in one place."""
     async with asyncio.timeout(SOON_S):
         while True:
             places = [name for name in site.names if client in await site.sessions(name)]
@@ -189,7 +189,7 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 async def until_settled(site: Gateways) -> None:
     """Until the session is in one place, and no disk says that another one may hold an older one.
-    Who is killed before that makes both members' records suspect.
+    If a member is killed before that, both members' records become suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):
@@ -265,7 +265,7 @@ async def test_a_member_that_was_removed_gets_no_session(tmp_path: Path) -> None
         assert await site.sessions("a") == ["c"]
 
 
-async def test_what_people_see(tmp_path: Path) -> None:
+async def test_status_and_log_of_two_gateways(tmp_path: Path) -> None:
     """`site status`, `session list`, /healthz and /metrics."""
     async with gateways(tmp_path, "a", "b", web=True) as site:
         (await site.connect("a"))[0].writer.close()

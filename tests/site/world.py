@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 class MemoryHolder:
-    """A `Holder`: what is in memory, what is on disk, and commits that take their time."""
+    """A `Holder`: state in memory and on disk, and commits that take their time."""
 
     def __init__(self, world: World, name: str, disk: dict[str, Record], written: set[int]) -> None:
         self.world = world
@@ -133,7 +133,7 @@ class MemoryHolder:
         self._bring(client, record, partial(done, None))
 
     def _bring(self, client: str, record: Record, done: Event) -> None:
-        """It is in memory when it is on disk, as in a real gateway."""
+        """Bring a record to memory once it is on disk, as in a real gateway."""
         self._coming[client] = record
 
         def arrive() -> None:
@@ -233,8 +233,8 @@ class Gateway:
         self._waiting: list[Event] = []
         self._armed: float | None = None
         self._ahead = 0.0
-        """Of its clock, beside the world's. So fine a number that to add and subtract it loses
-        nothing."""
+        """Offset of the gateway's clock from the world's. The number is a binary fraction, so sums
+        lose nothing."""
 
     @property
     def now(self) -> float:
@@ -376,7 +376,7 @@ class Gateway:
             connection.lost()
 
     def expire(self, client: str) -> None:
-        """Its session ends: Session Expiry Interval."""
+        """End a client's session: Session Expiry Interval."""
         record = self.holder.records.get(client)
         if record and record.session and record.given_to is None and client not in self.connections:
             self.holder.change(client, record._replace(session=None))
@@ -460,9 +460,9 @@ class Client:
         self.session: int | None = None
         """The session that it believes to have."""
         self.flight: dict[int, tuple[int, str]] = {}
-        """By identifier: the message, and what was said last of it."""
+        """By identifier: the message, and the last report about it."""
         self.marked = False
-        """It was told that something is in doubt, at some time."""
+        """Whether the client was told at some time that its session is suspect."""
 
     def connect(self, gateway: str, clean: bool = False) -> None:
         self.leave()
@@ -547,12 +547,12 @@ class Link:
     def __init__(self, ends: tuple[str, str]) -> None:
         self.ends = ends
         self.number = 0
-        """Of the connection."""
+        """Number of the connection."""
         self.sees: dict[str, int] = dict.fromkeys(ends, 0)
         """The connection that each end believes to have, 0 for none."""
         self.cut = False
         self.held: list[Event] = []
-        """What a cut holds back."""
+        """Frames that a cut holds back."""
         self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
         """On their way to each end."""
         self.clear = dict.fromkeys(ends, 0.0)
@@ -698,7 +698,7 @@ class World:
             self.after(0.2, partial(self._connect, link))
 
     def cut(self, one: str, other: str, notice: float = 2.0) -> None:
-        """Nothing gets through; who waits long enough gives the connection up."""
+        """Cut everything off; clients that wait long enough give the connection up."""
         link = self.link(one, other)
         if not link.cut:
             self.reached["cut"] += 1
@@ -763,7 +763,7 @@ class World:
 
             gateway.run(receive)
 
-    # What is judged.
+    # The rules of the judge.
 
     def mark(self, client: str) -> None:
         next(one for one in self.clients if one.name == client).marked = True

@@ -1,4 +1,4 @@
-"""A commit deletes from the queues what it names, and nothing else."""
+"""A commit deletes from the queues the rows that it names, and nothing else."""
 
 import sqlite3
 from contextlib import closing
@@ -15,7 +15,7 @@ KEYS = st.sets(st.tuples(st.integers(1, 2), st.integers(1, 12)), max_size=24)
 
 @given(KEYS, KEYS)
 @example({(1, 1), (2, 2)}, {(1, 1), (2, 2)})
-def test_what_is_finished_leaves_the_queues_and_the_rest_stays(
+def test_finished_rows_leave_the_queues_and_the_rest_stays(
     queued: set[tuple[int, int]], finished: set[tuple[int, int]]
 ) -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:

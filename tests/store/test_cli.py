@@ -56,7 +56,7 @@ def test_without_a_store_there_is_a_word_about_it(tmp_path: Path, command: str) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_salvages_belongs_to_the_service(tmp_path: Path) -> None:
+def test_files_salvaged_by_root_belong_to_the_service(tmp_path: Path) -> None:
     filled(tmp_path)
     for path in (tmp_path, tmp_path / FILE):
         os.chown(path, 4711, 4712)

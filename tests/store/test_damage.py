@@ -20,7 +20,7 @@ from gateway.site.moving.addresses import Stage, address
 from gateway.store import cells, meta
 from gateway.store.check import check
 from gateway.store.meta import fits
-from gateway.store.move_rows import LINEAGES, MOST_MOVES
+from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
 from gateway.store.views import places, retained, sessions
@@ -120,7 +120,7 @@ def come(world: World, client: str) -> tuple[bool, int]:
 
 
 def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
-    """What a start says that ends with exit code 3."""
+    """Return the error of a start that ends with exit code 3."""
     folder = folder / "-".join(["refused", *case])
     folder.mkdir()
     (folder / FILE).write_bytes(image)
@@ -168,7 +168,9 @@ def judged(
     caplog: pytest.LogCaptureFixture,
     case: tuple[str, str, str],
 ) -> str | None:
-    """What is wrong with the outcome of a case; None: nothing, or SQLite took no such value."""
+    """Return the fault in the outcome of a case, or None: there is none, or SQLite took no such
+    value.
+    """
     table, column, _ = case
     if (harmed := damaged(image, *case)) is None:
         return None
@@ -223,7 +225,7 @@ def test_every_column_has_a_rule_of_its_type() -> None:
 
 
 @pytest.mark.parametrize("moves", [0, 1, MOST_MOVES - 1])
-@pytest.mark.parametrize("lineage", [1, 1 << 27, LINEAGES - 1])
+@pytest.mark.parametrize("lineage", [1, 1 << 27, MOVING_IDS - 1])
 def test_address_of_a_session_that_moves_is_no_damage(lineage: int, moves: int) -> None:
     for share in ("", "$share/g/t"):
         assert cells.is_extra(address(Stage(lineage, moves), share))

@@ -15,7 +15,7 @@ from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.cli import app
 from gateway.store.downgrade import downgrade
-from gateway.store.move_records import END, JOURNEY, SESSION, record
+from gateway.store.move_records import END, MOVE, SESSION, record
 from gateway.store.move_rows import moved_of
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
@@ -43,7 +43,7 @@ def fill(folder: Path) -> None:
 
 
 def tables(path: Path) -> tuple[Tables, Tables]:
-    """What is declared, and what is in it but the flows' identifiers."""
+    """Return the schema, and the rows without the flows' identifiers."""
     with closing(sqlite3.connect(path)) as database:
         declared = database.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
         plain = [(name, " ".join(str(sql).replace('"', "").split())) for name, sql in declared]
@@ -75,7 +75,7 @@ def test_an_older_version_finds_its_own_tables_with_all_rows(tmp_path: Path, ver
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
+def test_downgraded_store_is_upgraded_unchanged(tmp_path: Path, version: int) -> None:
     fill(tmp_path)
     downgrade(tmp_path, version)
     with closing(open_store(tmp_path, "site-7")) as database:
@@ -87,9 +87,9 @@ def test_it_comes_back_as_it_was(tmp_path: Path, version: int) -> None:
 
 
 def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
-    """It knows no record of a journey."""
+    """The older version knows no record of a move."""
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
-    journey, end = record(JOURNEY, (7, 1, "attic", 1)), record(END, ())
+    journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
     with closing(open_store(tmp_path, "site-7")) as database, database:
         database.executemany(
             "INSERT INTO given_part (key, part, body) VALUES (?, 0, ?)",

@@ -1,4 +1,4 @@
-"""The size of the write-ahead log, whatever is written and whoever reads meanwhile."""
+"""The size of the write-ahead log, during any writes and reads."""
 
 import logging
 import queue
@@ -128,7 +128,7 @@ def test_log_that_an_older_version_left_is_cut_with_the_first_commit(tmp_path: P
 
 
 def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
-    """Checkpoints beside the commits are enough for a writer that is no faster than they are."""
+    """Checkpoints beside the commits are enough for a writer that is not faster than they are."""
     for _ in range(3 * WAL_BYTES // LARGE):
         store.commit(LARGE)
         store.writer._checkpointer.idle.wait(DONE_S)

@@ -53,7 +53,7 @@ def test_an_older_store_goes_on_where_it_was(tmp_path: Path, version: int, left:
         assert recover(database, None, 16).next_spool == 61
 
 
-def test_what_a_store_without_marks_kept_of_boards_becomes_marks(tmp_path: Path) -> None:
+def test_identifiers_of_an_older_store_become_marks(tmp_path: Path) -> None:
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(1)
         commit.sessions = [(n, f"c{n}", 100, None, n - 1, None) for n in (1, 2, 3)]

@@ -14,7 +14,9 @@ OWN = "session = (SELECT id FROM session WHERE client = 'bridge-b')"
 
 
 class Bridge:
-    """A client of the gateway itself. received: what came; None at the end of the connection."""
+    """A client of the gateway itself. received: received messages; None at the end of the
+    connection.
+    """
 
     def __init__(self, world: World) -> None:
         self.received: list[Packet | None] = []
@@ -38,7 +40,7 @@ class Bridge:
         return sum(isinstance(packet, Publish) for packet in self.received)
 
     def take(self) -> "Bridge":
-        """Take what comes in some seconds."""
+        """Take all packets of some seconds."""
         for _ in range(4):
             self._world.sleep(1)
             self._world.commit()

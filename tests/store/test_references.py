@@ -371,7 +371,7 @@ def test_salvage_ends_the_session_of_which_something_is_missing(
     assert present(world, str(client)) is False
 
 
-def test_client_identifier_that_is_another_one_in_the_index_is_told(
+def test_client_identifier_that_differs_in_the_index_is_reported(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One bit of it changes, in the row or in the index."""
@@ -411,7 +411,7 @@ RUNNING = [case for case in CASES if case.startswith(("message", "queue")) and "
 
 
 @pytest.mark.parametrize("case", RUNNING)
-def test_loss_behind_the_back_of_a_running_gateway_is_told(
+def test_loss_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     """The gateway reads a page of the queue when the client takes more."""
@@ -437,7 +437,7 @@ def test_loss_behind_the_back_of_a_running_gateway_is_told(
         "share = CAST(x'ff' AS TEXT)",
     ],
 )
-def test_damaged_place_behind_the_back_of_a_running_gateway_is_told(
+def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, cell: str
 ) -> None:
     harm(world.database, f"UPDATE queue SET {cell} WHERE first = ({{place}}) AND {of('waiting')}")
@@ -499,7 +499,7 @@ def test_messages_of_an_ended_session_that_are_gone_are_told(
 def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where that version was the last to run."""
+    """The older version was the last to run."""
     world.database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
     harm(world.database, "DELETE FROM flow WHERE " + of("waiting"))
     world.power_cut()
@@ -507,7 +507,7 @@ def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
     assert present(world, "waiting")
 
 
-def test_in_doubt_file_that_is_damaged_is_told(
+def test_damaged_in_doubt_file_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read_doubts(tmp_path) == []

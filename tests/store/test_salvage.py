@@ -102,7 +102,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
         assert database.execute("SELECT client FROM session").fetchone() == ("c",)
 
 
-def test_what_an_ended_session_leaves_to_others_is_sound_but_not_salvaged(tmp_path: Path) -> None:
+def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
     """In a damaged store its client may have got it already."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
@@ -176,7 +176,7 @@ def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(
 
 
 def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Path) -> None:
-    """What has come may be among the rows that are lost."""
+    """Received identifiers may be among the lost rows."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x''), ('b', 1, 0, 5, 0, x'')")

@@ -41,7 +41,7 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def fill(database: sqlite3.Connection, size: int) -> None:
-    """Commit so many bytes."""
+    """Commit this many bytes."""
     with database:
         database.execute("CREATE TABLE filler (data BLOB)")
         database.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))
@@ -84,9 +84,7 @@ def test_a_disk_that_something_else_fills_gets_the_reserve_back(
     assert (space.short, (tmp_path / NAME).exists()) == (False, True)
 
 
-def test_what_was_deleted_is_room_for_others(
-    tmp_path: Path, disk: Disk, database: sqlite3.Connection
-) -> None:
+def test_deleted_rows_make_room(tmp_path: Path, disk: Disk, database: sqlite3.Connection) -> None:
     disk.free = 2 * RESERVE
     space = Space(tmp_path, database)
     assert space.short

@@ -39,7 +39,7 @@ def test_after_a_reboot_it_goes_on_from_the_newest_time_that_the_store_knows(
     assert start(database, None) == 40.0
 
 
-def test_it_never_goes_back(database: Connection) -> None:
+def test_time_axis_never_goes_back(database: Connection) -> None:
     start(database, Uptime("this", 100.0))
     save_axis(database, 40_000, None)
     assert start(database, Uptime("this", 110.0)) == 40.0

@@ -28,8 +28,8 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """One who knows nothing; one with messages queued, in flight, half acknowledged and released;
-    one that publishes.
+    """An observer that knows nothing; one with messages queued, in flight, half acknowledged and
+    released; one that publishes.
     """
     world.durable("quiet", properties=EXPIRES_SOON)
     busy = world.durable("busy")
@@ -145,7 +145,7 @@ def test_retained_messages_are_listed_by_topic(world: World, tmp_path: Path) -> 
     assert 0 < b.expires_s <= 60
 
 
-def test_a_folder_without_a_store_and_a_file_that_is_none_are_said_in_words(tmp_path: Path) -> None:
+def test_folder_without_a_store_is_reported_in_words(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store here"):
         views.sessions(tmp_path, None)
     (tmp_path / FILE).write_bytes(b"x" * 5000)

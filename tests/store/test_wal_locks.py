@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.store import wal
 
-# byte of the index that everyone who has the database open keeps locked (SQLite, os_unix.c)
+# byte of the index that each process with the open database keeps locked (SQLite, os_unix.c)
 DEAD_MAN_SWITCH = 128
 PROBE = f"""
 import fcntl, sys

@@ -1,5 +1,5 @@
-"""The writer on a disk that fails: nothing is acknowledged that is not there, and nothing is
-written that builds on what is not there.
+"""The writer on a disk that fails: only stored messages are acknowledged, and no commit builds on a
+missing one.
 """
 
 import queue

@@ -84,7 +84,7 @@ def test_a_name_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    """As a folder has it whose bytes are not UTF-8."""
+    """A text as Python reads a folder's name whose bytes are not UTF-8."""
     assert "UTF-8" in str(gateway_name.problem("caf\udce9"))
     assert gateway_name.shown("caf\udce9") == "caf\\udce9"
 

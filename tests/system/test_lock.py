@@ -1,4 +1,4 @@
-"""One process for each data directory: a second one is refused, and a look disturbs nobody."""
+"""One process for each data directory: a second one is refused, and a look disturbs no one."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ signal.pause()
 """
 
 
-def test_the_second_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+def test_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "gateway.lock"
     with (
         closing(ProcessLock(path)),
@@ -55,7 +55,7 @@ def test_a_holder_is_named_until_it_dies(tmp_path: Path) -> None:
     assert holder(path) is None
 
 
-def test_who_asks_for_the_holder_stands_in_nobodys_way(tmp_path: Path) -> None:
+def test_query_for_the_holder_blocks_no_process(tmp_path: Path) -> None:
     path = tmp_path / "gateway.lock"
     ProcessLock(path).close()
     stop = threading.Event()

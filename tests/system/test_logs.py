@@ -25,7 +25,7 @@ def a_record(text: str, *arguments: object, **fields: str | None) -> logging.Log
     return record
 
 
-def test_what_a_client_chose_stays_within_its_line() -> None:
+def test_client_chosen_text_stays_within_its_line() -> None:
     text = HumanFormatter().format(a_record("%s: refused", FORGED))
     assert text.isprintable()
     assert (

@@ -1,4 +1,4 @@
-"""The unit files: systemd takes them without a word, and what they start exists."""
+"""The unit files: systemd takes them without a warning, and their commands exist."""
 
 import os
 import re
@@ -164,7 +164,7 @@ def test_a_backup_knows_the_servers_that_the_uplink_knows() -> None:
 
 
 @pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
-def test_its_lines_in_the_journal_have_its_name(unit: Path) -> None:
+def test_journal_lines_have_the_service_name(unit: Path) -> None:
     assert service(unit)["SyslogIdentifier"] == unit.stem
 
 

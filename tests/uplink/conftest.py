@@ -105,7 +105,7 @@ def make_data():
 
 @pytest.fixture
 def drain():
-    """What `onceway uplink run --once` does, in this process."""
+    """Run `onceway uplink run --once` in this process."""
 
     def run(data: GatewayData, landing: Path | str, count: int = 10) -> None:
         spool = Spool(data.path)

@@ -180,8 +180,8 @@ class FaultProxy:
     """A TCP proxy to one port. Set the attributes at any time; they hold for open connections too.
 
     refuse: close new connections at once. stall: take no byte further, either way. cut_after: reset
-    the connection after so many bytes sent to the server, counted over all connections, once. rate:
-    bytes per second and direction. sent, received: bytes of the client and to it.
+    the connection after this many bytes sent to the server, counted over all connections, once.
+    rate: bytes per second and direction. sent, received: bytes of the client and to it.
     """
 
     def __init__(self, target: int) -> None:

@@ -24,8 +24,8 @@ class Kind:
     """The behaviour of a server. renames: "refuses", "replaces" or "never". exclusive_open,
     mkdir_twice: whether FXF_EXCL is heeded, and whether a second mkdir of a name succeeds. across:
     how a rename from one folder into another behaves, if it behaves otherwise. denied: requests
-    that nobody may make. fsync: whether fsync@openssh.com is known. quota: how many bytes may still
-    be written; None for any. size: what is told as the size of a file of so many bytes.
+    that no one may make. fsync: whether fsync@openssh.com is known. quota: how many bytes may still
+    be written; None for any. size: the reported size of a file of this many bytes.
 
     at: is told of each request and its first path, and returns None, "before" or "after": when the
     connection is cut. Set it at any time.

@@ -1,5 +1,5 @@
-"""Gateway and uplink under an account each, as the Debian package runs them: they share what waits,
-and the gateway cannot read what is the uplink's.
+"""Gateway and uplink under an account each, as the Debian package runs them: they share the spool,
+and the gateway cannot read the uplink's files.
 """
 
 import os
@@ -129,7 +129,7 @@ def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
 
 
 def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
-    """As when somebody has looked at the store as root, while both were stopped."""
+    """Root has opened the store while both programs were stopped."""
     with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
         publish(said)
     for name in ("gateway.db-wal", "gateway.db-shm"):
@@ -174,7 +174,7 @@ def test_the_gateway_cannot_read_the_key_that_signs(site: Path) -> None:
     assert (found.st_uid, found.st_mode & 0o777) == (UPLINK, 0o600)
 
 
-def test_what_root_makes_for_the_uplink_is_the_uplinks(
+def test_files_made_by_root_for_the_uplink_belong_to_it(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "UPLINK", "games")

@@ -129,7 +129,7 @@ def test_connections_cut_in_the_middle(bench, data):
         assert bench.landed_numbers() == list(range(1, data.added + 1))
 
 
-def test_a_stalled_connection_is_given_up_and_made_anew(bench, data, monkeypatch, caplog):
+def test_stalled_connection_is_replaced(bench, data, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     with bench:
         data.add(100)

@@ -1,4 +1,4 @@
-"""Batches as bytes: what goes in comes out, in as few bytes as promised."""
+"""Batches as bytes: rows survive writing and reading, in as few bytes as promised."""
 
 import io
 import os
@@ -72,7 +72,7 @@ test_damage_at_many_places_has_one_name = pytest.mark.soak(
 )
 
 
-def test_it_has_the_columns_that_the_ingest_reads():
+def test_batch_has_the_columns_that_the_ingest_reads():
     assert pa.schema(SCHEMA) == READ
 
 

@@ -1,5 +1,5 @@
 """Two gateways put other bytes under one name, where a rename replaces: all interleavings in which
-one of them is stopped at one step while the other does all of its own, or is cut on the way.
+one writer is stopped at one step while the other does all of its own, or is cut on the way.
 """
 
 import itertools
@@ -20,7 +20,7 @@ MOST = 10
 
 
 class Cut(Exception):
-    """The connection is gone: what was asked for may have been done, or not."""
+    """The connection is gone: the request may have been carried out, or not."""
 
 
 class Stepped(LocalLanding):
@@ -55,7 +55,7 @@ for name in STEPS:
 
 
 class Table:
-    """Gateways at one place. Fails when what stands under the name ever changes."""
+    """Gateways at one place. Fails if the content under the name ever changes."""
 
     def __init__(self, folder: Path, way: Way) -> None:
         self._folder, self._way = folder, way

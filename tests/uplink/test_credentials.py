@@ -69,7 +69,7 @@ def test_a_line_that_says_nothing_is_named_without_its_secret(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "command", [("uplink", "run", "--once"), ("backup", "--to-landing"), ("doctor",)]
 )
-def test_what_speaks_to_the_landing_place_reads_them(
+def test_commands_that_use_the_landing_place_read_the_credentials(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     config = tmp_path / "gateway.toml"

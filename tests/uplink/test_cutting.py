@@ -1,5 +1,5 @@
-"""Cutting: when a batch is due, what it takes, and that it stays what it is through crashes and
-full disks.
+"""Cutting: when a batch is due, its rows, and that it stays the same through crashes and full
+disks.
 """
 
 import errno
@@ -110,7 +110,7 @@ def test_rows_without_identity_keep_their_numbers_when_they_are_cut_again(data, 
 
 
 def test_rows_without_identity_of_an_older_version_are_not_numbered_again(data, make):
-    """They have their spool ids as numbers: those that come are higher."""
+    """The numbers of such rows are their spool ids, so later numbers are higher."""
     cutter, spool = make(batch_count=2)
     data.add(2, "sensor-1")
     spool.landed(cutter.cut())

@@ -1,4 +1,4 @@
-"""`onceway spool status` and `onceway spool discard`: what waits without an uplink."""
+"""`onceway spool status` and `onceway spool discard`: rows that wait without an uplink."""
 
 import asyncio
 import json
@@ -112,7 +112,7 @@ def test_discard_without_a_store_says_so(tmp_path: Path, onceway: Onceway) -> No
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("device", ["sensor-1", None])
-def test_what_comes_after_a_discard_lands_under_fresh_ids_and_keys(
+def test_rows_after_a_discard_land_under_fresh_ids_and_keys(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, device: str | None
 ) -> None:
     landing = tmp_path / "landing"
@@ -158,7 +158,7 @@ class Cut(Exception):
 def test_discard_that_is_interrupted_can_be_run_again_or_left(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, steps: int, monkeypatch
 ) -> None:
-    """After each transaction. What is left then lands, or goes by another discard."""
+    """After each transaction. The rest then lands, or goes by another discard."""
     monkeypatch.setattr("gateway.uplink.discard._PIECE", 4)
     data.add(10, None)
     data.add(5)

@@ -242,7 +242,7 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
-def test_whoever_comes_while_a_cut_is_not_finished_takes_nothing_over(server, when):
+def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when):
     """The other gateway gives the name up, or has it for good: never both."""
     reached, count = True, 0
     while reached:
@@ -428,7 +428,7 @@ def test_both_ends_are_told(connect, data, tmp_path, caplog, monkeypatch):
         assert look(spool, twin.path).rival is None, "after a week without news"
 
 
-def test_the_centre_reads_who_was_refused(data, make_data, tmp_path):
+def test_centre_reads_the_refused_gateways(data, make_data, tmp_path):
     place = tmp_path / "landing"
     data.add(5)
     assert land(data, lambda: open_landing(str(place))) is None

@@ -76,7 +76,7 @@ def read_back():
 
 def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, drain, faults):
     """Every write, move and read of two batches, one after another: the try fails, the next one
-    finds what is there.
+    finds the content.
     """
     data.add(20)
     done: set[tuple[str, str, int]] = set()

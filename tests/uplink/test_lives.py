@@ -126,7 +126,7 @@ class Lives(RuleBasedStateMachine):
             }
 
     def landed(self) -> list[Row]:
-        """What a reader sees: contiguous numbers of every epoch."""
+        """Return a reader's view: contiguous numbers of every epoch."""
         rows: list[Row] = []
         for folder in self.place.glob("site-1/????????"):
             number = 1

@@ -173,7 +173,7 @@ def test_where_looks_into_the_table(onceway, tmp_path):
 
 
 def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
-    """As the ingest keeps it beside the table: its columns are in gateway/ingest/sink."""
+    """A table of conflicts as the ingest keeps it: its columns are in gateway/ingest/sink."""
     key = {"device": ["roof-1"], "incarnation": [77], "sequence": [12]}
     source = {"gateway": ["site-1"], "epoch": ["00c0ffee"]}
     table = tmp_path / "publications"
@@ -195,7 +195,7 @@ def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
 def test_where_says_that_a_batch_that_landed_is_in_quarantine(
     data, drain, onceway, tmp_path, config
 ):
-    """As the ingest keeps it beside the table: its columns are in gateway/ingest/sink."""
+    """A table of ranges as the ingest keeps it: its columns are in gateway/ingest/sink."""
     data.add(20)
     drain(data, tmp_path / "landing")
     table = tmp_path / "publications"
@@ -313,15 +313,15 @@ def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain,
     assert [row[:3] for row in new] == [("@site-1-north", 0x00C0FFEE, n) for n in range(21, 26)]
 
 
-def test_who_only_looks_sees_one_moment(data):
+def test_reader_sees_one_moment(data):
     data.add(5)
     with closing(Spool(data.path, to_read=True)) as spool:
         data.add(3)
         assert look(spool, data.path).rows == 5
 
 
-def test_who_only_looks_changes_nothing(data, onceway, tmp_path):
-    """As after a kill: the log holds commits, and nobody has the database open."""
+def test_reader_changes_nothing(data, onceway, tmp_path):
+    """The state after a kill: the log holds commits, and no process has the database open."""
     with data.db() as other:
         other.execute("SELECT count(*) FROM meta").fetchone()
         data.add(5)

@@ -1,6 +1,4 @@
-"""A marker says which batch is the newest, on real servers. What goes wrong with it stops
-nothing.
-"""
+"""A marker says which batch is the newest, on real servers. Its errors stop nothing."""
 
 import threading
 from pathlib import Path
@@ -42,7 +40,7 @@ def server(request, tmp_path):
 
 
 def names(url: str, options: dict) -> list[str]:
-    """Of the markers."""
+    """Return the names of the markers."""
     fs, root = fsspec.core.url_to_fs(url, **options, skip_instance_cache=True)
     try:
         return sorted(str(path).rpartition("/")[2] for path in fs.ls(f"{root}/_newest", False))
@@ -81,7 +79,7 @@ def test_one_marker_stands_there_and_says_the_last_batch(data, server) -> None:
 
 
 def test_the_next_start_tells_what_was_not_told(data, server) -> None:
-    """As after a crash between the manifest and the marker."""
+    """The state after a crash between the manifest and the marker."""
     data.add(10)
 
     def without(url: str, options: dict) -> Landing:

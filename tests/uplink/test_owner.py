@@ -74,7 +74,7 @@ def test_claim_hands_the_name_over(data, drain, make_data, place, tmp_path, land
 
 
 def test_an_empty_landing_place_is_an_outage_until_claimed(data, drain, place, tmp_path, landed):
-    """As when the file system that holds the landing folder is not mounted."""
+    """The file system that holds the landing folder is not mounted."""
     data.add(10)
     drain(data, place)
     place.rename(tmp_path / "unmounted")
@@ -134,9 +134,7 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
     assert backup.meta("restored"), "the gateway's next start forgets what may be stale"
 
 
-def test_a_backup_that_nobody_overtook_just_goes_on(
-    data, drain, make_data, place, tmp_path, landed
-):
+def test_backup_that_was_not_overtaken_continues(data, drain, make_data, place, tmp_path, landed):
     data.add(25)
     drain(data, place)
     backup = copy(data, make_data, tmp_path / "backup")

@@ -1,5 +1,5 @@
-"""Landing places keep their promises: whole files or none, nothing overwritten, what is there can
-be proved. On real servers.
+"""Landing places keep their promises: whole files or none, nothing overwritten, existing content
+can be proved. On real servers.
 """
 
 import errno
@@ -32,7 +32,7 @@ def place(request, tmp_path) -> Landing:
     landing.close()
 
 
-def test_what_was_created_is_read_back(place):
+def test_created_file_is_read_back(place):
     data = bytes(range(256)) * 500
     assert place.read("site-1/00c0ffee/000000000001.parquet") is None
     assert place.create("site-1/00c0ffee/000000000001.parquet", data)
@@ -141,7 +141,7 @@ def test_a_key_that_the_ssh_server_does_not_know_is_an_outage_that_says_so(sftp)
         open_landing(sftp.url(), {**sftp.options, "client_keys": [str(sftp.folder / "host")]})
 
 
-def test_an_option_that_nobody_knows_is_no_outage(sftp):
+def test_unknown_option_is_not_an_outage(sftp):
     with pytest.raises(
         OncewayError,
         match=r"\[uplink.options\] has something that is not known here: .*'clientkeys'",

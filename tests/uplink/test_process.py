@@ -45,7 +45,7 @@ def test_once_lands_everything_and_empties_the_spool(data, onceway, landed, tmp_
 
 
 @pytest.mark.parametrize("place", ["file", "s3"])
-def test_it_loads_nothing_large_that_it_does_not_need(data, onceway, s3, tmp_path, place):
+def test_uplink_loads_no_large_unneeded_module(data, onceway, s3, tmp_path, place):
     """pyarrow is 50 MB of memory, and takes numpy and pandas along wherever they are installed."""
     data.add(10)
     url, options = (s3.url(), s3.options()) if place == "s3" else (f"file://{tmp_path}/landing", {})
@@ -130,7 +130,7 @@ def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
 
 
 def test_an_uplink_whose_database_was_replaced_ends_and_says_so(data, make_data, onceway, tmp_path):
-    """As when a backup is restored and nobody has stopped the uplink; systemd starts it again."""
+    """A backup was restored while the uplink ran; systemd starts it again."""
     data.add(500)
     process = onceway.start("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing")
     wait_for(lambda: not data.spool_ids())
@@ -222,7 +222,7 @@ def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, oncewa
         assert "Traceback" not in done.stderr
 
 
-def test_no_password_is_said_at_the_start_of_an_uplink_or_by_claim(data, onceway, tmp_path):
+def test_no_password_is_logged_at_the_start_of_an_uplink_or_by_claim(data, onceway, tmp_path):
     data.add(1)
     landing = "sftp://me:verysecret@127.0.0.1:1/landing"
     done = onceway("uplink", "run", "--data", data.path, "--landing", landing, "--once")

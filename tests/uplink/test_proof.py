@@ -1,5 +1,5 @@
-"""A proof proves what it says: no error that is none, no other shape of the operation, and nothing
-that piles up at the landing place.
+"""A proof is right: no error that is none, no other shape of the operation, and nothing that piles
+up at the landing place.
 """
 
 import errno
@@ -37,7 +37,7 @@ def server(request, tmp_path) -> Iterator[SftpOfKind]:
 
 
 def way_of(server: SftpOfKind) -> Way | None:
-    """Return the way that a new connection proves, or None; what it promises holds then."""
+    """Return the way that a new connection proves, or None; its promises hold then."""
     landing = open_landing(server.url(), server.options)
     try:
         way = landing.prove("site-1")
@@ -210,7 +210,7 @@ def test_a_kept_proof_is_made_again_when_the_server_changes(tmp_path, way):
         assert way_of(server) is way
 
 
-def test_what_others_left_goes_when_removal_is_allowed(tmp_path, days):
+def test_leftovers_of_others_are_removed_when_allowed(tmp_path, days):
     kind = Kind("replaces", denied=frozenset({"remove", "rmdir"}))
     with sftp_of_kind(tmp_path / "server", kind) as server:
         assert way_of(server) is Way.LINK
@@ -259,7 +259,7 @@ def test_a_folder_among_the_hidden_files_is_no_outage(tmp_path, data, caplog, fo
     assert "outage" not in caplog.text
 
 
-def test_what_stays_is_said_once(tmp_path, data, caplog, monkeypatch):
+def test_leftover_is_logged_once(tmp_path, data, caplog, monkeypatch):
     from gateway.config import UplinkSection
     from gateway.uplink.cutter import Cutter
     from gateway.uplink.runner import Uplink

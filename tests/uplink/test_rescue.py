@@ -94,7 +94,7 @@ def test_twice_is_once(dead, landed, tmp_path):
 
 
 def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
-    """It cuts its rows otherwise, and readings have come since."""
+    """The gateway cuts its rows otherwise, and readings have come since."""
     bring(dead.path, tmp_path / "landing")
     dead.add(10)
     dead.add(10, device=None)
@@ -154,7 +154,7 @@ def test_a_gateway_that_was_renamed_before_it_died(dead, drain, landed, tmp_path
 
 @pytest.mark.parametrize("step", ["after Signer.publish", "before Spool.landed"])
 async def test_a_real_gateway_and_its_uplink_are_killed(onceway, landed, tmp_path, step):
-    """What was acknowledged lands once. The uplink dies in the second of its batches."""
+    """Acknowledged readings land once. The uplink dies in the second of its batches."""
     port, data, landing = free_port(), tmp_path / "data", tmp_path / "landing"
     config = tmp_path / "gateway.toml"
     config.write_text(
@@ -243,7 +243,7 @@ def test_a_directory_that_is_not_one(onceway, dead, tmp_path):
 
 
 def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):
-    """SQLite would leave out what stands behind a bad frame, and the readings in it."""
+    """SQLite would leave out all frames behind a bad one, and the readings in it."""
     card = tmp_path / "card"
     with dead.db() as db:
         db.execute("SELECT * FROM spool").fetchall()  # so another connection keeps the log

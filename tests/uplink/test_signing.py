@@ -1,4 +1,4 @@
-"""Each gateway has a key of its own, which nobody else can read, and every manifest is signed."""
+"""Each gateway has a key of its own, which no one else can read, and every manifest is signed."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_two_that_make_it_at_once_have_the_same_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
 )
-def test_a_damaged_key_is_said_and_left_as_it_is(tmp_path: Path, text: bytes) -> None:
+def test_damaged_key_is_reported_and_kept(tmp_path: Path, text: bytes) -> None:
     (tmp_path / FILE).write_bytes(text)
     with pytest.raises(OncewayError, match="onceway uplink key"):
         load_or_make(tmp_path)

@@ -38,7 +38,7 @@ class Page:
     strangers: list[Sensor]
 
     async def uplink(self) -> int:
-        """Land what waits; returns the exit code."""
+        """Land the waiting rows; returns the exit code."""
         return await (await self._start_uplink("--once")).wait()
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ async def page(
 
 
 async def address(running: GatewayProcess) -> str:
-    """Of its page, without a slash behind it."""
+    """URL of the page, without a slash at the end."""
     await running.logged("web page: ")
     line = next(line for line in running.log if "web page: " in line)
     return line.rpartition(": ")[2].strip().rstrip("/")
@@ -130,7 +130,7 @@ class Browser:
 
 @asynccontextmanager
 async def browser(url: str) -> AsyncIterator[Browser]:
-    # a cookie of an address is no cookie to aiohttp's jar unless it is told so
+    # a cookie of an address does not count for aiohttp's jar unless it is configured
     jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(cookie_jar=jar) as http:
         yield Browser(url, http)

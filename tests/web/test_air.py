@@ -1,4 +1,4 @@
-"""The radios on the page: what is sent of what the law allows, and how each board was heard."""
+"""The radios on the page: airtime used and allowed by law, and how each board was heard."""
 
 from dataclasses import replace
 from pathlib import Path

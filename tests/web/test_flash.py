@@ -91,7 +91,7 @@ async def test_a_board_is_added_updated_and_replaced(
 
 
 async def test_what_cannot_be_written_is_a_sentence(tmp_path: Path, uno: SimulatedBoard) -> None:
-    """Nonsense, a path that is no port of ours, a second job, a board that does not answer."""
+    """Nonsense, a path that is not a port of ours, a second job, a board that does not answer."""
     async with page(tmp_path, [], serial(uno)) as there, browser(there.url) as client:
 
         async def flash(deed: str, device: str, **more: object) -> tuple[int, object]:

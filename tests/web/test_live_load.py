@@ -66,8 +66,8 @@ async def served(folder: Path, live: Live) -> AsyncIterator[tuple[str, int]]:
     """A page without a gateway behind it; its address."""
     clients = Clients(a_source(folder), nobody)
     watch = lambda *_: lambda: None  # noqa: E731
-    deeds = Deeds(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)
-    page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), deeds)
+    actions = Deeds(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)
+    page = PageServer("127.0.0.1", 0, None, live, clients, LogLines(), Everybody(), actions)
     await page.start()
     yield page.addresses[0]
     await page.close()

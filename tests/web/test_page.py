@@ -17,7 +17,7 @@ from gateway.access.users import Users
 from gateway.config import advice, parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.web.log_lines import MOST, LogLines
-from gateway.web.messages import said
+from gateway.web.messages import payload_text
 from gateway.web.page_messages import MOST_A_SECOND
 from tests.links.board import until
 from tests.links.certificates import Authority
@@ -387,7 +387,7 @@ async def test_an_operator_publishes_what_the_access_rules_let_him(tmp_path: Pat
     ],
 )  # fmt: skip
 def test_payloads_are_said_for_people(payload: bytes, kind: str, text: str) -> None:
-    assert said("a/b", payload) == (kind, text)
+    assert payload_text("a/b", payload) == (kind, text)
 
 
 async def test_clients_are_found_and_ended_by_an_operator_alone(tmp_path: Path) -> None:

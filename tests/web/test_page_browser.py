@@ -70,7 +70,7 @@ async def log_in(shown: Page, user: str = OPERATOR) -> None:
 
 
 async def fits(shown: Page, width: int) -> None:
-    """Nothing is to be scrolled sideways."""
+    """The page needs no sideways scrolling."""
     assert await shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -162,7 +162,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
 
 
 async def test_a_gateway_that_works_says_so(tmp_path: Path, chromium: Browser) -> None:
-    """Its pictures, from build/page, stand in `gateway/web/pictures`."""
+    """Pictures from build/page are copied to `gateway/web/pictures`."""
     boards = ["roof-1", "cellar-2", "greenhouse-3"]
     uplink = UPLINK.format(tmp_path) + "batch_age_s = 1\n"
     async with (

@@ -36,7 +36,7 @@ async def log_in(logins: PageLogins) -> str:
 
 
 class Clock:
-    """What the loop takes for the time, ahead of it."""
+    """The event loop's time, moved ahead."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()

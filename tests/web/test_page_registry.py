@@ -14,7 +14,7 @@ from gateway.web.page_registry import PageRegistry
 
 
 class Slow(PageRegistry):
-    """Its command takes until `go`."""
+    """A command that takes until `go`."""
 
     def __init__(self, folder: Path) -> None:
         registry: Any = SimpleNamespace(registered=lambda: dict.fromkeys(("roof-7", "roof-8")))

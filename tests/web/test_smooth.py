@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SECONDS = 5
 MOST_BUSY_S = 0.15
-"""Of each second, in which the page draws once: no click waits longer."""
+"""Largest busy part of each second, in which the page draws once: no click waits longer."""
 
 
 async def busy_s(session: CDPSession) -> float:

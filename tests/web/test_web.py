@@ -400,8 +400,8 @@ def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
 
 
 def test_of_a_pattern_a_port_that_is_there_and_does_not_open_is_a_problem(tmp_path: Path) -> None:
-    """/dev/null stands for a port that another program has; a file is no port, and a second name of
-    an open port no second port.
+    """/dev/null stands for a port that another program has; a file does not count as a port, nor
+    does a second name of an open port.
     """
     (tmp_path / "ttyACM1").symlink_to("/dev/null")
     (tmp_path / "ttyACM2").touch()

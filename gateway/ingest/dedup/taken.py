@@ -28,8 +28,8 @@ class Taken:
     """The progress of feeds. feeds: the last batch taken of each, at version `covers`."""
 
     def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:
-        """Create it. from_rows: returns the same from the rows of a version, for a table of an
-        older version of Onceway, or one whose log was cleaned.
+        """Create the progress. from_rows: returns the same from the rows of a version, for a table
+        of an older version of Onceway, or one whose log was cleaned.
         """
         self._commits = commits
         self._from_rows = from_rows

@@ -182,7 +182,7 @@ class DeltaWriter:
                 )
             )
         except (PySparkException, Py4JError) as error:
-            version = self._landed_all_the_same(nonce, based_on, error)
+            version = self._commit_landed(nonce, based_on, error)
         self._mark = f"{version} {nonce}"
         durability.settle(self._location, version)
         return version
@@ -220,7 +220,7 @@ class DeltaWriter:
         """Return the newest version."""
         return int(self._delta_log().startTransaction(self._none, self._none).readVersion())
 
-    def _landed_all_the_same(self, nonce: str, based_on: int, error: Exception) -> int:
+    def _commit_landed(self, nonce: str, based_on: int, error: Exception) -> int:
         """Return the version of a commit that failed but is in the log. Otherwise raise its error,
         as Conflict if it is one.
         """

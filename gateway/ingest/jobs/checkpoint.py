@@ -57,7 +57,7 @@ def refuse_foreign(spark: SparkSession, url: str) -> None:
     """
     root = local_path(url)
     with suppress(Py4JJavaError):  # `make_fit` reports what cannot be read
-        if HadoopFolder(spark, url).is_file() or (root is not None and _leads_nowhere(root)):
+        if HadoopFolder(spark, url).is_file() or (root is not None and _is_broken_link(root)):
             raise OncewayError("the checkpoint is no folder", url, OWN_FOLDER)
     offsets = HadoopFolder(spark, url, OFFSETS)
     with suppress(Torn):
@@ -195,7 +195,7 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
     if root is None:
         return
     for name in (*FOLDERS, METADATA):
-        if _leads_nowhere(root / name):
+        if _is_broken_link(root / name):
             raise Torn(f"{root / name} is a link to nothing")
     for folder in (root, root / OFFSETS, root / COMMITS):
         for path in sorted(folder.glob(".*.crc")):
@@ -207,7 +207,7 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
                 raise Torn(f"{path} is no file")
 
 
-def _leads_nowhere(path: Path) -> bool:
+def _is_broken_link(path: Path) -> bool:
     """Whether a path is a broken link, or a link to itself."""
     try:
         return path.is_symlink() and not path.exists()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.jobs.source import CHUNK_ROWS, BatchList, read_batches
 from gateway.ingest.landing import batch
-from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, error_text
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink.data_files import WRITTEN, DataFiles
 from gateway.ingest.sink.foreach_batch import Sink
@@ -111,7 +111,7 @@ def _announced(landing: Landing, trust: Trust, feed: str, number: int) -> Announ
         found = landing.manifest(feed, number)
     except OSError as error:
         landing.refuse_outage(error)
-        return Announced(feed, number, flaw=f"{UNREADABLE}: {said(error)}")
+        return Announced(feed, number, flaw=f"{UNREADABLE}: {error_text(error)}")
     return trust.check(found or Announced(feed, number, flaw="the manifest is missing"))
 
 

@@ -25,7 +25,7 @@ def run_script(job: Callable[[], int | None]) -> None:
     to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("onceway.ingest").setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.addFilter(_says_more_than_that_java_is_gone)
+        handler.addFilter(_is_not_py4j_noise)
     try:
         code = job()
     except KeyboardInterrupt:
@@ -36,7 +36,7 @@ def run_script(job: Callable[[], int | None]) -> None:
         sys.exit(code)
 
 
-def _says_more_than_that_java_is_gone(record: logging.LogRecord) -> bool:
+def _is_not_py4j_noise(record: logging.LogRecord) -> bool:
     """Whether a line is shown: after the end of Java, each of its threads would add a traceback."""
     error = record.exc_info[1] if record.exc_info else None
     return error is None or not is_java_gone(error)

@@ -26,7 +26,7 @@ from gateway.ingest.jobs.read_limits import ReadLimit, ReadMaxRows, SupportsTrig
 from gateway.ingest.landing import batch
 from gateway.ingest.landing import place as places
 from gateway.ingest.landing.offsets import Feeds, Offset
-from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, error_text
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.log_lines import to_stderr
 from gateway.ingest.sink import merged_batches
@@ -122,7 +122,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._one_pass = one_pass
         self._held = Path(held) if held else None
         self._ceiling: Offset | None = None
-        self._told = taken
+        self._latest_offsets = taken
         """The last offset given to Spark."""
 
     @property
@@ -150,8 +150,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         in one pass.
         """
         if start is None:
-            self._told = self._latest(self._told, sys.maxsize if self._one_pass else self._rows)
-            return self._told
+            self._latest_offsets = self._latest(
+                self._latest_offsets, sys.maxsize if self._one_pass else self._rows
+            )
+            return self._latest_offsets
         return self._latest(
             start, limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         )
@@ -171,7 +173,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        self._told = end  # also a micro-batch from before a restart
+        self._latest_offsets = end  # also a micro-batch from before a restart
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -213,7 +215,7 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
         except OSError as error:
             landing.refuse_outage(error)
             failed += 1
-            yield merged_batches.damaged(announced, f"{UNREADABLE}: {said(error)}")
+            yield merged_batches.damaged(announced, f"{UNREADABLE}: {error_text(error)}")
         else:
             if not gathered[-1][1].num_rows:
                 yield merged_batches.without_rows(announced)

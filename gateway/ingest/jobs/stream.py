@@ -39,7 +39,7 @@ from gateway.ingest.jobs.release import take_whole, try_again
 from gateway.ingest.jobs.script import STOPS, run_script
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
-from gateway.ingest.landing.place import NOTHING_LANDED, Landing, reached, said
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, error_text, reached
 from gateway.ingest.report import job, stopped
 from gateway.ingest.report.job import EVERY_S
 from gateway.ingest.report.progress import note
@@ -210,7 +210,7 @@ def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> 
         if options.settle:
             take_whole(spark, sink, landing, trusted)
     except OSError as error:
-        log.warning("the landing place cannot be read now: %s", said(error))
+        log.warning("the landing place cannot be read now: %s", error_text(error))
 
 
 def refuse_nested(options: argparse.Namespace) -> None:
@@ -240,7 +240,7 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
     """
     if sink.taken.feeds and not landing.any_feed():
         raise OncewayError(
-            f"the landing place is empty, and {so_far(sink.taken.feeds)}",
+            f"the landing place is empty, and {progress_text(sink.taken.feeds)}",
             landing.url,
             "Is it the right place, and mounted? If it was emptied on purpose, start the ingest"
             " when a gateway has landed something",
@@ -334,7 +334,7 @@ def _follow(
         note(sink.counters, [query.lastProgress])
         now = time.monotonic()
         if now - alive >= EVERY_S:
-            sink.give_sign_of_life()
+            sink.report_running()
             alive = now
         if noted and (sink.micro_batches or now - begun > STEADY_S):
             sink.forget_stop()
@@ -347,7 +347,7 @@ def _follow(
             _try_again(spark, options, sink)
             tried = time.monotonic()
     if not sink.micro_batches:
-        log.info("nothing new: %s", so_far(sink.taken.feeds))
+        log.info("nothing new: %s", progress_text(sink.taken.feeds))
     finish(query, sink)
 
 
@@ -397,7 +397,7 @@ def _let_end(query: StreamingQuery) -> None:
         time.sleep(ENDED_S)
 
 
-def so_far(feeds: Feeds) -> str:
+def progress_text(feeds: Feeds) -> str:
     """Return the progress of all feeds in words."""
     gateways = {feed.partition("/")[0] for feed in feeds}
     return f"{sum(feeds.values())} batches of {len(gateways)} gateways were taken so far"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from zlib import crc32
 
-from gateway.ingest.landing.place import Landing, said
+from gateway.ingest.landing.place import Landing, error_text
 from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
@@ -98,7 +98,7 @@ class Directory:
             self._landing.refuse_outage(error)
             if gateway == MARKERS:
                 return []  # markers are only hints
-            self.closed[gateway] = f"it cannot be listed: {said(error)}"
+            self.closed[gateway] = f"it cannot be listed: {error_text(error)}"
             return self._feeds.get(gateway, [])
         if feeds and not gateway_name.is_text(gateway):
             self.closed[gateway] = "its name is not in UTF-8. Rename the folder, or mount it so"
@@ -114,7 +114,7 @@ class Directory:
         try:
             found = self._landing.markers()
         except OSError as error:
-            complaint = said(error)
+            complaint = error_text(error)
         if complaint is not None and self._complaint is None:
             log.warning(
                 "the markers of new batches cannot be read, so each gateway is looked at instead,"

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.directory import AS_FAR_AS_IT_GOES, Directory
-from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, said
+from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, error_text
 from gateway.ingest.landing.trust import Trust
 from gateway.system import gateway_name
 
@@ -241,7 +241,7 @@ class Feeds:
     def _own(self, error: OSError) -> str:
         """Return why data of one feed cannot be read. Raises the error if nothing can."""
         self._landing.refuse_outage(error)
-        return said(error)
+        return error_text(error)
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
         """Return the manifests after `start` up to `end`. One that is gone or unreadable by now has
@@ -352,7 +352,7 @@ class Feeds:
             self._failed.pop(feed, None)
         for item, answer in zip(unknown, answers, strict=True):
             if isinstance(answer, OSError):
-                self._failed[item[0]] = said(answer)
+                self._failed[item[0]] = error_text(answer)
             elif answer is not None:
                 self._manifests[item] = answer
 

@@ -547,7 +547,7 @@ def _as_os_error(error: Exception) -> OSError:
     return OSError(text)
 
 
-def said(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """Return an error in words, in one line."""
     text = gateway_name.shown(" ".join(str(error).split())) or type(error).__name__
     may = ". May this account read it?" if isinstance(error, PermissionError) else ""

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gateway.errors import OncewayError
 from gateway.ingest.landing.keys import Keys, load, public_key
-from gateway.ingest.landing.place import Announced, said
+from gateway.ingest.landing.place import Announced, error_text
 from gateway.uplink.manifest import Manifest, Origin, key_id
 
 SHOWN = 5
@@ -63,7 +63,7 @@ class Trust:
         except OncewayError as error:
             complaint = str(error)
         except OSError as error:
-            complaint = f"{self._url}: the trusted keys cannot be read: {said(error)}"
+            complaint = f"{self._url}: the trusted keys cannot be read: {error_text(error)}"
         if complaint and complaint != self._complaint:
             log.error("%s. Until then the keys stay as they were", complaint)
         self._complaint = complaint

@@ -16,7 +16,7 @@ from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
 from gateway.ingest.landing.offsets import LOOK_UPS_AT_ONCE, Feeds, Unreadable
-from gateway.ingest.landing.place import NOTHING_LANDED, Landing, said
+from gateway.ingest.landing.place import NOTHING_LANDED, Landing, error_text
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.report import counters, health, job, stopped, tables
 from gateway.ingest.report.counters import FeedTotal
@@ -262,7 +262,7 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
         return _looked_at(landing, source, report)
     except OSError as error:
         landing.refuse_outage(error)
-        unreadable = Unreadable(report.feed, said(error), time.time())
+        unreadable = Unreadable(report.feed, error_text(error), time.time())
         return replace(report, landed=None, held=str(unreadable))
 
 

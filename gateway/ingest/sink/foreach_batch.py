@@ -140,7 +140,7 @@ class Sink:
         if self._seen.unsaved:
             self._save_seen()
 
-    def give_sign_of_life(self) -> None:
+    def report_running(self) -> None:
         """Tell the report that the stream is running."""
         job.alive(self._files, self._started)
 

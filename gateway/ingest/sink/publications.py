@@ -116,9 +116,9 @@ class Appender:
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
-        """Create it. name: of the table, for messages. cleaned: returns the last batch of a feed
-        that was deleted at the landing place on purpose. on_doubles: called with duplicates before
-        a commit.
+        """Create the sink. name: of the table, for messages. cleaned: returns the last batch of a
+        feed that was deleted at the landing place on purpose. on_doubles: called with duplicates
+        before a commit.
         """
         self._on_doubles = on_doubles
         self._seen = seen

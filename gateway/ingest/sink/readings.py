@@ -127,7 +127,9 @@ class Readings:
         publications_id: str,
         commits: CommitLog,
     ) -> None:
-        """Create it. commits: the log of `publications`. Reads only the logs of the two tables."""
+        """Create the table's writer. commits: the log of `publications`. Reads only the logs of the
+        two tables.
+        """
         self._table = table
         self._writer = writer
         self._publications = publications

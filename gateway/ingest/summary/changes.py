@@ -16,12 +16,12 @@ from gateway.ingest.sink.readings import EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes. came, went: rows of `publications`. whole: `came` is everything, and earlier results
-    do not count. commits: those still in the log.
+    """Changes. new_rows, removed_rows: rows of `publications`. whole: `new_rows` is everything, and
+    earlier results do not count. commits: those still in the log.
     """
 
-    came: DataFrame
-    went: DataFrame
+    new_rows: DataFrame
+    removed_rows: DataFrame
     whole: bool
     commits: list[Commit]
 
@@ -44,8 +44,10 @@ def since(
         everything = publications.read(versionAsOf=until)
         return Changes(everything, everything.limit(0), True, commits)
     expired = [one.version for one in commits if EXPIRED in one.note]
-    went = publications.removed(covers, until).where(~F.col("_commit_version").isin(expired))
-    return Changes(publications.inserted(covers, until), went, False, commits)
+    removed_rows = publications.removed(covers, until).where(
+        ~F.col("_commit_version").isin(expired)
+    )
+    return Changes(publications.inserted(covers, until), removed_rows, False, commits)
 
 
 def moment() -> Column:

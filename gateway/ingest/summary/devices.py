@@ -61,13 +61,13 @@ def follow(spark: SparkSession, table: Table, publications: Table, until: int) -
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:
     """Return the rows of the table. A device once seen stays, so the earlier rows always count."""
-    came = changes.came.withColumn("at", moment()).where("at is not null")
+    new_rows = changes.new_rows.withColumn("at", moment()).where("at is not null")
     told = before.where("listed is not null").select(*_LISTED_AS, "listed")
-    known = _intervals(told.unionByName(_lists(came)))
+    known = _intervals(told.unionByName(_lists(new_rows)))
     seen = (
         before.where("first_seen is not null")
         .select(*_WHAT, *_SEEN)
-        .unionByName(_with_status(_seen(came, known)))
+        .unionByName(_with_status(_seen(new_rows, known)))
         .groupBy(*_WHAT)
         .agg(
             F.min("first_seen").alias("first_seen"),
@@ -90,9 +90,11 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
     return rows.select([name for name, _, _ in DEVICES.columns])
 
 
-def _seen(came: DataFrame, known: DataFrame) -> DataFrame:
+def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
     """Return publications of devices, each with its device's listed state at that time."""
-    of_devices = came.where(~F.col("device").startswith("@")).withColumnRenamed("gateway", "site")
+    of_devices = new_rows.where(~F.col("device").startswith("@")).withColumnRenamed(
+        "gateway", "site"
+    )
     listed = F.broadcast(known.withColumnsRenamed({"site": "of_site", "device": "of_device"}))
     same = (F.col("site") == F.col("of_site")) & (F.col("device") == F.col("of_device"))
     over = F.col("until") <= F.col("at")
@@ -111,11 +113,11 @@ def _seen(came: DataFrame, known: DataFrame) -> DataFrame:
     )
 
 
-def _lists(came: DataFrame) -> DataFrame:
+def _lists(new_rows: DataFrame) -> DataFrame:
     """Return the contents of the registries, with times. A payload that is not a list is
     ignored.
     """
-    lists = came.where(F.col("topic") == LISTS).select(
+    lists = new_rows.where(F.col("topic") == LISTS).select(
         F.col("gateway").alias("site"),
         F.col("at").alias("listed"),
         F.explode(F.from_json(F.col("payload").cast("string"), _LISTED)).alias("one"),

@@ -30,8 +30,8 @@ class DerivedTable:
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
     ) -> None:
-        """Create it. what, version: of the table's contents; with another version the table is made
-        again.
+        """Create the progress. what, version: of the table's contents; with another version the
+        table is made again.
         """
         self.table = table
         self._publications = publications

@@ -58,12 +58,13 @@ def _rows(
     """Return the rows of the table. before: its current rows; lacking: the gaps of all devices, in
     the columns of `RANGES`.
     """
-    came, went = (
-        rows.withColumn("day", F.to_date(moment())) for rows in (changes.came, changes.went)
+    new_rows, removed_rows = (
+        rows.withColumn("day", F.to_date(moment()))
+        for rows in (changes.new_rows, changes.removed_rows)
     )
     if changes.whole:  # keep days that `expire` deleted from publications
         never = F.lit("9999-12-31").cast("date")
-        first = came.agg(F.coalesce(F.min("day"), never).alias("first_day"))
+        first = new_rows.agg(F.coalesce(F.min("day"), never).alias("first_day"))
         kept = before.join(first, F.col("day") < F.col("first_day"))
         known = kept.select(*_KEY, "arrived", "late", *_zeros("duplicates")).unionByName(
             before.select(*_KEY, *_zeros("arrived", "late"), "duplicates")
@@ -71,8 +72,8 @@ def _rows(
     else:
         known = before.select(*_KEY, *_COUNTS)
     counts = (
-        known.unionByName(_count(came, 1))
-        .unionByName(_count(went, -1))
+        known.unionByName(_count(new_rows, 1))
+        .unionByName(_count(removed_rows, -1))
         .unionByName(_doubles(changes, before.sparkSession))
         .where("day is not null")
         .groupBy(*_KEY)
@@ -81,7 +82,7 @@ def _rows(
     told = before.select("device", "incarnation", "day", F.explode("gaps").alias("gap"))
     told = told.select("device", "incarnation", F.col("gap.last").alias("last"), "day")
     missing = (
-        _with_day(lacking, told, came, _dated(all_rows))
+        _with_day(lacking, told, new_rows, _dated(all_rows))
         .groupBy(*_KEY)
         .agg(
             F.sum(F.col("last") - F.col("first") + 1).alias("missing"),
@@ -99,13 +100,13 @@ def _dated(rows: DataFrame) -> DataFrame:
 
 
 def _with_day(
-    lacking: DataFrame, told: DataFrame, came: DataFrame, all_rows: DataFrame
+    lacking: DataFrame, told: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
     """Return each gap with the day of the row behind it: from earlier results, or from a new row;
     or, after a user has deleted rows, from an old row.
     """
     by = ["device", "incarnation", "last"]
-    fresh = _behind(came, lacking).join(told, by, "left_anti")
+    fresh = _behind(new_rows, lacking).join(told, by, "left_anti")
     found = lacking.join(told.unionByName(fresh).dropDuplicates(by), by)
     rest = lacking.join(found, by, "left_anti").persist()
     try:

@@ -23,7 +23,7 @@ class Radio(StrEnum):
     """The gateway's kinds of radio, with their effect on frames."""
 
     SX127X = "sx127x"
-    """Frames stay as they are."""
+    """Frames are sent unchanged."""
 
     KISS = "kiss"
     """A modem whose firmware chooses the preamble that it sends."""

@@ -138,13 +138,13 @@ class Hello:
         )
 
     def signed(self, key: bytes, entropy: int) -> Self:
-        """Return it as a board with this key makes it. entropy: 32 bits."""
+        """Return the HELLO as a board with this key makes it. entropy: 32 bits."""
         seen = bytes((_NONCE,)) + self._fields + entropy.to_bytes(4, "big")
         fresh = replace(self, nonce=cmac(key, seen)[:NONCE_SIZE])
         return replace(fresh, code=_code(key, _HELLO, fresh.to_bytes()[:-TAG_SIZE]))
 
     def proves(self, key: bytes) -> bool:
-        """Whether its sender had this key, now or when the frame was recorded."""
+        """Whether the sender had this key, now or when the frame was recorded."""
         return compare_digest(_code(key, _HELLO, self.to_bytes()[:-TAG_SIZE]), self.code)
 
     def session(self, key: bytes, nonce: bytes) -> bytes:
@@ -192,11 +192,11 @@ class Welcome:
         return header + fields + self.code
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return it with the code made with this key, as the answer to only this HELLO."""
+        """Return the WELCOME with the code made with this key, as the answer to only this HELLO."""
         return replace(self, code=_code(key, _WELCOME, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
-        """Whether its sender has this key, and has made it for this HELLO."""
+        """Whether the sender has this key, and has made the WELCOME for this HELLO."""
         return compare_digest(_code(key, _WELCOME, self._covered(hello)), self.code)
 
     def _covered(self, hello: Hello) -> bytes:

@@ -137,7 +137,7 @@ class KissModem:
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._busy = False
-        """Whether it has answered BUSY since it got the frame."""
+        """Whether the modem has answered BUSY since it got the frame."""
         self._heard: Heard | None = None
         self._version = ""
         self._probed = False

@@ -222,7 +222,7 @@ _ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13
 """Packet types whose answer has the same identifier; PUBREC, PUBREL, and PINGREQ, without one."""
 
 
-class Owed:
+class ExpectedAnswers:
     """The expected answers to a turn, of any result: type and identifier of each."""
 
     def __init__(self, keys: list[tuple[int, bytes]]) -> None:
@@ -242,7 +242,7 @@ def _key(packet: bytes) -> tuple[int, bytes]:
     return kind, b"" if kind in (2, 13) else _body(packet)[:2]
 
 
-def outstanding(turn: Turn) -> Owed:
+def outstanding(turn: Turn) -> ExpectedAnswers:
     """Return the broker's expected answers to the packets of a turn."""
     keys = []
     for packet in turn.packets:
@@ -252,4 +252,4 @@ def outstanding(turn: Turn) -> Owed:
         elif kind in _ANSWERED_BY:
             keys.append((_ANSWERED_BY[kind], _body(packet)[:2]))
     publishes = [answer for answer in expected(turn) if answer[0] in (_PUBACK, _PUBREC)]
-    return Owed(keys + [_key(answer) for answer in publishes])
+    return ExpectedAnswers(keys + [_key(answer) for answer in publishes])

@@ -21,24 +21,24 @@ _DURATION = re.compile(r"([0-9]{1,9}) ?(s|m|min|h|d)")
 _LONGEST = 7 * 86_400
 
 
-class DoesNotWork(OncewayError):
+class PlanNotAllowed(OncewayError):
     """The law or the channel does not allow the plan."""
 
     exit_code = 1
 
 
-class Mistyped(OncewayError):
+class BadOption(OncewayError):
     """An option has an impossible value."""
 
     exit_code = 2
 
 
 def seconds_of(text: str) -> int:
-    """Return seconds for a text: `10m` → 600. Raises Mistyped."""
+    """Return seconds for a text: `10m` → 600. Raises BadOption."""
     match = _DURATION.fullmatch(text.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 1 <= seconds <= _LONGEST:
-        raise Mistyped(
+        raise BadOption(
             f"--every {text!r} is no time from 1 s to 7 d",
             hint="Write a whole number and a unit, such as 30s, 10m, 1h or 1d",
         )
@@ -79,14 +79,16 @@ def plan(
     Example: onceway radio plan --sensors 100 --every 10m --sf 7
     """
     if region not in REGIONS:
-        raise Mistyped(f"--region {region!r} is not known", hint=f"Use one of {', '.join(REGIONS)}")
+        raise BadOption(
+            f"--region {region!r} is not known", hint=f"Use one of {', '.join(REGIONS)}"
+        )
     rules = REGIONS[region]
     if radio is Radio.RYLR998 and factor > 9:
-        raise DoesNotWork(
+        raise PlanNotAllowed(
             f"RYLR998 has no SF{factor} at 125 kHz", hint="Use --sf 7, 8 or 9, or another radio"
         )
     if mhz is not None and not 0 < mhz < 1e5:
-        raise Mistyped(f"--frequency {mhz} is no frequency in MHz", hint="Write it like 869.525")
+        raise BadOption(f"--frequency {mhz} is no frequency in MHz", hint="Write it like 869.525")
     frequency = rules.frequency if mhz is None else round(mhz * 1e6)
     site = Site(
         sensors, float(seconds_of(every)), factor, payload, radio, frequency, rules, loss / 100
@@ -94,12 +96,12 @@ def plan(
     try:
         worked_out = work_out(site)
     except ValueError as error:
-        raise DoesNotWork(str(error), hint="Use a smaller --sf or --payload") from error
+        raise PlanNotAllowed(str(error), hint="Use a smaller --sf or --payload") from error
     instead = [] if worked_out.works else what_works(site)
     typer.echo(json.dumps(_fields(worked_out, instead)) if as_json else _text(worked_out))
     if not worked_out.works:
         hint = f"What would work: {'; or '.join(instead)}" if instead else None
-        raise DoesNotWork("; ".join(worked_out.problems), hint=hint)
+        raise PlanNotAllowed("; ".join(worked_out.problems), hint=hint)
 
 
 def _fields(plan: Plan, instead: list[str]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Airtime that it may send, and that may be received on a working channel."""
+        """Airtime that the radio may send, and that may be received on a working channel."""
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
@@ -135,7 +135,7 @@ class LoraListener:
             self._link, accept, name, listener=settings.port, path=settings.port, wake=self._wake
         )
         self._tty: Tty | None = None
-        self._told = ""
+        self._model = ""
         self._problem: str | None = None
         self._outgoing = b""
         self._awake = False
@@ -168,7 +168,7 @@ class LoraListener:
         return RadioStatus(
             self._settings.port,
             self._tty is not None and self._problem is None,
-            self._told,
+            self._model,
             self._problem,
             self._band.rule,
             ledger.used(now),
@@ -320,7 +320,7 @@ class LoraListener:
         for event in events:
             match event:
                 case RadioReady(told):
-                    self._told, self._problem = told, None
+                    self._model, self._problem = told, None
                     log.info(
                         "%s: %s, %g MHz, SF%d, %d dBm. %s",
                         self._settings.port,

@@ -12,9 +12,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The radio is set up and listens. told: its own description."""
+    """The radio is set up and listens. description: of the modem, by itself."""
 
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Radio(Protocol):
         """Begin; `Ready` or `Failed` will follow."""
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from its port, split anywhere."""
+        """Take bytes from the radio's port, split anywhere."""
 
     def tick(self, now: float) -> list[Event]:
         """Act on the passing of time; to be called at `deadline`."""
@@ -75,7 +75,7 @@ class Radio(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it is ready, and sends nothing."""
+        """Whether the radio is ready, and sends nothing."""
 
     @property
     def deadline(self) -> float | None:

@@ -169,7 +169,7 @@ class Rylr998:
         self._leaves: float | None = None
         """Calculated end of the current frame."""
         self._taken = False
-        """Whether it has answered +OK to that frame."""
+        """Whether the modem has answered +OK to that frame."""
         self._version = ""
         self.ready = False
 

@@ -182,9 +182,9 @@ class Transports:
         if len(name) > LONGEST_NAME and name not in self._too_long:
             self._too_long.add(name)
             log.warning(
-                "%s: %s: the name has %d characters: a reading that says how many were missed does"
-                " not fit a frame, and is lost. `onceway device rename` gives the board a name of"
-                " %d at most",
+                "%s: %s: the name has %d characters: a reading with the number of missed ones does"
+                " not fit into a frame, and is lost. `onceway device rename` gives the board a name"
+                " of %d at most",
                 self._path,
                 name,
                 len(name),

@@ -171,12 +171,12 @@ class _Device:
     stray: bytes = b""
     """The last TURN without a matching session."""
     strays: int = 0
-    """Number of its copies."""
+    """Number of copies of that TURN."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
     greeting: bytes = b""
     """The last HELLO, unless a TURN came after it."""
     elsewhere: bool = False
-    """Whether it continues with TURNs of no session here: another gateway answers them."""
+    """Whether the board continues with TURNs of no session here: another gateway answers them."""
 
 
 class TurnLink:

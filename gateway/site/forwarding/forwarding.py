@@ -28,8 +28,8 @@ from gateway.site.forwarding.messages import (
     Message,
     Packets,
     Taken,
-    Wish,
-    Wishes,
+    WantedFilter,
+    WantedFilters,
     decode,
     encode,
     portions,
@@ -63,7 +63,7 @@ class Port(Protocol):
     def drained(self) -> None:
         """Continue after all waiting packets have left."""
 
-    def wish(self, wishes: Iterable[Wish]) -> None:
+    def change_filters(self, filters: Iterable[WantedFilter]) -> None:
         """Take filters of the other side's clients that were added, changed or removed."""
 
 
@@ -106,23 +106,23 @@ class MemberForwarding:
 
     # -- the link
 
-    def joined(self, wishes: Iterable[Wish]) -> None:
-        """Begin on a new link. wishes: all filters of this side."""
+    def joined(self, filters: Iterable[WantedFilter]) -> None:
+        """Begin on a new link. filters: all filters of this side."""
         self._up = True
         self._peer = 0
         self._begin()
-        parts = list(portions(wishes))
+        parts = list(portions(filters))
         for index, part in enumerate(parts):
-            self._say(Wishes(not index, index == len(parts) - 1, part))
+            self._say(WantedFilters(not index, index == len(parts) - 1, part))
 
     def left(self) -> None:
         self._up, self._coming = False, None
         self._shut()
 
-    def wish(self, wishes: Iterable[Wish]) -> None:
+    def change_filters(self, filters: Iterable[WantedFilter]) -> None:
         """Send filters of this side that were added, changed or removed."""
-        for part in portions(wishes) if self._up else ():
-            self._say(Wishes(False, False, part))
+        for part in portions(filters) if self._up else ():
+            self._say(WantedFilters(False, False, part))
 
     def _begin(self) -> None:
         """Begin a new round of this side."""
@@ -190,17 +190,17 @@ class MemberForwarding:
                     self._flush()
                     if not self._waiting:
                         self._port.drained()
-            case Wishes() as wishes:
-                self._wished(wishes)
+            case WantedFilters() as filters:
+                self._filters_changed(filters)
 
     def _greeted(self, hello: Hello) -> None:
         if not self._up:
             return  # the member repeats it after our HELLO
-        if hello.mine != self._peer:
+        if hello.sender_round != self._peer:
             self._shut()
-            self._peer = hello.mine
+            self._peer = hello.sender_round
             self._greet()
-        if hello.yours == self._mine and not self.is_open:
+        if hello.receiver_round == self._mine and not self.is_open:
             self.is_open = True
             self._port.open(hello.queue, hello.packet_bytes)
 
@@ -211,10 +211,10 @@ class MemberForwarding:
             self.waiting = self._unanswered = self._owed = 0
             self._port.shut()
 
-    def _wished(self, message: Wishes) -> None:
+    def _filters_changed(self, message: WantedFilters) -> None:
         if message.first:
             self._coming = set()
-        for topic_filter, qos in message.wishes:
+        for topic_filter, qos in message.filters:
             if qos == GONE:
                 self._known.discard(topic_filter)
             else:
@@ -223,8 +223,8 @@ class MemberForwarding:
                     self._coming.add(topic_filter)
         if len(self._known) > MOST_WISHES:
             raise SiteError(f"it has more than {MOST_WISHES} filters")
-        self._port.wish(message.wishes)
+        self._port.change_filters(message.filters)
         if message.last and self._coming is not None:
             gone, self._coming = self._known - self._coming, None
             self._known -= gone
-            self._port.wish(Wish(topic_filter, GONE) for topic_filter in gone)
+            self._port.change_filters(WantedFilter(topic_filter, GONE) for topic_filter in gone)

@@ -28,13 +28,13 @@ MOST_QUEUE = 1 << 32
 
 
 class Hello(NamedTuple):
-    """The sender begins again. mine: number of its rounds so far; packets for it carry that number.
-    yours: the receiver's latest round that it has heard, 0 for none. queue: number of the queue
-    that numbers its messages. packet_bytes: the largest packet that it accepts.
+    """The sender begins again. sender_round: number of its rounds so far; packets for it carry that
+    number. receiver_round: the receiver's latest round that it has heard, 0 for none. queue: number
+    of the queue that numbers its messages. packet_bytes: the largest packet that it accepts.
     """
 
-    mine: int
-    yours: int
+    sender_round: int
+    receiver_round: int
     queue: int
     packet_bytes: int
 
@@ -54,22 +54,22 @@ class Taken(NamedTuple):
     size: int
 
 
-class Wish(NamedTuple):
+class WantedFilter(NamedTuple):
     topic_filter: str
     qos: int
 
 
-class Wishes(NamedTuple):
+class WantedFilters(NamedTuple):
     """Filters of the sender's clients. first, last: whether this is the first or last part of a
     complete list; otherwise the filters are changes.
     """
 
     first: bool
     last: bool
-    wishes: tuple[Wish, ...]
+    filters: tuple[WantedFilter, ...]
 
 
-Message = Hello | Packets | Taken | Wishes
+Message = Hello | Packets | Taken | WantedFilters
 
 
 class _Tag(IntEnum):
@@ -85,16 +85,16 @@ _HELLO, _PACKETS, _TAKEN = Struct(">BIIQI"), Struct(">BIQ"), Struct(">BII")
 _WISHES, _WISH = Struct(">BBH"), Struct(">BH")
 
 
-def portions(wishes: Iterable[Wish]) -> Iterator[tuple[Wish, ...]]:
-    """Split wishes so that each portion fits into a frame."""
-    portion: list[Wish] = []
+def portions(filters: Iterable[WantedFilter]) -> Iterator[tuple[WantedFilter, ...]]:
+    """Split filters so that each portion fits into a frame."""
+    portion: list[WantedFilter] = []
     size = 0
-    for wish in wishes:
-        needed = _WISH.size + len(wish.topic_filter) * 4
+    for wanted in filters:
+        needed = _WISH.size + len(wanted.topic_filter) * 4
         if portion and (size + needed > FRAME_BYTES - _WISHES.size or len(portion) == WISHES):
             yield tuple(portion)
             portion, size = [], 0
-        portion.append(wish)
+        portion.append(wanted)
         size += needed
     yield tuple(portion)
 
@@ -108,9 +108,9 @@ def encode(message: Message) -> bytes:
             return _PACKETS.pack(_Tag.PACKETS, number, latest) + data
         case Taken():
             return _TAKEN.pack(_Tag.TAKEN, *message)
-        case Wishes(first, last, wishes):
-            out = bytearray(_WISHES.pack(_Tag.WISHES, first | last << 1, len(wishes)))
-            for topic_filter, qos in wishes:
+        case WantedFilters(first, last, filters):
+            out = bytearray(_WISHES.pack(_Tag.WISHES, first | last << 1, len(filters)))
+            for topic_filter, qos in filters:
                 raw = topic_filter.encode()
                 out += _WISH.pack(qos, len(raw)) + raw
             return bytes(out)
@@ -128,7 +128,7 @@ def _decode(frame: bytes) -> Message:
     match frame[0]:
         case _Tag.HELLO:
             hello = Hello(*_HELLO.unpack(frame)[1:])
-            if not hello.mine or not 0 < hello.queue < MOST_QUEUE:
+            if not hello.sender_round or not 0 < hello.queue < MOST_QUEUE:
                 raise SiteError("a greeting that cannot be")
             return hello
         case _Tag.PACKETS:
@@ -140,21 +140,21 @@ def _decode(frame: bytes) -> Message:
         case _Tag.TAKEN:
             return Taken(*_TAKEN.unpack(frame)[1:])
         case _Tag.WISHES:
-            return _wishes(frame)
+            return _wanted_filters(frame)
     raise SiteError(f"a frame of unknown kind {frame[0]}")
 
 
-def _wishes(frame: bytes) -> Wishes:
+def _wanted_filters(frame: bytes) -> WantedFilters:
     _, flags, count = _WISHES.unpack_from(frame)
     if flags > 3 or count > WISHES:
         raise SiteError("a list of filters that cannot be")
-    wishes, at = [], _WISHES.size
+    filters, at = [], _WISHES.size
     for _ in range(count):
         qos, size = _WISH.unpack_from(frame, at)
         at += _WISH.size + size
         if qos > GONE or at > len(frame):
             raise SiteError("a filter that cannot be")
-        wishes.append(Wish(frame[at - size : at].decode(), qos))
+        filters.append(WantedFilter(frame[at - size : at].decode(), qos))
     if at != len(frame):
         raise SiteError("a frame with bytes behind its end")
-    return Wishes(bool(flags & 1), bool(flags & 2), tuple(wishes))
+    return WantedFilters(bool(flags & 1), bool(flags & 2), tuple(filters))

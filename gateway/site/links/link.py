@@ -64,7 +64,7 @@ class Greeting(BaseModel):
     version: Annotated[int, Field(ge=0, le=0xFFFF)]
     oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
-    """Generation of the member's store (`gateway/store/lives.py`)."""
+    """Generation of the member's store (`gateway/store/generation.py`)."""
     clock: Annotated[float, Field(ge=0, le=1e11)]
     """Clock of the member, UTC in seconds."""
     removed: list[Any]
@@ -124,7 +124,7 @@ class Link(asyncio.Protocol):
         self.state = State.GREETING
         self.answered = False
         """Whether the peer has echoed a keep-alive that was sent after joining."""
-        self.said: str | None = None
+        self.stop_reason: str | None = None
         """The reason in the peer's BYE; empty if the peer stops, None if there was no BYE."""
         self.reason = ""
         """Reason of the end, in words."""
@@ -146,7 +146,7 @@ class Link(asyncio.Protocol):
         """Whether the next link may be tried at once: the peer has answered on this one, and has
         not refused this gateway.
         """
-        return self.answered and not self.said
+        return self.answered and not self.stop_reason
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begin(cast(asyncio.Transport, transport))
@@ -253,7 +253,7 @@ class Link(asyncio.Protocol):
     def _take(self, kind: Kind, body: bytes) -> None:
         match self.state, kind:
             case _, Kind.BYE:
-                self.said = said = printable(body[:_SHORT].decode(errors="replace"))
+                self.stop_reason = said = printable(body[:_SHORT].decode(errors="replace"))
                 self.end(f"it says of this gateway: {said}" if said else "it has stopped")
             case State.GUEST, Kind.JOIN:
                 self._frames.most = 0  # one is enough

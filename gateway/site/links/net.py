@@ -48,7 +48,7 @@ CLOCK_S = 60.0
 _SHUTDOWN_S = 2.0
 _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
-"""Seconds after a knock that was heeded in which further knocks of that member are ignored."""
+"""Seconds after an answered knock in which further knocks of that member are ignored."""
 _SLOW_S = 0.5
 """Seconds of an attempt to dial after which a knock ends the attempt."""
 _STALE_S = 0.75
@@ -64,8 +64,8 @@ class _Far:
     heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
     why there is no link, or the problem at its start, if known. before: the generation before that
     of `last`. begun: `last` is the first link since the member has started. knocked: the member has
-    knocked, and is to be dialled at once. heeded: time of the last knock that was heeded. attempt:
-    the current dialling, which a knock may end.
+    knocked, and is to be dialled at once. answered_knock: time of the last answered knock.
+    attempt: the current dialling, which a knock may end.
     """
 
     name: str
@@ -78,7 +78,7 @@ class _Far:
     begun: bool = False
     problem: str = ""
     knocked: asyncio.Event = field(default_factory=asyncio.Event)
-    heeded: float = float("-inf")
+    answered_knock: float = float("-inf")
     attempt: asyncio.Timeout | None = None
 
 
@@ -124,7 +124,7 @@ class Net:
         self._generation = generation
         self._joined, self._left, self._received = joined, left, received
         self._far: dict[str, _Far] = {}
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[asyncio.Task[None]] = set()
@@ -204,7 +204,7 @@ class Net:
     def has_stopped(self, member: str) -> bool:
         """Whether the last link ended because the member stopped."""
         last = self._far[member].last
-        return last is not None and last.said == ""
+        return last is not None and last.stop_reason == ""
 
     def has_begun(self, member: str) -> bool:
         """Whether the member has started since the link before the current one."""
@@ -258,7 +258,7 @@ class Net:
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
-        if abs(link.clock_s) > CLOCK_S and self._says_now(f"{far.name}'s clock"):
+        if abs(link.clock_s) > CLOCK_S and self._may_log(f"{far.name}'s clock"):
             way = "ahead of" if link.clock_s > 0 else "behind"
             log.warning(
                 "%s: its clock is %.0f s %s this gateway's: times of readings differ by that",
@@ -389,9 +389,9 @@ class Net:
         late = now - self._next_tick > TICK_S
         if far.link is not None and now - far.link.heard > _STALE_S and not late:
             far.link.end(SILENT)
-        if far.link is not None or now - far.heeded < _KNOCK_S:
+        if far.link is not None or now - far.answered_knock < _KNOCK_S:
             return
-        far.heeded = now
+        far.answered_knock = now
         far.knocked.set()
         deadline = far.attempt and far.attempt.when()
         if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
@@ -419,9 +419,9 @@ class Net:
             return True  # an unreachable member dials later
         finally:
             link.quit()
-        if not link.said or link.said.endswith(_HEARD):
+        if not link.stop_reason or link.stop_reason.endswith(_HEARD):
             return True
-        if _DIALS not in link.said:
+        if _DIALS not in link.stop_reason:
             self._refused(far.name, far.address, link.reason)
         return False
 
@@ -487,7 +487,7 @@ class Net:
         far = self._far.get(name)
         if far is None:
             who = f" of {printable(name)}" if name else ""
-            if self._says_now(reason):
+            if self._may_log(reason):
                 log.warning("a connection%s from %s was refused: %s", who, address, reason)
             return
         if far.link is None and far.problem != reason:
@@ -495,21 +495,21 @@ class Net:
             log.warning("%s: not joined: %s", printable(name), reason, extra=about(member=name))
 
     def _warn(self, key: str, text: str) -> None:
-        if self._says_now(key):
+        if self._may_log(key):
             log.warning("%s", text)
 
-    def _says_now(self, key: str) -> bool:
+    def _may_log(self, key: str) -> bool:
         """Whether to log now: the same line not again within a minute, and not too many lines in
         all.
         """
         now = asyncio.get_running_loop().time()
-        if now - self._said.get(key, float("-inf")) < _QUIET_S:
+        if now - self._logged.get(key, float("-inf")) < _QUIET_S:
             return False
-        for old in [old for old, since in self._said.items() if now - since >= _QUIET_S]:
-            del self._said[old]
-        if len(self._said) >= _KEYS:
+        for old in [old for old, since in self._logged.items() if now - since >= _QUIET_S]:
+            del self._logged[old]
+        if len(self._logged) >= _KEYS:
             return False
-        self._said[key] = now
+        self._logged[key] = now
         return True
 
     def _spawn(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from gateway.mqtt.errors import MalformedPacket
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.mqtt.wire import MAX_VARINT, encode_varint
-from gateway.store.move_rows import HALF, LINEAGES, MOST_MOVES
+from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 AT_ONCE = 32
 """Most notices in one publication."""
@@ -35,12 +35,12 @@ _NOTICE = Struct(">BQI")
 class Stage(NamedTuple):
     """A session between two moves."""
 
-    lineage: int
+    moving_id: int
     """Number of a moving session, from its first move until all its moves are finished. From 1 to
-    `LINEAGES`, exclusive.
+    `MOVING_IDS`, exclusive.
     """
     moves: int
-    """Number of its moves."""
+    """Number of the session's moves."""
 
 
 class Address(NamedTuple):
@@ -72,8 +72,8 @@ class Notice(NamedTuple):
     stage: Stage
 
 
-def new_lineage() -> int:
-    return randbelow(LINEAGES - 1) + 1
+def new_moving_id() -> int:
+    return randbelow(MOVING_IDS - 1) + 1
 
 
 def share_number(topic_filter: str) -> int:
@@ -89,7 +89,7 @@ def address(stage: Stage, share: str) -> bytes:
     """Return the address of a publication as encoded properties. share: filter of the shared
     subscription, or "".
     """
-    high, low = divmod(stage.lineage, 1 << HALF)
+    high, low = divmod(stage.moving_id, 1 << HALF)
     numbers = [high + 1, low + 1, stage.moves]
     if share:
         numbers.append(share_number(share))
@@ -105,8 +105,8 @@ def read_address(identifiers: Sequence[int]) -> Address | None:
     if len(identifiers) not in (3, 4) or max(identifiers[:2]) > 1 << HALF:
         raise MalformedPacket("PUBLISH: its address names an impossible session")
     high, low, moves = identifiers[:3]
-    lineage = (high - 1 << HALF) + low - 1
-    return Address(Stage(lineage, moves), identifiers[3] if len(identifiers) > 3 else 0)
+    moving_id = (high - 1 << HALF) + low - 1
+    return Address(Stage(moving_id, moves), identifiers[3] if len(identifiers) > 3 else 0)
 
 
 def encode_notices(kind: Kind, stages: Iterable[Stage]) -> bytes:
@@ -118,7 +118,7 @@ def read_notices(payload: bytes) -> Iterator[Notice]:
     """Yield the notices of a payload. Raises MalformedPacket."""
     if len(payload) % _NOTICE.size or len(payload) > AT_ONCE * _NOTICE.size:
         raise MalformedPacket("PUBLISH: its notices have an impossible length")
-    for kind, lineage, moves in _NOTICE.iter_unpack(payload):
-        if not (1 <= kind <= len(Kind) and 0 < lineage < LINEAGES and 0 < moves <= MOST_MOVES):
+    for kind, moving_id, moves in _NOTICE.iter_unpack(payload):
+        if not (1 <= kind <= len(Kind) and 0 < moving_id < MOVING_IDS and 0 < moves <= MOST_MOVES):
             raise MalformedPacket("PUBLISH: a notice has an impossible kind or number")
-        yield Notice(Kind(kind), Stage(lineage, moves))
+        yield Notice(Kind(kind), Stage(moving_id, moves))

@@ -32,13 +32,13 @@ def ask(core: Core, stage: Stage) -> None:
     its filters first.
     """
     session_moves = moves_of(core)
-    session_moves.untold = True
+    session_moves.has_unsent_notices = True
     say(core, session_moves.queues, Kind.ASK, [stage])
     cut(core, OWN, stage)
 
 
 def cut(core: Core, member: str, stage: Stage) -> None:
-    for session, move in moves_of(core).of(stage.lineage):
+    for session, move in moves_of(core).of(stage.moving_id):
         if stage.moves >= move.stage.moves:
             move.closed.discard(member)
         if move.forwarder is not None and stage.moves > move.stage.moves:
@@ -109,5 +109,5 @@ def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Fo
             core.changes.subscriptions[session, topic_filter] = None
     move.filters = tuple({*move.filters, *forwarder.groups.values()})
     forwarder.awaited = set(moves_of(core).queues)
-    moves_of(core).untold = True
+    moves_of(core).has_unsent_notices = True
     say(core, moves_of(core).queues, Kind.HERE, [move.next_stage])

@@ -28,11 +28,11 @@ from gateway.broker.core import Core
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
-from gateway.site.moving.addresses import Kind, Stage, new_lineage
+from gateway.site.moving.addresses import Kind, Stage, new_moving_id
 from gateway.site.moving.cuts import ask, close, end_if_over, say, send_to
 from gateway.site.moving.session_move import Forwarder, SessionMove, move_of
 from gateway.site.moving.session_moves import moves_of, note
-from gateway.store.move_rows import FORWARDER_PREFIX, OWN, Giving
+from gateway.store.move_rows import FORWARDER_PREFIX, OWN, SessionExport
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _FORWARDERS = 4
 """At most one forwarder for this many of the permitted sessions."""
 
 
-def leave_forwarder(core: Core, order: Giving) -> None:
+def leave_forwarder(core: Core, order: SessionExport) -> None:
     """Put a forwarder in the place of a session that leaves with the changes about to be sealed."""
     session_moves, session = moves_of(core), core.by_id[order.session]
     earlier = move_of(session)
@@ -55,11 +55,11 @@ def leave_forwarder(core: Core, order: Giving) -> None:
     ]
     if not session_moves.me or not wanted:
         return
-    move = SessionMove(Stage(new_lineage(), 0))
+    move = SessionMove(Stage(new_moving_id(), 0))
     if earlier is not None:
         move = SessionMove(earlier.stage, earlier.closed, earlier.tails, earlier.filters)
     room = session_moves.forwarders < max(1, core.limits.sessions // _FORWARDERS)
-    order.journey = (*move.next_stage, session_moves.me, int(room))
+    order.move = (*move.next_stage, session_moves.me, int(room))
     if not room:
         session_moves.refused += 1
         if core.log_throttle.allows("followers"):

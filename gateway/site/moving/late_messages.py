@@ -8,8 +8,8 @@ message leaves one queue and enters another in one commit.
 from __future__ import annotations
 
 from gateway.broker.core import Core
-from gateway.broker.delivery import LeftBehind
-from gateway.broker.fan_out import deal, deliver
+from gateway.broker.delivery import Undelivered
+from gateway.broker.fan_out import deliver, distribute
 from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.router import Route
@@ -100,7 +100,7 @@ def forward(core: Core, run: PublishRun, member: str, share: str | None, commit:
     for route in moves_of(core).routes(topic, member) if topic.moving and share is None else ():
         deliver_forwarded(core, route, run, qos, 0, run.count, commit)
     if share and (found := core.router.share(share)) is not None:
-        deal(core, found, LeftBehind(run, qos, share, 0, run.count), commit)
+        distribute(core, found, Undelivered(run, qos, share, 0, run.count), commit)
 
 
 def deliver_forwarded(

@@ -15,7 +15,7 @@ from gateway.broker.session import Session
 from gateway.broker.store_rows import Recovered
 from gateway.site.moving.forwarders import arrived
 from gateway.site.moving.session_moves import move_rows
-from gateway.store.move_rows import Giving, moved_of
+from gateway.store.move_rows import SessionExport, moved_of
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
@@ -23,21 +23,21 @@ def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
     core.waits.call(max(number, core.committed + 1), call)
 
 
-def give(core: Core, session: Session, order: Giving) -> int:
+def give(core: Core, session: Session, order: SessionExport) -> int:
     """Move a disconnected session to another gateway with the open changes. Return their number."""
     core.changes.sessions[session.id] = session
     core.changes.flows[session] = None
-    move_rows(core).giving.append(order)
+    move_rows(core).exports.append(order)
     return core.promise()
 
 
-def stays(core: Core, order: Giving) -> bool:
+def stays(core: Core, order: SessionExport) -> bool:
     """Whether a session cannot leave, because it has ended or a client has connected."""
     session = core.by_id.get(order.session)
     return session is None or session.ended or session.connection is not None
 
 
-def leave(core: Core, order: Giving) -> None:
+def leave(core: Core, order: SessionExport) -> None:
     """Forget a session whose rows the sealed changes remove. The rows are the writer's."""
     session = core.by_id.pop(order.session)
     session.ended = True
@@ -53,7 +53,7 @@ def leave(core: Core, order: Giving) -> None:
         core.will_bytes -= will.size
 
 
-def left(core: Core, order: Giving) -> None:
+def left(core: Core, order: SessionExport) -> None:
     """Release the messages of a session after its outbound move is on disk. Other sessions may
     still need them.
     """
@@ -65,7 +65,7 @@ def arrive(core: Core, state: Recovered) -> None:
     """Create an inbound session, which is on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
-    for number, *_ in moved_of(state).journeys:
+    for number, *_ in moved_of(state).moving_sessions:
         arrived(core, core.by_id[number])
     for row in state.marks:
         core.keep_mark(core.marks.merge(row))

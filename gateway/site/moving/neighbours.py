@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
-from gateway.broker.access import Asking
+from gateway.broker.access import WaitingCaller
 from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.router import Route, RoutedTopic
@@ -27,12 +27,12 @@ from gateway.store.move_rows import OWN, Moves, moved_of
 class SessionLookup(Protocol):
     """The session lookup, for sessions that are not here."""
 
-    def waits(self, connection: Asking, packet: Connect) -> bool:
+    def waits(self, connection: WaitingCaller, packet: Connect) -> bool:
         """Whether a CONNECT waits for the replies of a session lookup. Then `dispatch.placed` is
         called, unless the connection has ended by then.
         """
 
-    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+    def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Whether the others are queried about identifiers that are unknown here. Then
         `exchanges.released` is called for each.
         """
@@ -60,14 +60,14 @@ class SiteNeighbours(WithSessionMoves):
 
     # -- what clients ask for
 
-    def claim(self, connection: Asking, packet: Connect) -> bool:
+    def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
         if self.lookup is None:
             return False
         cast("Connection", connection).broker.settle(connection.client)
         with self._core.step:
             return self.lookup.waits(connection, packet)
 
-    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+    def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         if self.lookup is None:
             return False
         with self._core.step:
@@ -104,7 +104,7 @@ class SiteNeighbours(WithSessionMoves):
     # -- sessions, commits and time
 
     def know(self, state: Recovered) -> None:
-        self._stored = {row[0]: SessionMove.stored(row) for row in moved_of(state).journeys}
+        self._stored = {row[0]: SessionMove.stored(row) for row in moved_of(state).moving_sessions}
 
     def restore(self, session: Session) -> bool:
         core, move = self._core, self._stored.pop(session.id, None)
@@ -125,8 +125,8 @@ class SiteNeighbours(WithSessionMoves):
     def seal(self) -> None:
         core, rows = self._core, self._core.changes.neighbours
         if isinstance(rows, Moves):
-            rows.giving = [order for order in rows.giving if not moving.stays(core, order)]
-            for order in rows.giving:
+            rows.exports = [order for order in rows.exports if not moving.stays(core, order)]
+            for order in rows.exports:
                 forwarders.leave_forwarder(core, order)
 
     def sealed(self, commit: Commit) -> None:
@@ -135,9 +135,9 @@ class SiteNeighbours(WithSessionMoves):
                 if (move := move_of(session)) is None:
                     rows.arrived.append(session.id)
                 else:
-                    rows.journeys.append(move.row(session.id))
+                    rows.moving_sessions.append(move.row(session.id))
             self.changed.clear()
-            for order in rows.giving:
+            for order in rows.exports:
                 moving.leave(self._core, order)
         if self.replicated is not None:
             self.replicated.sealed(commit.number, commit.spool)
@@ -147,8 +147,8 @@ class SiteNeighbours(WithSessionMoves):
             self.replicated.on_disk(number)
 
     def tell(self) -> None:
-        if self.session_moves.untold:
-            self.session_moves.untold = False
+        if self.session_moves.has_unsent_notices:
+            self.session_moves.has_unsent_notices = False
             self.session_moves.tell()
 
     def reconfigure(self) -> None:

@@ -151,7 +151,7 @@ def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:
     if (topic.refused and topic.name != NOTICES) or topic.name.startswith(SYSTEM_PREFIX):
         return ReasonCode.TOPIC_NAME_INVALID
     if run.qos and (
-        core.lacks_room(run.count * run.weight) or (core.owed and is_crowded(core, run))
+        core.lacks_room(run.count * run.weight) or (core.to_drop and is_crowded(core, run))
     ):
         return ReasonCode.QUOTA_EXCEEDED
     return None

@@ -18,7 +18,7 @@ from gateway.broker.access import Acl
 from gateway.broker.session import Role, Session
 from gateway.mqtt.topics import topic_matches
 from gateway.site.moving.addresses import Stage, share_number
-from gateway.store.move_rows import LINEAGES, MOST_MOVES, JourneyRow, name_of
+from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
 
 class Forwarder:
@@ -32,7 +32,7 @@ class Forwarder:
         self.key = key
         """Key of the session that it stands in for (`move_rows.py`)."""
         self.user = user
-        """User whose rights it has."""
+        """User whose rights the session has."""
         self.member = member
         """Place of the session, where messages go. OWN: it has come back here. None: not known yet.
         """
@@ -41,7 +41,7 @@ class Forwarder:
         self.gone: set[str] | None = None
         """Gateways that do not have the session, once all are asked; None before."""
         self.groups: dict[int, str] = {}
-        """Shared subscriptions that it has left, by number."""
+        """Shared subscriptions that the session has left, by number."""
         self.awaited: set[str] | None = None
         """Gateways that may not know yet that it has left them. None: it has not left them."""
 
@@ -77,32 +77,32 @@ class SessionMove(Role):
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
         self.asked: float | None = None
-        """Approximate time since which it waits for an answer, on the time axis."""
+        """Approximate time since which the move waits for an answer, on the time axis."""
 
     @classmethod
-    def stored(cls, row: JourneyRow) -> SessionMove:
+    def stored(cls, row: MovingSessionRow) -> SessionMove:
         """Return the move that a row of the store describes. Raises ValueError."""
-        _, lineage, moves, closed, tails, filters, key, user, member, done = row
+        _, moving_id, moves, closed, tails, filters, key, user, member, done = row
         forwarder = None if key is None else Forwarder(key, user, member, set(_names(done)))
         known = set(_names(closed)), set(_names(tails)), tuple(_names(filters))
         if forwarder is not None:
             forwarder.groups = {n: item for item in known[2] if (n := share_number(item))}
-        if not (0 < lineage < LINEAGES and 0 <= moves < MOST_MOVES):
+        if not (0 < moving_id < MOVING_IDS and 0 <= moves < MOST_MOVES):
             raise ValueError("a session move with an impossible number")
-        return cls(Stage(lineage, moves), *known, forwarder)
+        return cls(Stage(moving_id, moves), *known, forwarder)
 
-    def row(self, session: int) -> JourneyRow:
-        lineage, moves = self.stage
+    def row(self, session: int) -> MovingSessionRow:
+        moving_id, moves = self.stage
         sets = _listed(self.closed), _listed(self.tails), json.dumps(self.filters)
         if (found := self.forwarder) is None:
-            return session, lineage, moves, *sets, None, None, None, "[]"
+            return session, moving_id, moves, *sets, None, None, None, "[]"
         done = _listed(found.done)
-        return session, lineage, moves, *sets, found.key, found.user, found.member, done
+        return session, moving_id, moves, *sets, found.key, found.user, found.member, done
 
     @property
     def next_stage(self) -> Stage:
         """Stage of the session after the next move."""
-        return Stage(self.stage.lineage, self.stage.moves + 1)
+        return Stage(self.stage.moving_id, self.stage.moves + 1)
 
     @property
     def gets_copies(self) -> bool:
@@ -119,19 +119,19 @@ class SessionMove(Role):
             return acl.may_read(forwarder.user, forwarder.name, topic)
         return super().may_read(acl, session, topic)
 
-    def came_with(self, topic: str) -> bool:
+    def had_subscribed(self, topic: str) -> bool:
         """Whether the session had subscribed to a topic when it arrived. This visits all its
         filters.
         """
         return any(topic_matches(item, topic) for item in self.filters)
 
-    def takes(self, member: str, came_with: bool) -> bool:
+    def takes(self, member: str, had_subscribed: bool) -> bool:
         """Whether messages that a gateway forwards, or this one publishes (OWN), are for this
-        session. came_with: the value of `came_with` for the topic.
+        session. had_subscribed: the value of `had_subscribed` for the topic.
         """
         if self.forwarder is not None and member in self.forwarder.done:
             return False
-        return member not in self.closed or not came_with
+        return member not in self.closed or not had_subscribed
 
 
 def move_of(session: Session) -> SessionMove | None:

@@ -30,7 +30,7 @@ class SessionMoves:
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
         """Sends the other gateways new filters."""
-        self.untold = False
+        self.has_unsent_notices = False
         """Whether `tell` must be called before the open changes are on disk, because sessions have
         arrived."""
         self.asks: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class SessionMoves:
         self.forwarders = 0
         self.refused = 0
         """Sessions that left without a forwarder, because there were too many."""
-        self._lineages: dict[int, list[tuple[Session, SessionMove]]] = {}
+        self._moving_ids: dict[int, list[tuple[Session, SessionMove]]] = {}
         self._round = iter(self)
         self._groups: dict[int, dict[SessionMove, None]] = {}
         """Forwarders that have left a shared subscription, by its number."""
@@ -49,7 +49,7 @@ class SessionMoves:
 
     def add(self, session: Session, move: SessionMove) -> None:
         session.role = move
-        self._lineages.setdefault(move.stage.lineage, []).append((session, move))
+        self._moving_ids.setdefault(move.stage.moving_id, []).append((session, move))
         if (forwarder := move.forwarder) is not None:
             self.forwarders += 1
             for number in forwarder.groups:
@@ -62,10 +62,10 @@ class SessionMoves:
         move = move_of(session)
         if move is not None:
             session.role = CLIENT
-            lineage = self._lineages[move.stage.lineage]
-            lineage.remove((session, move))
-            if not lineage:
-                del self._lineages[move.stage.lineage]
+            moving_id = self._moving_ids[move.stage.moving_id]
+            moving_id.remove((session, move))
+            if not moving_id:
+                del self._moving_ids[move.stage.moving_id]
             if (forwarder := move.forwarder) is not None:
                 self.forwarders -= 1
                 for number in forwarder.groups:
@@ -84,8 +84,8 @@ class SessionMoves:
         return next(iter(self._groups.get(number, ())), None)
 
     def __iter__(self) -> Iterator[tuple[Session, SessionMove]]:
-        for lineage in list(self._lineages.values()):
-            yield from list(lineage)
+        for moving_id in list(self._moving_ids.values()):
+            yield from list(moving_id)
 
     def next(self, most: int) -> list[tuple[Session, SessionMove]]:
         """Return the next moves in turn, at most `most`. Every move is returned once before any is
@@ -96,13 +96,13 @@ class SessionMoves:
             self._round = iter(self)
         return found
 
-    def of(self, lineage: int) -> list[tuple[Session, SessionMove]]:
-        return list(self._lineages.get(lineage, ()))
+    def of(self, moving_id: int) -> list[tuple[Session, SessionMove]]:
+        return list(self._moving_ids.get(moving_id, ()))
 
     def at(self, stage: Stage) -> tuple[Session, SessionMove] | None:
         """Return the session that a stage stands for, or else its forwarder."""
         found = None
-        for session, move in self._lineages.get(stage.lineage, ()):
+        for session, move in self._moving_ids.get(stage.moving_id, ()):
             if move.stage == stage and not session.ended:
                 if move.forwarder is None:
                     return session, move
@@ -114,7 +114,7 @@ class SessionMoves:
         """Return the forwarders here for the session at a stage."""
         return [
             (session, move, move.forwarder)
-            for session, move in self._lineages.get(stage.lineage, ())
+            for session, move in self._moving_ids.get(stage.moving_id, ())
             if move.forwarder is not None and move.next_stage == stage and not session.ended
         ]
 
@@ -128,9 +128,9 @@ class SessionMoves:
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
         """Yield the routes of messages that a gateway forwards, to sessions that move."""
-        for route, came_with in topic.moving:
+        for route, had_subscribed in topic.moving:
             move = move_of(route.session)
-            if move is None or move.takes(member, came_with):
+            if move is None or move.takes(member, had_subscribed):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route

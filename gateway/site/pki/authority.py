@@ -128,7 +128,7 @@ def found(folder: Path, name: str) -> Membership:
     used. Raises OncewayError, also if there is a site already.
     """
     files.make_folder(folder)
-    with files.told(folder), files.locked(folder):
+    with files.os_errors_explained(folder), files.locked(folder):
         if (folder / files.MEMBER).exists():
             site = membership(folder).site
             raise OncewayError(
@@ -146,7 +146,7 @@ def found(folder: Path, name: str) -> Membership:
 def authority_of(folder: Path) -> Authority | None:
     """Return the authority, or None on all members but the first."""
     path = folder / files.AUTHORITY
-    with files.told(folder):
+    with files.os_errors_explained(folder):
         if not path.exists():
             return None
     key, (certificate,) = _read(path, 1)
@@ -158,7 +158,7 @@ def membership(folder: Path, name: str | None = None) -> Membership:
     OncewayError if there is none.
     """
     path = folder / files.MEMBER
-    with files.told(folder):
+    with files.os_errors_explained(folder):
         if not path.exists():
             raise OncewayError(
                 "this gateway has no certificate of a site",

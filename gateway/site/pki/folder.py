@@ -74,7 +74,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def os_errors_explained(folder: Path) -> Iterator[None]:
     """Turn errors of the operating system into OncewayErrors."""
     try:
         yield

@@ -135,7 +135,7 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
         secret=secrets.token_hex(32),
         expires=datetime.now(UTC).replace(microsecond=0) + timedelta(hours=hours),
     )
-    with files.told(folder), files.locked(folder):
+    with files.os_errors_explained(folder), files.locked(folder):
         place = folder / files.INVITATIONS
         files.make_folder(place)
         _tidy(place, name)
@@ -146,7 +146,7 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
 
 def withdraw(folder: Path, name: str) -> bool:
     """Withdraw open invitations of that name. Return whether there was one."""
-    with files.told(folder), files.locked(folder):
+    with files.os_errors_explained(folder), files.locked(folder):
         return _tidy(folder / files.INVITATIONS, name)
 
 
@@ -190,7 +190,7 @@ def _grant(folder: Path, request: Request) -> _Spent:
     authority = authority_of(folder)
     if authority is None:
         raise SiteError("this gateway does not hold the site's authority")
-    with files.told(folder), files.locked(folder):
+    with files.os_errors_explained(folder), files.locked(folder):
         record = _record(folder, request.id)
         kept = _kept(record)
         expected = _mac(kept.secret, request.id, request.csr.encode())

@@ -47,7 +47,7 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
             " that has landed batches stays as it is: make an invitation for that one",
         )
     files.make_folder(folder)
-    with files.told(folder), files.locked(folder):
+    with files.os_errors_explained(folder), files.locked(folder):
         _refuse_other_site(folder, authority)
         path = folder / _KEY
         if not path.exists():

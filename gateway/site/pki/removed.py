@@ -100,7 +100,7 @@ class Removed:
 
     def save(self) -> None:
         """Write the file. Blocks for the disk. Raises OncewayError."""
-        with files.told(self._folder), files.locked(self._folder):
+        with files.os_errors_explained(self._folder), files.locked(self._folder):
             self.write()
 
     def write(self) -> None:

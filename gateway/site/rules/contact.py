@@ -52,7 +52,7 @@ class Contact:
         self.fresh = float("-inf")
         """Time up to which the member may be busy, if it has a link."""
         self.granting = False
-        """Whether our beats may echo, because the member knows all that it must."""
+        """Whether our beats may echo, because the member has all news that a lease requires."""
         self._clock = 0
 
     def started(self, now: float) -> None:

@@ -64,7 +64,7 @@ class Contacts(dict[str, Contact]):
             self.statistics.calls += call
             self._send(member, encode(message))
 
-    def stir(self) -> None:
+    def request_flush(self) -> None:
         """Request a flush that no outside call has caused."""
         if not self.urgent:
             self.urgent = True

@@ -44,7 +44,7 @@ class _Listener:
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
         self.first: set[str] = set()
-        """Clients that it has to be told about before it gets a lease."""
+        """Clients about which the member has to be informed before it gets a lease."""
         self.unanswered: dict[str, int] = {}
         """Unanswered messages: clients, with the epoch."""
         self.due: float | None = None
@@ -101,7 +101,7 @@ class Ending:
                 listener.clients[client] = None
                 if listener.due is None:
                     listener.due = self._contacts.now + WINDOW_S
-                self._contacts.stir()
+                self._contacts.request_flush()
 
     def _say(self, member: str, listener: _Listener) -> None:
         overs: list[Over] = []

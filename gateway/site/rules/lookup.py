@@ -30,7 +30,7 @@ from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held, Holder, Outcome
 from gateway.site.rules.inbound_moves import InboundMoves
 from gateway.site.rules.merge_window import Windows
-from gateway.site.rules.messages import MAX_EPOCH, Kind, Question, Reply
+from gateway.site.rules.messages import MAX_EPOCH, Kind, Query, Reply
 from gateway.site.rules.suspect import doubt
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
@@ -228,7 +228,7 @@ class Lookup:
         self._look(search)
 
     def _ask(self, search: Search, member: str) -> None:
-        self._windows.ask(member, Question(search.client), search, search.turn)
+        self._windows.ask(member, Query(search.client), search, search.turn)
 
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
         """Handle a valid reply."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.messages import Answer, Ask, Question, Reply, portions
+from gateway.site.rules.messages import Answer, Ask, Query, Reply, portions
 
 WINDOW_S = 0.03
 FULL = 4096
@@ -24,7 +24,7 @@ class Asker(Protocol):
 
 
 class _Pending(NamedTuple):
-    question: Question
+    question: Query
     asker: Asker
     number: int
 
@@ -48,7 +48,7 @@ class Windows:
         self._calls: dict[str, dict[int, _Call]] = {name: {} for name in contacts}
         self._number = 0
 
-    def ask(self, member: str, question: Question, asker: Asker, number: int) -> None:
+    def ask(self, member: str, question: Query, asker: Asker, number: int) -> None:
         window = self._open.get(member)
         if window is None:
             window = self._open[member] = []

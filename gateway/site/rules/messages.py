@@ -45,7 +45,7 @@ class Beat(NamedTuple):
     echo: int
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """A question about a client: where its session is, or, with an identifier, whether that one was
     received.
     """
@@ -56,7 +56,7 @@ class Question(NamedTuple):
 
 class Ask(NamedTuple):
     number: int
-    questions: tuple[Question, ...]
+    questions: tuple[Query, ...]
 
 
 class Kind(IntEnum):
@@ -165,7 +165,7 @@ class Endings(NamedTuple):
 
 
 Message = Names | Beat | Ask | Answer | Take | Give | Got | End | Endings
-Entry = TypeVar("Entry", Question, Wanted, Part, Over, Ended, Reply)
+Entry = TypeVar("Entry", Query, Wanted, Part, Over, Ended, Reply)
 
 
 class _Tag(IntEnum):
@@ -240,7 +240,7 @@ def _name_bytes(name: str) -> bytes:
     return _BYTE.pack(len(raw)) + raw
 
 
-def _question_bytes(question: Question) -> bytes:
+def _question_bytes(question: Query) -> bytes:
     return _text(question.client) + _SHORT.pack(question.identifier)
 
 
@@ -312,8 +312,8 @@ def _message(reader: _Reader) -> Message:
     raise SiteError(f"a frame of unknown kind {kind}")
 
 
-def _question(reader: _Reader) -> Question:
-    return Question(reader.text(), *reader.take(_SHORT))
+def _question(reader: _Reader) -> Query:
+    return Query(reader.text(), *reader.take(_SHORT))
 
 
 def _reply(reader: _Reader) -> Reply:

@@ -117,7 +117,7 @@ class OutboundMoves:
         if leaver is self._leavers[member]:
             leaver.giving -= 1
             leaver.ready.append((wanted, parts))
-            self._contacts.stir()
+            self._contacts.request_flush()
         self._working.finish(wanted.client)
 
     def _part(self, wanted: Wanted, parts: Parts) -> Part:

@@ -14,7 +14,7 @@ from gateway.site.rules.contact import ANSWER_S, START_S
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Holder
 from gateway.site.rules.merge_window import Windows
-from gateway.site.rules.messages import Kind, Question, Reply
+from gateway.site.rules.messages import Kind, Query, Reply
 
 Done = Callable[[bool, tuple[str, ...]], None]
 
@@ -22,7 +22,7 @@ Done = Callable[[bool, tuple[str, ...]], None]
 class _Release:
     __slots__ = ("answered", "asking", "deadline", "done", "looks", "over", "patience", "question")
 
-    def __init__(self, asking: "Releasing", question: Question, now: float, done: Done) -> None:
+    def __init__(self, asking: "Releasing", question: Query, now: float, done: Done) -> None:
         self.asking = asking
         self.question = question
         self.deadline = now + ANSWER_S
@@ -49,7 +49,7 @@ class Releasing:
         self._count = count()
 
     def want(self, client: str, identifier: int, done: Done) -> None:
-        question = Question(client, identifier)
+        question = Query(client, identifier)
         release = _Release(self, question, self._contacts.now, done)
         self._releases[release] = None
         for contact in self._contacts.values():

@@ -11,7 +11,7 @@ from functools import partial
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import ALL_CLIENTS, Holder
 from gateway.site.rules.lookup import Lookup
-from gateway.site.rules.messages import Answer, Ask, Kind, Question, Reply, portions
+from gateway.site.rules.messages import Answer, Ask, Kind, Query, Reply, portions
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
@@ -99,7 +99,7 @@ class Replies:
             restored,
         )
 
-    def _release(self, question: Question, put: Callable[[Reply], None]) -> None:
+    def _release(self, question: Query, put: Callable[[Reply], None]) -> None:
         client, identifier = question
         held = self._holder.held(client)
         if self._lookup.is_deciding(client):

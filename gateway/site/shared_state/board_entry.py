@@ -23,7 +23,7 @@ MOST_BYTES = 2_000
 """Most bytes of an entry as JSON."""
 GROUPS = 256
 _HIGHEST = 1 << 40
-"""Bound of its numbers, which no counter reaches."""
+"""Bound of the entry's numbers, which no counter reaches."""
 _NUMBERS = "network", "device"
 
 

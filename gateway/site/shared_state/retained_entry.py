@@ -41,10 +41,10 @@ class Entry(NamedTuple):
     """Topic."""
     version: int
     left: int
-    """Seconds until it expires, or until the deletion may be forgotten; NEVER."""
+    """Seconds until the message expires, or until the deletion may be forgotten; or NEVER."""
     qos: int = 0
     client: str = ""
-    """Client that has published it."""
+    """Client that has published the message."""
     properties: bytes = b""
     """Properties as in PUBLISH, without their length."""
     payload: bytes = b""

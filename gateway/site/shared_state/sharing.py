@@ -45,13 +45,13 @@ class Link(Generic[Held]):
     def __init__(self, member: str) -> None:
         self.member = member
         self.digest: tuple[int, ...] | None = None
-        """Digest that it has sent at the start of the link; () once it was compared."""
+        """Digest that the member has sent at the start of the link; () once it was compared."""
         self.owed: dict[str, None] = {}
-        """Names of items that it may lack."""
+        """Names of items that the member may lack."""
         self.unconfirmed = False
         """Whether items were sent that it has not confirmed."""
         self.entering: Sequence[Held] | None = None
-        """Items that it has sent, until they are entered."""
+        """Items that the member has sent, until they are entered."""
 
 
 class Sharing(ABC, Generic[Held]):

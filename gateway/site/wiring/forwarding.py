@@ -36,7 +36,7 @@ from gateway.mqtt.topics import (
 )
 from gateway.runtime.internal_client import Client, forget_members
 from gateway.site.forwarding.forwarding import MOST_WISHES, MemberForwarding
-from gateway.site.forwarding.messages import GONE, MOST_QUEUE, Wish
+from gateway.site.forwarding.messages import GONE, MOST_QUEUE, WantedFilter
 from gateway.site.moving.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
 from gateway.site.moving.forwarders import begin
 from gateway.site.moving.neighbours import site_of
@@ -96,7 +96,7 @@ class Forwarding:
     # -- links
 
     def joined(self, member: str) -> None:
-        self._ports[member].joined(Wish(*item) for item in self._wanted.items())
+        self._ports[member].joined(WantedFilter(*item) for item in self._wanted.items())
 
     def left(self, member: str) -> None:
         self._ports[member].left()
@@ -113,14 +113,14 @@ class Forwarding:
         self._changed.add(topic_filter)
 
     def _tell(self) -> None:
-        wishes = self._look()
-        for port in self._ports.values() if wishes else ():
-            port.forwarding.wish(wishes)
+        filters = self._look()
+        for port in self._ports.values() if filters else ():
+            port.forwarding.change_filters(filters)
 
-    def _look(self) -> list[Wish]:
+    def _look(self) -> list[WantedFilter]:
         """Return changes of the filters of clients here."""
         changed, self._changed = self._changed, set()
-        wishes = []
+        filters = []
         for topic_filter in changed:
             qos = None
             if not split_shared(topic_filter)[1].startswith(SYSTEM_PREFIX):
@@ -133,13 +133,13 @@ class Forwarding:
                     continue
             if qos == self._wanted.get(topic_filter):
                 continue
-            wishes.append(Wish(topic_filter, GONE if qos is None else qos))
+            filters.append(WantedFilter(topic_filter, GONE if qos is None else qos))
             if qos is not None:
                 self._wanted[topic_filter] = qos
             else:
                 del self._wanted[topic_filter]
                 self._shares.pop(share_number(topic_filter), None)
-        return wishes
+        return filters
 
     def _leave_out(self, topic_filter: str) -> None:
         if self._broker.log_throttle.allows("filters of the site"):
@@ -250,11 +250,15 @@ class _Port:
         self._client = client
         self._shares = shares
         self._near: _Near | None = None
-        self._wishes: dict[str, int] = {}
+        self._wanted_filters: dict[str, int] = {}
         self.session = self._ensure()
-        self._wishes = {item.topic_filter: item.qos for item in self.session.subscriptions.values()}
+        self._wanted_filters = {
+            item.topic_filter: item.qos for item in self.session.subscriptions.values()
+        }
         packet_bytes = longest_packet(self._broker.limits.packet_bytes)
-        self.forwarding = MemberForwarding(self, packet_bytes, self._wishes, send, loop.call_later)
+        self.forwarding = MemberForwarding(
+            self, packet_bytes, self._wanted_filters, send, loop.call_later
+        )
 
     def _ensure(self) -> Session:
         """Return the session of the member, created if need be."""
@@ -279,7 +283,7 @@ class _Port:
             session.foreign = True
             broker.router.changed()
         self.session = site_of(broker).session_moves.queues[self._member] = session
-        self.wish([Wish(*item) for item in self._wishes.items()])
+        self.change_filters([WantedFilter(*item) for item in self._wanted_filters.items()])
         return session
 
     @property
@@ -289,9 +293,9 @@ class _Port:
                 self._ensure()
         return self._queue
 
-    def joined(self, wishes: Iterable[Wish]) -> None:
+    def joined(self, filters: Iterable[WantedFilter]) -> None:
         self._engine.begin()
-        self.forwarding.joined(wishes)
+        self.forwarding.joined(filters)
 
     def left(self) -> None:
         self.forwarding.left()
@@ -306,7 +310,7 @@ class _Port:
         peer = self._peer
         peer.mark = self._broker.marks.of(f"{self._client}<", queue)
         peer.latest = 0
-        self.session.receive_flow.go_by(peer.mark)
+        self.session.receive_flow.use_mark(peer.mark)
         self._near = _Near(self._engine, self, self._client, max(packet_bytes, 128))
 
     def shut(self) -> None:
@@ -324,23 +328,23 @@ class _Port:
         if self._near is not None:
             self._near.drained()
 
-    def wish(self, wishes: Iterable[Wish]) -> None:
+    def change_filters(self, filters: Iterable[WantedFilter]) -> None:
         self._engine.begin()
         with self._broker.step:
-            self._wish(wishes)
+            self._change_filters(filters)
 
-    def _wish(self, wishes: Iterable[Wish]) -> None:
+    def _change_filters(self, filters: Iterable[WantedFilter]) -> None:
         broker, session = self._broker, self.session
         router, most = broker.router, broker.limits.memory_bytes
-        for topic_filter, qos in wishes:
+        for topic_filter, qos in filters:
             if qos == GONE:
-                self._wishes.pop(topic_filter, None)
+                self._wanted_filters.pop(topic_filter, None)
                 if not router.unsubscribe(session, topic_filter):
                     continue
             elif _is_bad(topic_filter) or not router.has_room(split_shared(topic_filter)[1], most):
                 continue
             else:
-                self._wishes[topic_filter] = qos
+                self._wanted_filters[topic_filter] = qos
                 number = share_number(topic_filter)
                 wanted = Subscription(topic_filter, qos, False, True, number)
                 if session.subscriptions.get(topic_filter) == wanted:

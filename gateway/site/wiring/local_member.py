@@ -36,7 +36,7 @@ from gateway.store.schema import FILE, connect_to_read
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
-    from gateway.broker.access import Asking, Refusal
+    from gateway.broker.access import Refusal, WaitingCaller
     from gateway.broker.connection import Connection
     from gateway.broker.session import Session
     from gateway.mqtt.packets import Connect
@@ -169,10 +169,10 @@ class Site:
 
     # -- CONNECT
 
-    def waits(self, connection: Asking, packet: Connect) -> bool:
+    def waits(self, connection: WaitingCaller, packet: Connect) -> bool:
         """Whether a CONNECT waits for the replies of the other members."""
         connection = cast("Connection", connection)
-        if connection.policy.stays or not packet.client_id:
+        if connection.policy.never_moves or not packet.client_id:
             return False
         key = self._key(connection)
         if key is None:
@@ -204,7 +204,7 @@ class Site:
         return own_key(session) if adopts else None
 
     def _ask(self, key: str, connection: Connection, packet: Connect) -> None:
-        if self._waits_still(key, connection) is None:
+        if self._waiting_connect(key, connection) is None:
             return
         if self.holder.moves(key):
             self.holder.when_moved(key, partial(self._ask, key, connection, packet))
@@ -216,7 +216,7 @@ class Site:
             self.member.want_session(key, now, done, packet.clean_start, alive, patience)
         self._arm()
 
-    def _waits_still(self, key: str, connection: Connection) -> Connect | None:
+    def _waiting_connect(self, key: str, connection: Connection) -> Connect | None:
         """Return the CONNECT of a connection, unless it has ended or was replaced by a
         later one.
         """
@@ -238,7 +238,7 @@ class Site:
         self._engine.begin()
         if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
             self._mark(key, connection, outcome.silent)
-        packet = self._waits_still(key, connection)
+        packet = self._waiting_connect(key, connection)
         if packet is None:
             return
         del self._waiting[key]
@@ -289,10 +289,10 @@ class Site:
 
     # -- PUBREL
 
-    def release(self, connection: Asking, identifiers: Sequence[int]) -> bool:
+    def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Whether the other members are queried about identifiers that are unknown here."""
         connection = cast("Connection", connection)
-        if not self._others or connection.policy.stays:
+        if not self._others or connection.policy.never_moves:
             return False
         if len(self._releases) + len(identifiers) > MOST_RELEASES:
             self.marked += len(identifiers)

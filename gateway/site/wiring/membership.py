@@ -25,7 +25,7 @@ from gateway.site.wiring.replicas import SiteCopies
 from gateway.site.wiring.retained import SiteRetained
 from gateway.site.wiring.session_list import Counts, Listing
 from gateway.site.wiring.suspect_answers import Doubts
-from gateway.store.lives import word
+from gateway.store.generation import last_generation
 
 if TYPE_CHECKING:
     from gateway.broker.session import Session
@@ -117,7 +117,7 @@ class Membership:
             Channel(copy_frames, copies.joined, copies.left, copies.received),
         ]
         """Channels, in order of their first bytes."""
-        generation = word(config.gateway.data) or ""
+        generation = last_generation(config.gateway.data) or ""
         self._net = Net(config, generation, self._joined, self._left, self._received)
 
     def _send(self, member: str, frame: bytes) -> None:

@@ -114,7 +114,9 @@ class Listing:
         with `silent`. Raises OncewayError.
         """
         if self._listing:
-            raise OncewayError("somebody else lists the sessions of the site now", hint="Try again")
+            raise OncewayError(
+                "another command lists the sessions of the site now", hint="Try again"
+            )
         self._listing = True
         try:
             async with self._one:

@@ -19,7 +19,7 @@ from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.site.wiring.places import Place, Places
 from gateway.store.move_records import Unfit, read_head
-from gateway.store.move_rows import Giving, Taking, key_of, name_of
+from gateway.store.move_rows import SessionExport, SessionImport, key_of, name_of
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
@@ -37,12 +37,14 @@ class _Given:
 
     __slots__ = ("commit", "ends", "member", "order")
 
-    def __init__(self, member: str, ends: float, order: Giving | None = None, commit: int = 0):
+    def __init__(
+        self, member: str, ends: float, order: SessionExport | None = None, commit: int = 0
+    ):
         self.member = member
         self.ends = ends
-        """Time at which it expires, on the time axis."""
+        """Time at which the session expires, on the time axis."""
         self.order = order
-        """The order to move it; None once it is on disk."""
+        """The order to move the session; None once the move is on disk."""
         self.commit = commit
 
 
@@ -100,15 +102,15 @@ class SessionHolder:
         elif replaced:
             log.warning(_LOST, "this gateway was in the site before, with another store")
         hear = NOBODY if before is None else known - before
-        if gone or replaced or self._site.moved.mistrusted:
+        if gone or replaced or self._site.moved.is_suspect:
             self._mark_all_suspect()
             hear = known
-        if self._site.moved.mistrusted:
+        if self._site.moved.is_suspect:
             self.places.mark_copies()
         if hear:
             self.places.of(ALL_CLIENTS).older |= hear
             self.places.save(ALL_CLIENTS)
-        if before != known or self._site.moved.mistrusted:
+        if before != known or self._site.moved.is_suspect:
             move_rows(broker).members = known
             broker.promise()
 
@@ -218,7 +220,7 @@ class SessionHolder:
                 self._hand_over(client, to, done)
             else:
                 given.member = to
-                move_rows(broker).readdressed.append((to, client))
+                move_rows(broker).redirected.append((to, client))
                 moving.when_on_disk(
                     broker, broker.promise(), lambda: self._hand_over(client, to, done)
                 )
@@ -232,13 +234,13 @@ class SessionHolder:
             broker.settle()
             done(None)
             return
-        order = Giving(session.id, client, to)
+        order = SessionExport(session.id, client, to)
         commit = moving.give(broker, session, order)
         self._given[client] = _Given(to, float("inf"), order, commit)
         moving.when_on_disk(broker, commit, lambda: self._gave(client, order, done))
 
     def _gave(
-        self, key: str, order: Giving, done: Callable[[Sequence[bytes] | None], None]
+        self, key: str, order: SessionExport, done: Callable[[Sequence[bytes] | None], None]
     ) -> None:
         given = self._given[key]
         given.order = None
@@ -310,7 +312,7 @@ class SessionHolder:
         """Bring a session here. parts: None if they are here already."""
         broker = self._broker
         self._end(key)
-        order = Taking(
+        order = SessionImport(
             broker.next_session(),
             key,
             int(broker.now * 1000),
@@ -323,7 +325,7 @@ class SessionHolder:
             sorted(self._site.session_moves.queues),
         )
         changes = move_rows(broker)
-        changes.taking.append(order)
+        changes.imports.append(order)
         changes.places[key] = place.row(key)
         if key in self._given:
             changes.forgotten.append(key)
@@ -333,7 +335,9 @@ class SessionHolder:
         commit = broker.promise()
         moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
 
-    def _arrived(self, order: Taking, place: Place, done: Callable[[str | None], None]) -> None:
+    def _arrived(
+        self, order: SessionImport, place: Place, done: Callable[[str | None], None]
+    ) -> None:
         key, name = order.key, printable(name_of(order.key))
         del self._taking[key]
         if order.state is None:

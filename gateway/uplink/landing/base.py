@@ -154,7 +154,7 @@ class Landing(ABC):
             raise
         except Exception as error:
             raise Unreachable(
-                f"cannot {what}: {said(error)}", self.url, self.hint(error)
+                f"cannot {what}: {error_text(error)}", self.url, self.hint(error)
             ) from error
 
     def hint(self, error: Exception) -> str | None:
@@ -162,7 +162,7 @@ class Landing(ABC):
         return None
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return an error in words, in one line without a full stop."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from gateway.uplink.landing import proof, tidying
-from gateway.uplink.landing.base import Claimed, Landing, Way, said
+from gateway.uplink.landing.base import Claimed, Landing, Way, error_text
 from gateway.uplink.landing.proof import refuses
 from gateway.uplink.manifest import INCOMING, set_aside_name
 
@@ -98,7 +98,7 @@ class FileLanding(Landing, proof.Files):
 
     def tidy(self, folder: str) -> str | None:
         errors = tidying.tidy(self, folder)
-        return said(errors[0]) if errors else None
+        return error_text(errors[0]) if errors else None
 
     def _drop(self, hidden: str) -> None:
         """Remove a hidden file, or leave it to `tidy`."""

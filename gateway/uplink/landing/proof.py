@@ -10,8 +10,8 @@ refuses the taken name again, and the taken name keeps its bytes. So an error wi
 the name, such as "busy", proves nothing. A place that checks first and writes later is detected as
 far as one connection can: both tries begin before one of them ends (`make_files`).
 
-If files cannot be removed, the files of one proof stay (`_Kept`), and later proofs reuse them. So
-their number is bounded.
+If files cannot be removed, the files of one proof stay (`_KeptProof`), and later proofs reuse them.
+So their number is bounded.
 """
 
 import errno
@@ -130,7 +130,7 @@ def find_way(files: Files, gateway: str) -> Way | None:
     """Return the first way that is proven. Raises NotExclusive if nothing can be renamed, so that
     no way works.
     """
-    kept = _Kept(files, gateway)
+    kept = _KeptProof(files, gateway)
     if (known := kept.load()) is not None and known.still_holds():
         return known.way
     proof = _Proof(files, gateway)
@@ -150,12 +150,12 @@ def find_way(files: Files, gateway: str) -> Way | None:
 def forget(files: Files, gateway: str) -> None:
     """Make the next connection prove the way again, because a working operation has failed."""
     with suppress(Exception):  # the caller reports its own error
-        _Kept(files, gateway).forget()
+        _KeptProof(files, gateway).forget()
 
 
 def kept_label(files: Files, gateway: str) -> str | None:
     """Return the label in the names of the proof that is kept here, or None."""
-    kept = _Kept(files, gateway).load()
+    kept = _KeptProof(files, gateway).load()
     return None if kept is None else kept.label
 
 
@@ -296,7 +296,7 @@ class _Proof:
         return any(self._files.stands(path) for path in left)
 
 
-class _Kept:
+class _KeptProof:
     """The note on a proof whose files stay, because the place refuses to remove them."""
 
     def __init__(self, files: Files, gateway: str) -> None:

@@ -123,7 +123,7 @@ def test_a_server_keep_alive_replaces_one_that_is_longer_or_none(
 @pytest.mark.mqtt("311:MQTT-3.1.2-24")
 @pytest.mark.parametrize("version", [V3, V4])
 def test_an_older_client_keeps_the_keep_alive_that_it_asked_for(version: Version) -> None:
-    """There is no way to tell it another one."""
+    """MQTT 3 has no way to tell the client another one."""
     world = World(keep_alive_s=100)
     patient, silent = (
         world.accepted(name, version=version, keep_alive=seconds)

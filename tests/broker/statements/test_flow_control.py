@@ -1,4 +1,4 @@
-"""Receive Maximum in both directions, and what it does not hold up (MQTT 5, section 4.9)."""
+"""Receive Maximum in both directions, and packets that do not wait (MQTT 5, section 4.9)."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_who_sends_more_than_our_receive_maximum_is_told_0x93(qos: int, together
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_is_complete_or_refused_gives_its_quota_back(refused: bool) -> None:
+def test_completed_and_refused_messages_return_their_quota(refused: bool) -> None:
     """MQTT 5, section 4.9: PUBACK, PUBCOMP, and PUBREC of 0x80 and above."""
     world = World(receive_maximum=1, spool_bytes=1 if refused else 1 << 20)
     publisher = world.durable("p", answers=True)
@@ -63,8 +63,8 @@ def test_a_repeated_publish_takes_no_quota() -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_our_receive_maximum_begins_anew_with_each_connection(power_cut: bool) -> None:
-    """MQTT 5, section 4.9: quotas are no part of the session. A client that owes PUBREL from an
+def test_our_receive_maximum_restarts_with_each_connection(power_cut: bool) -> None:
+    """MQTT 5, section 4.9: quotas do not belong to the session. A client that owes PUBREL from an
     earlier connection may send a new PUBLISH beside it; one that it repeats counts again.
     """
     world = World(receive_maximum=2)

@@ -190,7 +190,7 @@ def test_acknowledgements_are_bare() -> None:
     ]
 
 
-def test_what_is_too_large_for_us_is_told_0x95() -> None:
+def test_packet_too_large_for_us_gets_0x95() -> None:
     """MQTT 5, section 3.2.2.3.6: CONNACK says how much is taken; more is 0x95."""
     world = World(packet_bytes=200)
     client = world.connect("c")

@@ -18,7 +18,7 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 class ReadOnly(Anonymous):
-    """Nobody may publish to `forbidden`."""
+    """Rules that forbid everyone to publish to `forbidden`."""
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> R | None:
         return R.NOT_AUTHORIZED if topic.name == "forbidden" else None

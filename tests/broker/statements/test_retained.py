@@ -13,7 +13,7 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 def retained(world: World, topic_filter: str = "#", version: Version = V5) -> list[Publish]:
-    """What a new subscription gets."""
+    """Return the messages that a new subscription gets."""
     client = (
         world.accepted(version=version) if version > V3 else world.accepted("new", version=version)
     )

@@ -280,7 +280,7 @@ def test_properties_of_mqtt_5_stay_behind_for_older_clients_and_come_from_them_e
 
 
 def converse(client: Client, *exchanges: tuple[str, str]) -> None:
-    """Each is what the client sends and what it is answered, in hexadecimal."""
+    """Each is the client's packet and the answer, in hexadecimal."""
     for sent, answered in exchanges:
         before = len(client.raw)
         client.send_bytes(bytes.fromhex(sent))
@@ -289,7 +289,7 @@ def converse(client: Client, *exchanges: tuple[str, str]) -> None:
 
 @pytest.mark.mqtt("311:MQTT-7.0.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.2-3", "311:MQTT-3.12.4-1")
 def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
-    """Nothing but what the standard prints: no extension, no property, no option of ours."""
+    """Only packets of the standard: no extension, no property, no option of ours."""
     client = World().open(V4)
     converse(
         client,

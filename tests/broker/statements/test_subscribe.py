@@ -26,7 +26,7 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 class Secretive(Anonymous):
-    """Nobody may subscribe to `secret`."""
+    """Rules that forbid everyone to subscribe to `secret`."""
 
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> R | None:
         return R.NOT_AUTHORIZED if "secret" in topic_filter else None
@@ -315,10 +315,10 @@ def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(
 
 @POWER_CUT
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_a_member_leaves_behind_reaches_the_others_once_and_survives_power_cuts(
+def test_undelivered_messages_of_a_member_reach_the_others_once_despite_power_cuts(
     power_cut: bool, qos: int
 ) -> None:
-    """MQTT 5, section 4.8.2: what was not sent, and QoS 1 that was not acknowledged."""
+    """MQTT 5, section 4.8.2: unsent messages, and unacknowledged ones at QoS 1."""
     world = World()
     first = world.accepted(
         "first", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: 100, P.RECEIVE_MAXIMUM: 2}

@@ -1,5 +1,5 @@
-"""Wills: when they are said, when they are not, and what they look like (MQTT 5, sections 3.1.2.5
-and 3.14.4).
+"""Wills: when they are published, when not, and with which properties (MQTT 5, sections 3.1.2.5 and
+3.14.4).
 """
 
 import pytest
@@ -21,7 +21,7 @@ def delayed(seconds: int) -> Will:
 
 
 def watcher(world: World) -> Client:
-    """Somebody who hears every will, with its RETAIN flag as published."""
+    """A subscriber to every will, with its RETAIN flag as published."""
     client = world.accepted("watcher", answers=True)
     client.subscribe("will")
     return client
@@ -173,7 +173,7 @@ def test_who_comes_back_within_the_delay_has_no_will_said(
 
 @pytest.mark.mqtt("MQTT-3.1.2-8")
 @pytest.mark.parametrize("dropped", [False, True])
-def test_a_clean_start_ends_the_session_and_the_will_of_its_former_connection_is_said(
+def test_clean_start_ends_the_session_and_publishes_the_earlier_will(
     dropped: bool,
 ) -> None:
     world = World()
@@ -219,7 +219,7 @@ def test_a_refused_client_has_no_will() -> None:
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-8")
-def test_a_will_that_finds_the_spool_full_is_said_when_there_is_room() -> None:
+def test_will_refused_by_a_full_spool_is_published_later() -> None:
     world = World(spool_bytes=200)
     world.accepted(answers=True).publish("spool/t", bytes(100), qos=1)
     with_will(world, Will("spool/will", b"gone", 1)).drop()

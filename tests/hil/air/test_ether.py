@@ -34,7 +34,7 @@ def test_two_formulas_for_airtime_agree(
     assert airtime(channel, coding, preamble, length) == pytest.approx(theirs, abs=2e-6)
 
 
-def test_who_listens_hears_with_the_strength_that_the_distance_leaves() -> None:
+def test_signal_strength_follows_the_distance() -> None:
     ether, (sender, near, far) = site((0, 0), (100, 0), (1000, 0))
     frame = ether.send(sender, b"reading", P, 1.0)
     assert frame.end == pytest.approx(1.0 + Modulation(9).airtime(7))
@@ -97,7 +97,7 @@ def test_a_link_loses_what_its_recording_lost() -> None:
     assert receiver.counts["lost"] == 6
 
 
-def test_with_a_pace_an_outage_is_as_long_as_it_was_however_often_somebody_tries() -> None:
+def test_paced_outage_keeps_its_length_despite_retries() -> None:
     trace = Trace("t", (Frame(0, 0), Frame(10, 1), Frame(40, 3, lost=1), Frame(50, 4)))
     loses = Recorded(trace, 1, pace=2)
     fates = [loses("a", "b", quarter / 4) for quarter in range(4 * 50)]
@@ -142,7 +142,7 @@ def test_other_breaches_are_power_and_a_channel_outside() -> None:
     assert len(judge.breaches) == 2
 
 
-def test_nobody_sends_two_frames_at_once() -> None:
+def test_no_radio_sends_two_frames_at_once() -> None:
     ether, (sender,) = site((0, 0))
     ether.send(sender, b"x", P, 1.0)
     with pytest.raises(ValueError, match="two frames at once"):
@@ -151,7 +151,7 @@ def test_nobody_sends_two_frames_at_once() -> None:
         ether.listen(sender, P, 1.0)
 
 
-def test_what_a_foreign_radio_injects_takes_no_time_and_reaches_all_that_listen() -> None:
+def test_injected_frames_take_no_time_and_reach_all_listeners() -> None:
     ether, (foreign, listens, sleeps, sends) = site((0, 0), (10, 0), (20, 0), (30, 0))
     ether.listen(sleeps, None, 1.0)
     frame = ether.send(sends, b"reading", P, 2.0)

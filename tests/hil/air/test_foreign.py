@@ -5,7 +5,7 @@ from hil.air.foreign import FOR_BOARDS, FORGED, REPLAYED, Foreign
 TURN, ANSWER = bytes.fromhex("07010301020304050607"), bytes.fromhex("07014301020304")
 
 
-def test_who_replays_sends_all_that_it_has_heard_and_once_a_second_to_the_gateway() -> None:
+def test_replaying_radio_sends_all_heard_frames() -> None:
     foreign = Foreign(replays=True, seed=1)
     turns = [TURN[:-1] + bytes([number]) for number in range(3)]
     for turn in turns:
@@ -19,7 +19,7 @@ def test_who_replays_sends_all_that_it_has_heard_and_once_a_second_to_the_gatewa
     assert foreign.hear(ANSWER, 3.1)
 
 
-def test_who_forges_sends_nothing_that_it_has_heard() -> None:
+def test_forging_radio_sends_no_heard_frame() -> None:
     foreign = Foreign(replays=False, seed=1)
     foreign.hear(TURN, 1.0)
     forged = foreign.hear(ANSWER, 1.1)

@@ -1,4 +1,4 @@
-"""What users see of a running gateway's radios: `radio listen`, `device ping`, and the warning
+"""The users' view of a running gateway's radios: `radio listen`, `device ping`, and the warning
 before the hour's airtime is used up.
 """
 
@@ -108,7 +108,7 @@ async def test_ping_is_answered_at_the_next_turn(site: RadioSite) -> None:
     assert 0 <= answer["after"] < PATIENCE_S
 
 
-async def test_the_log_of_a_board_by_radio_is_waited_for_and_that_is_said(site: RadioSite) -> None:
+async def test_wait_for_the_log_of_a_radio_board_is_reported(site: RadioSite) -> None:
     """The sensor by radio has no room for a log: it takes the command, and says nothing."""
     await site.start_gateway()
     await site.start_board("roof-1")

@@ -74,7 +74,7 @@ async def test_an_rylr998_that_resets_and_one_that_hangs_are_opened_again(tmp_pa
         ("rylr998", "kiss", "no RYLR998 answers"),
     ],
 )
-async def test_another_modem_than_the_configured_one_is_said(
+async def test_other_modem_than_configured_is_reported(
     tmp_path: Path, configured: str, plugged_in: str, said: str
 ) -> None:
     site = RadioSite(tmp_path, "roof-1", modem=configured)

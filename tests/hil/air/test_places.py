@@ -52,6 +52,6 @@ def test_a_gateway_alone_hears_all() -> None:
         assert world.hear(world.places.between("attic", number)) == {"attic"}
 
 
-def test_nobody_carries_a_radio_that_is_not_there() -> None:
+def test_moving_an_unknown_radio_is_refused() -> None:
     with pytest.raises(ValueError, match="no radio called board"):
         Ether(Judge()).carry("board", (0, 0))

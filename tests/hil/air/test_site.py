@@ -69,7 +69,7 @@ async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
     assert numbers(rows) == list(range(1, len(rows) + 1))
 
 
-async def test_what_is_no_modem_is_said_and_a_modem_in_its_place_is_taken(
+async def test_device_that_is_not_a_modem_is_reported(
     tmp_path: Path,
 ) -> None:
     """A HAT on the UART, or a board with another firmware, sends bytes that answer no question."""

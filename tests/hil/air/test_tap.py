@@ -102,7 +102,7 @@ def talk() -> Talk:
     return made
 
 
-def test_what_both_ends_say_is_told_once(talk: Talk) -> None:
+def test_message_of_both_ends_is_reported_once(talk: Talk) -> None:
     first = talk.turn(reading(9, topic="s/1"))
     acknowledged = talk.answered(answer(Kind.PUBREC, 9), utc=1.5)
     for _ in range(2):
@@ -137,7 +137,7 @@ def test_a_greeting_tells_what_stands_in_it() -> None:
     assert not talk.wrong
 
 
-def test_who_begins_a_session_has_heard_the_offer_if_only_from_a_foreign_radio() -> None:
+def test_session_start_implies_a_received_offer() -> None:
     talk = Talk()
     talk.greet(3, heard=False)
     assert not talk.told("welcome")
@@ -192,7 +192,7 @@ def test_an_answer_to_what_the_board_has_never_sent(talk: Talk) -> None:
     assert talk.told("unsent") == [{"what": "TURN"}]
 
 
-def test_an_offer_to_who_has_not_greeted() -> None:
+def test_offer_without_a_greeting() -> None:
     talk = Talk()
     stranger = Hello(7, 1, 3, 0, 5, 9, 96).signed(KEY, 1)
     offer = Welcome(7, 1, b"gateways", 5, 96, 0).signed(KEY, stranger)
@@ -212,7 +212,7 @@ def test_an_offer_that_the_board_has_not_waited_for_is_no_meeting() -> None:
     assert not talk.wrong
 
 
-def test_what_one_gateway_has_recorded_may_be_released_at_the_next_one(talk: Talk) -> None:
+def test_recorded_publication_may_be_released_at_the_next_gateway(talk: Talk) -> None:
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9))
     talk.gateway = BARN
@@ -285,20 +285,20 @@ def test_an_answer_that_nothing_has_asked_for(talk: Talk) -> None:
     assert talk.told("unasked") == [{"direction": "down", "id": 8, "packet": "pubcomp"}]
 
 
-def test_what_is_no_mqtt_is_told_and_not_read_on(talk: Talk) -> None:
+def test_invalid_mqtt_is_reported_and_ends_the_reading(talk: Talk) -> None:
     talk.counter += 1
     talk.feed("up", talk.sealed(TURN, UP, b"\x30\x05\x00"), True)
     assert [data["direction"] for data in talk.told("unread")] == ["up"]
 
 
-def test_what_could_not_be_read_may_have_recorded_a_publication(talk: Talk) -> None:
+def test_unread_frame_may_have_recorded_a_publication(talk: Talk) -> None:
     talk.turn(reading(9))
     talk.feed("down", talk.sealed(ANSWER, DOWN, b"\x50\x05\x00"), True)
     talk.turn(answer(Kind.PUBREL, 9))
     assert talk.wrong == ["unread"]
 
 
-def test_who_is_of_no_session_is_asked(talk: Talk) -> None:
+def test_frame_of_no_session_is_answered_with_who(talk: Talk) -> None:
     talk.feed("down", who_of(7, 1, KEY, talk.turn(reading(9))), True)
     assert not talk.wrong
 

@@ -187,7 +187,7 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
         ),
     ],
 )
-def test_what_a_board_by_radio_cannot_have_is_refused(
+def test_impossible_settings_of_radio_boards_are_refused(
     wrong: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValidationError, match=message):
@@ -217,7 +217,7 @@ def test_a_real_board_by_radio_has_a_number_in_the_network() -> None:
         ({"fault": [{"kind": "board-reset"}]}, "is for boards on lines"),
     ],
 )
-def test_what_a_real_board_by_radio_cannot_have_is_refused(
+def test_impossible_settings_of_real_radio_boards_are_refused(
     wrong: dict[str, object], message: str
 ) -> None:
     bench = {"title": "t", "boards": 0, "air": {"modem": "/dev/m"}, "board": [REAL]}
@@ -486,7 +486,7 @@ def test_a_bench_of_real_boards_has_no_simulated_ones_unless_it_says_so(tmp_path
     assert plan(load("resets")).readings.keys() == {"uno-1", "uno-2"}
 
 
-def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_site(
+def test_publications_of_clients_count_for_faults_of_the_site(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "bench.toml"
@@ -501,7 +501,7 @@ def test_what_clients_bring_to_the_store_is_part_of_the_run_for_faults_of_the_si
     assert max(fault.at for fault in faults if fault.target != "gateway") <= 50
 
 
-def test_the_kinds_of_faults_are_for_whoever_has_a_mistake_in_one(tmp_path: Path) -> None:
+def test_mistake_in_a_fault_points_to_the_kinds(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     for text, hinted in (("seeed = 2", False), ('[[fault]]\nkind = "gateway-kil"', True)):
         path.write_text(f'title = "t"\n{text}')
@@ -622,7 +622,7 @@ def test_boards_by_radio_are_dealt_over_the_gateways_and_only_they_roam() -> Non
     ]
 
 
-def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named() -> None:
+def test_gateway_fault_strikes_a_used_or_named_gateway() -> None:
     kinds = [{"kind": "gateway-kill", "count": 9}, {"kind": "gateway-dies", "on": ["barn"]}]
     bench = Bench.model_validate({"title": "t", "gateway": SITE, "fault": kinds})
     where = {
@@ -684,14 +684,12 @@ def test_a_fault_of_a_gateway_strikes_where_somebody_is_or_the_one_that_is_named
         ),
     ],
 )
-def test_what_a_site_of_several_gateways_cannot_have_is_refused(
-    wrong: dict[str, object], message: str
-) -> None:
+def test_impossible_settings_of_a_site_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Bench.model_validate({"title": "t", "gateway": SITE, **wrong})
 
 
-def test_a_gateway_of_a_site_knows_the_others_by_the_addresses_that_it_is_told(
+def test_member_knows_the_others_by_configured_addresses(
     tmp_path: Path,
 ) -> None:
     bench = Bench.model_validate({"title": "t", "gateway": SITE})
@@ -748,14 +746,14 @@ def test_program_that_is_not_there_is_told_before_anything_starts(tmp_path: Path
 
 
 @pytest.mark.parametrize("key", OF_RIG)
-def test_program_of_somebody_else_takes_no_key_of_the_rigs_own(key: str) -> None:
+def test_foreign_program_takes_no_key_of_the_rig(key: str) -> None:
     values = {"program": "strict", "hops": True, "payload": "senml"}
     table = {"command": ["true"], "program": "strict", key: values.get(key, 7)}
     with pytest.raises(ValidationError, match="is for the rig's own programs; leave it out"):
         ClientTable.model_validate(table)
 
 
-def test_bench_of_programs_of_somebody_else_is_one() -> None:
+def test_bench_of_foreign_programs_loads() -> None:
     bench = load(str(Path(examples.__file__).parent / "own-programs.toml"))
     assert [bool(table.command) for table in bench.clients.values()] == [True, True]
 

@@ -40,7 +40,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "firmware/sim/twi.h",
     ],
 )
-def test_a_source_that_is_newer_than_the_build_is_told(tree: Path, changed: str) -> None:
+def test_source_newer_than_the_build_is_reported(tree: Path, changed: str) -> None:
     before = (tree / changed).stat()
     check_built.cache_clear()
     check_built(root=tree)
@@ -58,7 +58,7 @@ def test_a_source_that_is_newer_than_the_build_is_told(tree: Path, changed: str)
 @pytest.mark.parametrize(
     "missing", ["uno/sensor-memory.hex", "mega2560/sensor.hex", "sim/simboard"]
 )
-def test_a_build_that_is_missing_is_told(tree: Path, missing: str) -> None:
+def test_missing_build_is_reported(tree: Path, missing: str) -> None:
     check_built.cache_clear()
     file = tree / "build/firmware" / missing
     file.rename(file.with_suffix(".away"))

@@ -49,7 +49,7 @@ def test_until_pubrel_an_identifier_stands_for_the_same_message(
 
 
 @pytest.mark.mqtt("MQTT-3.3.4-9")
-def test_what_has_come_and_is_not_answered_to_the_end_is_under_way(
+def test_unanswered_messages_are_in_flight(
     subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pieces: list[list[Packet]] = [
@@ -67,7 +67,7 @@ def test_what_has_come_and_is_not_answered_to_the_end_is_under_way(
     assert [one["under_way"] for one in said(capsys)] == [2, 1, 1, 2, 1, 1]
 
 
-def test_what_was_granted_is_told(
+def test_granted_qos_is_reported(
     subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subscriber.take(Suback(5, (2,)))  # another one's

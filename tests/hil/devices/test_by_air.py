@@ -59,7 +59,7 @@ def test_a_board_is_at_the_gateway_that_has_taken_its_connection(folder: Folder)
     assert board.gateway == "barn"
 
 
-async def test_it_roams_out_of_reach_of_its_gateway_and_back_to_where_both_hear_it(
+async def test_board_roams_out_of_reach_and_back(
     folder: Folder,
 ) -> None:
     board, ether = device(folder), Carrier()
@@ -74,7 +74,7 @@ async def test_it_roams_out_of_reach_of_its_gateway_and_back_to_where_both_hear_
         assert await ether.carried.get() == pytest.approx(PLACES.between("barn", 1))
 
 
-async def test_a_board_that_nobody_takes_goes_back(folder: Folder) -> None:
+async def test_board_without_a_gateway_moves_back(folder: Folder) -> None:
     board, ether = device(folder), Carrier()
     server = await asyncio.start_unix_server(ether.serve, folder.air)
     async with server, asyncio.timeout(WITHIN):

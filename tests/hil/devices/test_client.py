@@ -18,7 +18,7 @@ from gateway.errors import OncewayError
 from hil import examples
 from hil.bench.tables import ClientTable, SubscriberTable
 from hil.clients.payloads import text_of
-from hil.clients.publisher import UnderWay
+from hil.clients.publisher import InFlight
 from hil.devices.client import Client
 from hil.devices.subscriber import Subscriber
 from hil.judge.sessions import wrong
@@ -76,7 +76,7 @@ def stored(folder: Path) -> list[tuple[str, int, int, bytes]]:
         )
 
 
-async def test_what_is_acknowledged_is_stored_though_the_gateway_is_killed(
+async def test_acknowledged_messages_are_stored_despite_a_kill(
     tmp_path: Path, programs: Children, gateway: Start, port: int
 ) -> None:
     running = await gateway()
@@ -121,7 +121,7 @@ async def test_a_message_that_is_refused_is_told_and_sent_again_until_it_is_take
     assert [sequence for _, _, sequence, _ in stored(tmp_path)] == list(range(1, 13))
 
 
-async def test_what_is_not_acknowledged_waits(
+async def test_unacknowledged_messages_wait(
     tmp_path: Path, programs: Children, gateway: Start, port: int
 ) -> None:
     running = await gateway()
@@ -242,10 +242,10 @@ def test_a_payload_has_its_size_and_says_whose_it_is() -> None:
     )
 
 
-def test_a_message_that_paho_publishes_anew_after_its_pubrec_is_told(
+def test_message_republished_by_paho_after_pubrec_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    under_way = UnderWay()
+    under_way = InFlight()
 
     def log(*texts: str) -> None:
         for text in texts:
@@ -283,7 +283,7 @@ async def says(tmp_path: Path, programs: Children, *lines: str, qos: int = 2) ->
     return client
 
 
-async def test_program_of_somebody_else_tells_by_the_line_protocol(
+async def test_foreign_program_reports_by_the_line_protocol(
     tmp_path: Path, programs: Children
 ) -> None:
     """A line without a time counts from the line before it, when the message had not left."""
@@ -319,7 +319,7 @@ async def test_program_at_qos_0_acknowledges_nothing(tmp_path: Path, programs: C
         await says(tmp_path, programs, PUBLISHED, HAS, qos=0)
 
 
-async def test_examples_of_programs_of_somebody_else_publish_what_they_tell(
+async def test_example_programs_publish_the_reported_messages(
     tmp_path: Path, programs: Children, gateway: Start, port: int
 ) -> None:
     await gateway()

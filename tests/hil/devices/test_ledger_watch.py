@@ -117,7 +117,7 @@ def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publicatio
 
 
 @pytest.mark.parametrize(("swapped", "held"), [(False, "waiting"), (True, "left")])
-def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
+def test_publications_on_a_board_at_the_end_wait_or_remain(
     tmp_path: Path, swapped: bool, held: str
 ) -> None:
     """A released publication is the gateway's already."""
@@ -130,8 +130,10 @@ def test_what_a_board_holds_at_the_end_waits_or_is_left_on_it(
     assert entered(tmp_path, writes, swapped=swapped) == seen
 
 
-def test_what_a_board_has_that_never_met_a_gateway_is_entered_too(tmp_path: Path) -> None:
-    """Its held publications have no identity yet. Those of a swapped board never get one."""
+def test_publications_of_a_board_that_met_no_gateway_are_entered(tmp_path: Path) -> None:
+    """Held publications of a new board have no identity yet. Those of a swapped board never get
+    one.
+    """
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [

@@ -70,7 +70,7 @@ def test_a_port_that_is_none_and_a_rate_that_is_none(pty: tuple[int, Path], tmp_
         hear_hello(pty[1], 12345, 1)
 
 
-async def test_who_interrupts_a_run_does_not_leave_a_board_without_power(tmp_path: Path) -> None:
+async def test_interrupted_run_leaves_the_board_powered(tmp_path: Path) -> None:
     bench = Bench.model_validate({"title": "t", "readings": 20, "board": [{"port": "/dev/none"}]})
     nobody: Any = None
     board = RealBoard(

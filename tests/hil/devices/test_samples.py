@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hil.boards.adc_log import AdcLog, Conversion, Started
-from hil.devices.samples import ContradictionError, Samples
+from hil.devices.samples import ImpossibleContentError, Samples
 from hil.judge.senml import Record
 
 EXTERNAL, POWER_ON = 2, 0
@@ -43,7 +43,7 @@ def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
 
 
 def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> None:
-    with pytest.raises(ContradictionError, match="no status of its start"):
+    with pytest.raises(ImpossibleContentError, match="no status of its start"):
         made([10], tells=True).reading(12)
     told = made([10], tells=True)
     told.status(5, 1, POWER_ON)
@@ -72,7 +72,7 @@ def test_a_conversion_serves_one_reading(begun: int) -> None:
     samples = made([10])
     if begun > 10:
         samples.reading(11)
-    with pytest.raises(ContradictionError, match="no conversion of the ADC of its own"):
+    with pytest.raises(ImpossibleContentError, match="no conversion of the ADC of its own"):
         samples.reading(begun)
 
 
@@ -102,7 +102,7 @@ def test_starts_of_a_used_board_count_beyond_their_16_bits() -> None:
 def test_a_used_board_whose_starts_do_not_go_up_by_one_or_a_few(second: int) -> None:
     samples = made([], [(0, "power-on"), (100, "power-on")], earlier=0xFFFE)
     samples.status(10, 0x3FFF, POWER_ON)
-    with pytest.raises(ContradictionError, match=f"start {second} after start 16383"):
+    with pytest.raises(ImpossibleContentError, match=f"start {second} after start 16383"):
         samples.status(110, second, POWER_ON)
 
 
@@ -123,7 +123,7 @@ def test_a_status_that_its_starts_do_not_allow(
     starts = [(0, "power-on"), (100, "external"), (200, "external"), (300, "power-on")]
     samples = made([], starts)
     samples.status(10, 1, POWER_ON)
-    with pytest.raises(ContradictionError, match=re.escape(why)):
+    with pytest.raises(ImpossibleContentError, match=re.escape(why)):
         samples.status(second, boot, cause)
 
 
@@ -131,7 +131,7 @@ def test_a_board_that_tells_its_starts_tells_each() -> None:
     samples = made([20, 120], [(0, "power-on"), (100, "external")])
     samples.status(10, 1, POWER_ON)
     samples.reading(21)
-    with pytest.raises(ContradictionError, match="no status of its start before it"):
+    with pytest.raises(ImpossibleContentError, match="no status of its start before it"):
         samples.reading(121)
     samples.status(122, 2, EXTERNAL)
     samples.reading(123)
@@ -147,5 +147,5 @@ def test_a_power_on_just_before_may_show_behind_the_boot_loader() -> None:
 
 
 def test_a_board_that_never_started_has_no_status() -> None:
-    with pytest.raises(ContradictionError, match="the board had not started"):
+    with pytest.raises(ImpossibleContentError, match="the board had not started"):
         made([], [(100, "power-on")]).status(50, 1, POWER_ON)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.soak
 @pytest.mark.sim
 @pytest.mark.timeout(300)
-def test_what_a_sketch_says_is_judged_under_resets_and_kills(tmp_path: Path) -> None:
+def test_publications_of_a_sketch_are_judged_under_resets_and_kills(tmp_path: Path) -> None:
     file = tmp_path / "build" / "uno" / "sensor.hex"
     make = ["make", "-s", "-C", str(ROOT / "firmware"), f"BUILD={tmp_path / 'build'}"]
     subprocess.run([*make, "DEFINES=-DSENSOR_INTERVAL_MS=300", str(file)], check=True)

@@ -95,7 +95,7 @@ async def test_a_machine_misbehaves_under_its_program_until_it_was_met(
 
 
 @given(seed=st.integers(0, 2**32))
-def test_as_many_kills_as_steps_of_the_ingest_hit_each_of_them(seed: int) -> None:
+def test_kills_hit_each_step_of_the_ingest(seed: int) -> None:
     made = list(IngestKill(kind="ingest-kill", count=len(STEPS)).faults(seed, READINGS))
     assert {one.detail["before"] for one in made} == set(STEPS)
     assert {one.at for one in made} == {1}
@@ -129,9 +129,7 @@ def test_a_step_is_known_by_the_file_that_it_makes_and_by_nothing_that_comes_aft
 
 
 @pytest.mark.parametrize(("table", "happened"), [(1, True), (2, False)])
-async def test_of_two_tables_of_noise_on_a_line_each_must_have_harmed_it(
-    table: int, happened: bool
-) -> None:
+async def test_each_noise_table_of_a_line_must_have_harmed_it(table: int, happened: bool) -> None:
     kind = LineNoise(kind="line-noise", rate=0.1 if table == 1 else 0.000001, table=table)
     place = "seed"
     line = Line("up", 115200, [Noise(0.1, place, 1), Noise(0.000001, place, 2)])
@@ -180,7 +178,7 @@ async def test_a_kill_of_the_ingest_says_before_which_file_it_stood(
     child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
     machine = Held(held=0, hold=1)
     site = SimpleNamespace(
-        hands=asyncio.Lock(),
+        process_lock=asyncio.Lock(),
         running={"ingest": child},
         start_ingest=nothing,
         machine={"ingest": machine}.__getitem__,
@@ -231,7 +229,8 @@ def cut(
 
 def rig_of(**device: Any) -> Any:
     return SimpleNamespace(
-        device=lambda _: SimpleNamespace(**device), site=SimpleNamespace(hands=asyncio.Lock())
+        device=lambda _: SimpleNamespace(**device),
+        site=SimpleNamespace(process_lock=asyncio.Lock()),
     )
 
 
@@ -454,9 +453,7 @@ async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_al
         (encode(Pubcomp(0x100), Version.V5), 5, IN_OTHER),
     ],
 )
-def test_what_a_board_was_sending_is_told_by_what_it_had_sent_of_the_frame(
-    packet: bytes, sent: int, window: str
-) -> None:
+def test_sent_part_of_a_frame_tells_its_kind(packet: bytes, sent: int, window: str) -> None:
     frame = Data(0, 0, packet).to_bytes(Crc16(7)).strip(b"\0")
     assert within(frame[:sent]) == window
     assert within(b"") == BETWEEN
@@ -479,7 +476,7 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
         return started
 
     site = SimpleNamespace(
-        hands=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")}
+        process_lock=asyncio.Lock(), running={name: child(name) for name in ("gateway", "uplink")}
     )
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9})
     await asyncio.gather(*(restart(rig, name, start(name)) for name in ("gateway", "uplink")))
@@ -492,7 +489,7 @@ async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_pa
         child = await programs.start("gateway", ["false"])
         await child.process.wait()
         rig: Any = SimpleNamespace(
-            site=SimpleNamespace(hands=asyncio.Lock(), running={"gateway": child}),
+            site=SimpleNamespace(process_lock=asyncio.Lock(), running={"gateway": child}),
             counters={"spooled": 9},
         )
         with pytest.raises(EndedError, match="gateway ended by itself"):
@@ -515,7 +512,10 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
     child = SimpleNamespace(pid=1, kill=nothing, check=lambda: None)
     folder = SimpleNamespace(checkpoint=tmp_path / "checkpoint")
     site = SimpleNamespace(
-        hands=asyncio.Lock(), running={"ingest": child}, folder=folder, start_ingest=start_ingest
+        process_lock=asyncio.Lock(),
+        running={"ingest": child},
+        folder=folder,
+        start_ingest=start_ingest,
     )
     rig: Any = SimpleNamespace(site=site, counters={"spooled": 9}, progress=Progress())
     evidence = await CheckpointLost(kind="checkpoint-lost").inject(fault("checkpoint-lost"), rig)
@@ -550,7 +550,7 @@ async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
 
     child = SimpleNamespace(pid=1, finish=finish, check=lambda: None)
     site = SimpleNamespace(
-        hands=asyncio.Lock(),
+        process_lock=asyncio.Lock(),
         running={"ingest": child},
         folder=SimpleNamespace(table=table),
         landing=SimpleNamespace(repeat=repeat),
@@ -573,7 +573,7 @@ def history(tmp_path: Path) -> Iterator[History]:
     made.close()
 
 
-async def test_what_cannot_happen_here_is_said_and_makes_the_verdict_unknown(
+async def test_impossible_fault_is_reported_and_makes_the_verdict_unknown(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hil.faults.gateway.missing", lambda: "mounting a loop device needs root")

@@ -34,7 +34,7 @@ def test_files_outlive_the_disk_and_nothing_stays_mounted(tmp_path: Path) -> Non
     assert disk.mount == folder
 
 
-def test_who_is_not_root_has_no_such_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_disk_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert missing() == "mounting a loop device needs root"
 
@@ -57,7 +57,7 @@ def test_root_may_not_mount_everywhere() -> None:
         ({"losetup": "echo /dev/loop-of-nobody"}, "there is no free loop device"),
     ],
 )
-def test_what_this_machine_lacks_is_named(
+def test_missing_tools_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str | None], why: str
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)

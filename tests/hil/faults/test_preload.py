@@ -161,7 +161,7 @@ def test_a_program_goes_on_that_is_held_no_more(machine: Machine, tmp_path: Path
 
 # before the first write, before the second, after the sync
 @pytest.mark.parametrize(("steps", "size"), [(1, 0), (2, 1), (3, 1)])
-def test_who_has_taken_so_many_steps_is_stopped(
+def test_process_is_stopped_after_the_given_steps(
     machine: Machine, tmp_path: Path, steps: int, size: int
 ) -> None:
     machine.count_steps(steps)
@@ -368,7 +368,7 @@ database.execute(f"INSERT INTO {sys.argv[2]} VALUES (8)")
 
 
 @pytest.mark.parametrize(("table", "holds"), [("spool", True), ("other", False)])
-def test_what_a_commit_holds_is_seen_before_the_program_tells_it(
+def test_commit_content_is_seen_before_the_report(
     machine: Machine, tmp_path: Path, table: str, holds: bool
 ) -> None:
     database = tmp_path / "data" / "store.db"

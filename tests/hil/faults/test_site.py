@@ -35,10 +35,10 @@ class Roamer:
         return True
 
 
-def system_of(board: Roamer, hands: asyncio.Lock) -> Any:
+def system_of(board: Roamer, process_lock: asyncio.Lock) -> Any:
     return SimpleNamespace(
         roamer=lambda name: board,
-        site=SimpleNamespace(hands=hands),
+        site=SimpleNamespace(process_lock=process_lock),
         look=lambda: 7,
         gateway_of=lambda name: board.gateway,
         next_gateway=NEXT.__getitem__,
@@ -68,8 +68,8 @@ async def test_a_rolling_restart_says_that_it_excuses_nothing(
     async def nobody(folders: object) -> list[str]:
         return []
 
-    monkeypatch.setattr("hil.faults.site.out_of_contact", nobody)
-    site = SimpleNamespace(hands=asyncio.Lock())
+    monkeypatch.setattr("hil.faults.site.wait_for_contact", nobody)
+    site = SimpleNamespace(process_lock=asyncio.Lock())
     system = SimpleNamespace(alive={ATTIC: Alive()}, site=site, look=lambda: 7)
     fault = Fault("gateway/rolling-restart-1", "rolling-restart", "gateway", "t", "spooled", 3)
     evidence = await RollingRestart(kind="rolling-restart").inject(fault, cast(Any, system))
@@ -80,12 +80,12 @@ async def test_a_rolling_restart_says_that_it_excuses_nothing(
 
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_a_board_roams_from_the_gateway_that_has_it_to_the_next(arrives: bool) -> None:
-    board, hands = Roamer(arrives), asyncio.Lock()
+    board, process_lock = Roamer(arrives), asyncio.Lock()
     kind = BoardRoams(kind="board-roams")
-    roaming = asyncio.create_task(kind.inject(ROAMS, cast(Any, system_of(board, hands))))
+    roaming = asyncio.create_task(kind.inject(ROAMS, cast(Any, system_of(board, process_lock))))
     await asyncio.sleep(0)
     assert not board.roamed, "it has no gateway yet"
-    async with hands:
+    async with process_lock:
         board.gateway = BARN
         board.taken.set()
         await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def test_a_board_roams_from_the_gateway_that_has_it_to_the_next(arrives: b
 async def test_a_kill_strikes_where_its_board_is_when_its_turn_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    board, hands, armed = Roamer(arrives=True), asyncio.Lock(), list[str]()
+    board, process_lock, armed = Roamer(arrives=True), asyncio.Lock(), list[str]()
 
     async def halt(kind: UplinkKill, fault: Fault, machine: str, *more: object) -> None:
         armed.append(machine)
@@ -112,7 +112,10 @@ async def test_a_kill_strikes_where_its_board_is_when_its_turn_comes(
 
     def system_at(name: str) -> Any:
         site = SimpleNamespace(
-            hands=hands, machine=lambda _: name, running={"uplink": None}, start_uplink=None
+            process_lock=process_lock,
+            machine=lambda _: name,
+            running={"uplink": None},
+            start_uplink=None,
         )
         return SimpleNamespace(
             site=site,
@@ -123,7 +126,7 @@ async def test_a_kill_strikes_where_its_board_is_when_its_turn_comes(
         )
 
     fault = Fault("uplink/uplink-kill-1", "uplink-kill", "uplink", "t", "spooled", 3)
-    async with hands:
+    async with process_lock:
         killing = asyncio.create_task(
             UplinkKill(kind="uplink-kill").inject(fault, cast(Any, system_at(ATTIC)))
         )

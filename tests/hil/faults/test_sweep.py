@@ -49,17 +49,17 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
     return asyncio.run(run())
 
 
-def test_it_is_quiet_behind_an_exchange_of_the_target(monkeypatch: Any) -> None:
+def test_sweep_waits_for_the_end_of_an_exchange(monkeypatch: Any) -> None:
     """Before it, a board that was just cut may not have started yet."""
     assert returns_behind("1112", False, monkeypatch) == 4
     assert returns_behind("111", False, monkeypatch) is None
 
 
-def test_of_two_boards_in_step_each_comes_to_be_the_next(monkeypatch: Any) -> None:
+def test_two_boards_in_step_take_turns(monkeypatch: Any) -> None:
     """Behind the target's, the next one is always the other board's."""
     assert returns_behind("21", True, monkeypatch) == 2
     assert returns_behind("1", True, monkeypatch) == 1
 
 
-def test_a_target_that_publishes_alone_waits_for_nobody(monkeypatch: Any) -> None:
+def test_lone_target_does_not_wait(monkeypatch: Any) -> None:
     assert returns_behind("22", True, monkeypatch) == 2

@@ -72,4 +72,4 @@ async def test_window_of_the_uplink_counts_only_in_the_state_that_it_names(
         (place / manifest.name).with_suffix(suffix).touch()
     landing.unmount()
     fault = Fault("u/1", "uplink-kill", "uplink", "", "landed", 1, {"window": window, "pass": 0})
-    assert UplinkKill(kind="uplink-kill").untrue(fault, machine, landing) == told
+    assert UplinkKill(kind="uplink-kill").window_error(fault, machine, landing) == told

@@ -195,7 +195,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         b"\x10\x0a\x00\x04MQTT\x04\x02\x00\x00",
     ],
 )
-def test_what_is_no_packet_is_refused(data: bytes) -> None:
+def test_invalid_packet_is_refused(data: bytes) -> None:
     with pytest.raises(PacketError):
         list(Cutter().feed(data))
 

@@ -106,7 +106,7 @@ def test_an_answer_says_the_same_to_both(
 
 
 @given(content=st.binary(max_size=12))
-def test_what_the_gateway_refuses_is_refused(content: bytes) -> None:
+def test_frames_that_the_gateway_refuses_are_refused(content: bytes) -> None:
     """The rig also reads the content of packets, so it may refuse more."""
     try:
         packing.read_turn(content)
@@ -124,7 +124,7 @@ def test_what_the_gateway_refuses_is_refused(content: bytes) -> None:
     content=payloads,
     flip=st.integers(0),
 )
-def test_a_frame_opens_for_both_and_with_another_bit_for_nobody(
+def test_frame_opens_for_both_ends_and_never_with_a_flipped_bit(
     key: bytes,
     network: int,
     device: int,
@@ -179,7 +179,7 @@ def test_a_who_is_told_from_a_welcome(key: bytes, network: int, device: int, tur
 
 
 @pytest.mark.parametrize("length", [0, 6, 256])
-def test_what_is_too_short_or_too_long_is_no_frame(length: int) -> None:
+def test_too_short_or_too_long_data_are_not_a_frame(length: int) -> None:
     with pytest.raises(FrameError):
         turns.head(bytes(length))
 

@@ -55,7 +55,7 @@ async def test_noise_that_has_harmed_nothing_has_not_happened(
     assert await glue._inject(noise, Any) == "corrupt: 1, lose: 2, insert: 4"
 
 
-async def test_who_was_gone_before_was_not_killed(glue: GlueRun, tmp_path: Path) -> None:
+async def test_process_that_ended_before_was_not_killed(glue: GlueRun, tmp_path: Path) -> None:
     async with children(tmp_path / "logs") as programs:
         gone, alive = [
             await programs.start(name, argv)

@@ -40,7 +40,7 @@ def test_an_ether_that_has_not_told_its_counts_leaves_a_doubt() -> None:
     assert "uno-2" in result.reasons[0]
 
 
-def test_gateways_that_never_heard_a_board_together_show_nothing_of_who_answers() -> None:
+def test_gateways_without_a_common_board_leave_a_doubt() -> None:
     def counted(shared: int) -> Event:
         return Event(9, "air", "radio", {**COUNTED.data, "shared": shared})
 
@@ -48,7 +48,7 @@ def test_gateways_that_never_heard_a_board_together_show_nothing_of_who_answers(
     assert check(by_air(counted(0))).reasons == ["no frame of uno-2 was heard by two gateways"]
 
 
-def test_who_breaks_the_law_of_the_air_fails() -> None:
+def test_breach_of_the_duty_cycle_fails() -> None:
     why = "uno-2: 361 s within 3600 s"
     result = check(by_air(COUNTED, Event(9, "air", "breach", {"why": why})))
     assert result.verdict is Verdict.FAILS
@@ -169,7 +169,7 @@ def test_a_board_that_a_foreign_radio_chases_out_of_its_session_fails() -> None:
     assert told in verdict(meeting(1, 0), meeting(1, 1), meeting(1, 2))
 
 
-def test_a_board_that_nobody_saw_meet_the_gateway_leaves_a_doubt() -> None:
+def test_board_never_seen_with_the_gateway_leaves_a_doubt() -> None:
     events = [event for event in by_air(COUNTED) if (event.hop, event.event) != ("air", "welcome")]
     result = check(events)
     assert result.verdict is not Verdict.HOLDS

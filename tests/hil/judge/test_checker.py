@@ -156,7 +156,7 @@ def test_disorder_is_found_at_its_first_hop(count: int, hop: int, data: st.DataO
         ({"direction": "up"}, False),
     ],
 )
-def test_what_was_refused_for_good_may_come_behind_later_ones(
+def test_publication_refused_for_good_may_come_behind_later_ones(
     said: dict[str, Any], excused: bool
 ) -> None:
     late = [
@@ -173,7 +173,7 @@ def test_what_was_refused_for_good_may_come_behind_later_ones(
 
 
 @given(count=st.integers(2, 12), hop=st.integers(1, 3), data=st.data())
-def test_what_a_hop_still_holds_is_unknown_and_not_lost(
+def test_publication_held_by_a_hop_is_unknown_and_not_lost(
     count: int, hop: int, data: st.DataObject
 ) -> None:
     late, lost = data.draw(st.lists(st.integers(1, count), min_size=2, max_size=2, unique=True))
@@ -318,7 +318,7 @@ def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
     assert wrong(check(without(landed, ("batch",), 1))) == [("uno-1", 1, Outcome.LOST, "batch")]
 
 
-def test_what_the_gateway_asked_a_board_to_publish_again_may_land_again() -> None:
+def test_publication_requested_again_may_land_again() -> None:
     landed = until_batch(3)
     copies = [
         Event(e.t, e.hop, e.event, {**e.data, "position": 99})
@@ -393,9 +393,9 @@ def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -
     assert wrong(altered) == [("uno-1", 2, Outcome.ALTERED, "batch")]
 
 
-def test_what_is_published_again_after_a_start_has_lost_its_time() -> None:
+def test_publication_repeated_after_a_start_has_no_time() -> None:
     """The board sampled before it met the gateway, and could still say when. It lost the answer,
-    started again, and was told to publish once more: nobody can say the time then.
+    started again, and was told to publish once more: no one can say the time then.
     """
     met, restarted = S + S // 20, 5 * S // 2
     landed = [
@@ -430,7 +430,7 @@ def test_what_is_published_again_after_a_start_has_lost_its_time() -> None:
     assert wrong(check([*asked, *copies(2 * S)])) == [("uno-1", 1, Outcome.ALTERED, "spool")]
 
 
-def test_what_a_board_sends_again_in_a_new_session_may_land_once_more_for_each() -> None:
+def test_publication_repeated_in_a_new_session_may_land_once_more() -> None:
     landed = until_batch(3)
     copies = [
         Event(e.t, e.hop, e.event, {**e.data, "position": 99})
@@ -470,7 +470,7 @@ def test_two_gateways_have_no_common_order() -> None:
     assert check(events).verdict is Verdict.HOLDS
 
 
-def test_of_a_history_that_is_cut_short_the_cut_is_told_first() -> None:
+def test_cut_of_a_history_is_reported_first() -> None:
     """Every missing publication may be missing for that reason."""
     events = run_of(3)
     for length in range(1, len(events) - 1):
@@ -537,7 +537,7 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         ),
     ],
 )
-def test_what_was_not_seen_is_unknown(events: list[Event], reason: str) -> None:
+def test_unseen_publication_is_unknown(events: list[Event], reason: str) -> None:
     result = check(events)
     assert result.verdict is Verdict.UNKNOWN
     assert result.reasons == [reason]
@@ -550,7 +550,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_a_system_without_a_hop_is_not_missed_there() -> None:
-    """Such a system is measured beside Onceway."""
+    """Measure another system beside Onceway."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS
@@ -565,7 +565,7 @@ def test_a_failure_outweighs_a_doubt() -> None:
     assert result.reasons == ["1 lost", "planned fault did not happen: gateway/kill-1 (kill)"]
 
 
-def test_what_a_swapped_board_never_sent_is_left_behind_and_not_lost() -> None:
+def test_unsent_publications_of_a_swapped_board_are_not_lost() -> None:
     left = Event(9, "board", "left", {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2})
     unsent = check([*without(run_of(3), HOPS[1:], 2), left])
     assert (unsent.verdict, unsent.offenders) == (Verdict.HOLDS, [])
@@ -634,7 +634,7 @@ def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: 
     assert result.verdict is Verdict.FAILS
     assert result.reasons[0].startswith("uno-1 noted a command and took ")
     assert result.reasons[0].endswith(f" ms, at {told} ms")
-    # another start reads the EEPROM: what it samples is a stretch of its own
+    # another start reads the EEPROM: its samples are a separate stretch
     again = [
         Event(n * S + S // 2, "board", "start", said)
         for n in range(1, count)
@@ -690,7 +690,7 @@ def test_a_rig_that_broke_proves_nothing() -> None:
     result = check([*run_of(3), BROKEN])
     assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])
     assert result.last_words == {"no more memory": ["killed"]}
-    # but what is lost is lost
+    # but lost readings are lost
     assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS
 
 
@@ -754,7 +754,7 @@ def test_a_message_is_judged_by_its_qos(
     ]
 
 
-def test_what_qos_0_did_not_deliver_is_told_and_is_no_offence() -> None:
+def test_qos_0_loss_is_reported_and_allowed() -> None:
     result = check(
         [event for event in of_client(0) if event.hop == "board" or not is_of(event, 2, "client-1")]
     )
@@ -785,7 +785,7 @@ def test_at_qos_1_a_message_lands_as_often_as_it_was_sent_at_most() -> None:
         assert check([*of_client(1), copy, copy, said]).verdict is Verdict.FAILS
 
 
-def test_what_was_under_way_for_a_client_is_not_forgotten() -> None:
+def test_messages_in_flight_for_a_client_are_counted() -> None:
     key = {"device": "client-1", "incarnation": 1, "sequence": 2}
     events = [Event(5, "board", event, key) for event in ("forgotten", "again")]
     assert check([*of_client(2), *events]).reasons == [
@@ -803,7 +803,7 @@ UNASKED = {"packet": "pubcomp", "id": 2}
         (Event(5, "wire", "unasked", {"line": "uno-1", "direction": "up", **UNASKED}), "board"),
     ],
 )
-def test_who_answers_what_was_not_asked_fails_the_run(event: Event, who: str) -> None:
+def test_unexpected_answer_fails_the_run(event: Event, who: str) -> None:
     result = check([*run_of(3), event])
     assert (result.verdict, result.reasons) == (
         Verdict.FAILS,
@@ -860,7 +860,7 @@ def test_batches_are_numbered_from_where_a_used_store_begins(
     assert check(events).reasons == reasons
 
 
-def test_what_a_client_was_not_acknowledged_is_under_way() -> None:
+def test_unacknowledged_message_of_a_client_is_in_flight() -> None:
     held = Event(9, "board", "waiting", {"device": "client-1", "incarnation": 1, "sequence": 2})
     events = [
         event for event in of_client(1) if event.hop == "board" or not is_of(event, 2, "client-1")
@@ -884,7 +884,7 @@ def test_a_real_board_may_put_a_publication_in_other_words_and_only_in_those_tha
     )
 
 
-def test_a_row_that_has_lost_its_identity_is_nobodys() -> None:
+def test_row_without_identity_belongs_to_no_publisher() -> None:
     rows = [event for event in run_of(3) if is_of(event, 2) and event.hop in HOPS[1:]]
     bare = [
         Event(
@@ -980,7 +980,7 @@ def test_a_batch_that_is_gone_or_another_after_it_landed_fails() -> None:
     assert result.reasons == ["site/e/000000000001 had landed, and is gone"]
 
 
-def test_what_a_client_published_that_was_not_heard_to_its_end_is_no_phantom() -> None:
+def test_unfinished_report_of_a_client_makes_no_phantom() -> None:
     """A run that breaks leaves lines unread that the client has told."""
     events = [
         event
@@ -1008,7 +1008,7 @@ def test_a_fault_of_the_plan_that_was_never_announced_has_not_happened() -> None
 @pytest.mark.parametrize(
     "more", [{0: "again", 2: 3}, {-2: "uno-2:", 0: "bad", 2: 3}, {0: "bad", 1: "V", 2: 3}]
 )
-def test_what_tells_of_the_link_has_no_place_in_a_reading(more: dict[int, object]) -> None:
+def test_link_data_have_no_place_in_a_reading(more: dict[int, object]) -> None:
     events = until_batch(3)
     for event in events:
         if event.hop != "board" and is_of(event, 2):

@@ -62,7 +62,7 @@ def test_a_time_is_right_within_its_bound_and_wrong_beyond() -> None:
         assert "and it was sampled at 2023-11-14T22:15:50" in told(made, UTC + 150 + error)
 
 
-def test_a_time_before_any_gateway_told_one_is_nobodys() -> None:
+def test_time_before_any_gateway_time_is_an_error() -> None:
     made = clocks()
     assert told(made, UTC + 250, 250, 251) == (
         "it has a time, and no gateway had told the board one"
@@ -147,7 +147,7 @@ def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
     assert told(made, UTC + 100 - 30, 100.5) != ""
 
 
-def test_what_a_board_has_lost_since_its_last_sample_is_told_at_the_end() -> None:
+def test_time_lost_since_the_last_sample_is_reported_at_the_end() -> None:
     late = said("welcome", 300)
     end = Event(310 * S, "board", "clock", {"device": "uno-1", "cycle": (310 - 30) * HZ})
     assert told(clocks(late), UTC + 250 + 30, 250, 301) != ""
@@ -250,7 +250,7 @@ def test_a_clock_jumped_if_a_row_shows_it(rows: list[Event], seen: bool) -> None
 
 
 def told_off(seconds: int, count: int = 10, of: str = "uno-") -> list[str]:
-    """Two boards; all times of those whose name begins so are so many seconds off."""
+    """Two boards; all times of those whose name begins so are this many seconds off."""
     return check(
         [
             Event(e.t, e.hop, e.event, {**e.data, **worded(e, seconds)})

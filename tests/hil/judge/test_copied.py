@@ -43,7 +43,7 @@ def placed(event: Event, gateway: str, position: int, t: int = 0, **data: Any) -
 
 
 def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> list[Event]:
-    """The third reading of uno-1, as the barn has it behind what came there before."""
+    """The third reading of uno-1, as the barn has it behind earlier rows."""
     there = [event for event in events if is_of(event, 3) and event.hop in hops]
     return [placed(event, "barn", 2, LATER) for event in there]
 
@@ -53,7 +53,7 @@ ALONE = without(HELD, ("batch",), 3)
 """The attic is gone before it had landed the third reading."""
 
 
-def test_what_another_gateway_lands_is_no_loss_and_tells_nothing_of_its_starts() -> None:
+def test_rows_landed_by_another_gateway_are_not_lost() -> None:
     assert check([*ALONE, *copied(HELD)]).verdict is Verdict.HOLDS
     assert wrong(check(ALONE)) == [("uno-1", 3, Outcome.LOST, "batch")]
 
@@ -106,7 +106,7 @@ def test_a_gateway_that_lands_its_own_under_another_epoch_doubles_it() -> None:
     assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
 
 
-def test_without_copies_nobody_lands_what_another_one_received() -> None:
+def test_no_gateway_lands_rows_of_another_without_copies() -> None:
     events = of_site(without(until_batch(4), ("batch",), 3), copies=1)
     reasons = check([*events, *copied(HELD)]).reasons
     assert "the rows of barn/e from start 1 on have no common beginning of `monotonic`" in reasons
@@ -119,7 +119,7 @@ def test_a_copy_says_when_it_came(name: str) -> None:
     assert check([*ALONE, *harmed]).verdict is Verdict.FAILS
 
 
-def test_a_run_in_which_a_gateway_died_and_nobody_landed_its_copies_shows_nothing() -> None:
+def test_unlanded_copies_of_a_dead_gateway_leave_a_doubt() -> None:
     said = {"fault": "gateway/f-1", "kind": GatewayDies.text, "since": 4 * S, "copied": 1}
     died = Event(5 * S, "gateway", "happened", said)
     assert check([*HELD, *copied(HELD), died]).verdict is Verdict.HOLDS

@@ -1,5 +1,5 @@
-"""A fault that struck elsewhere than it was aimed leaves the verdict open, named; what had to wait
-for another fault of the plan is as good as there.
+"""A fault that struck elsewhere than it was aimed leaves the verdict open, named; a fault that
+waited for another one of the plan counts as done.
 """
 
 from typing import Any
@@ -84,7 +84,7 @@ def test_a_line_must_be_struck_at_its_place_in_each_direction(
 
 
 @pytest.mark.parametrize(("sample", "there"), [(9, True), (10, True), (11, False)])
-def test_what_waited_for_two_faults_may_strike_when_both_are_over(sample: int, there: bool) -> None:
+def test_fault_that_waited_for_two_others_may_strike_after_both(sample: int, there: bool) -> None:
     """After a reset no exchange is under way at the next sample."""
     cut, reset = "uno-1/board-power-cut-2", "uno-1/board-reset-1"
     events = [
@@ -102,7 +102,7 @@ def test_a_fault_without_a_place_of_its_own_has_none_to_miss() -> None:
     assert doubts([planned(), happened()]) == []
 
 
-def test_what_was_published_before_all_was_armed_is_named() -> None:
+def test_publications_before_arming_are_named() -> None:
     def publication(t: int, device: str) -> Event:
         return Event(t, "board", "publication", {"device": device})
 

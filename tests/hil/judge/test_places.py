@@ -47,7 +47,7 @@ def test_a_place_is_counted_in_the_rows_of_the_system(
     assert told == ([] if there else [expected])
 
 
-def test_what_landed_before_anybody_saw_it_in_the_store_was_committed() -> None:
+def test_landed_row_unseen_in_the_store_was_committed() -> None:
     fault = [planned(PAUSE, "spooled", 30), happened(PAUSE, 31, 36)]
     assert doubts([*rows("batch", 31), *rows("spool", 9), *fault]) == []
 
@@ -98,7 +98,7 @@ def test_a_run_of_many_publications_is_given_its_share() -> None:
 
 
 @pytest.mark.parametrize(("at_s", "there"), [(31.9, True), (32.1, False)])
-def test_what_comes_at_once_behind_the_place_is_no_other_place(at_s: float, there: bool) -> None:
+def test_immediate_follow_up_is_the_same_place(at_s: float, there: bool) -> None:
     """Clients that were kept waiting fill the store with hundreds between two looks."""
     t = int(at_s * S)
     crowd = [

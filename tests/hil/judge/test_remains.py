@@ -45,12 +45,12 @@ def test_clean_store_and_landing_place_are_right() -> None:
         ({"files": {f"cert-{number}": 1 for number in range(41)}}, "has 41 files in its folder"),
     ],
 )
-def test_what_was_for_the_way_only_must_be_gone(data: dict[str, Any], why: str) -> None:
+def test_temporary_data_must_be_gone(data: dict[str, Any], why: str) -> None:
     [said] = left(**data)
     assert said.startswith(f"gateway {why}")
 
 
-def test_file_of_no_batch_at_the_landing_place_is_told() -> None:
+def test_stray_file_at_the_landing_place_is_reported() -> None:
     events = [*run_of(3), Event(9, "landing", "remains", {"strange": ["site/e/.7.json"]})]
     assert check(events).reasons == [
         "at the landing place is what belongs to no batch: site/e/.7.json"
@@ -70,7 +70,7 @@ def test_card_of_a_dead_gateway_keeps_its_rows(of: str, wrong: int) -> None:
     assert len(remains.wrong(events)) == wrong
 
 
-def test_what_a_run_that_gave_up_has_left_shows_nothing() -> None:
+def test_remains_of_an_aborted_run_are_not_judged() -> None:
     events = [*run_of(3), Event(9, "gateway", "remains", {**CLEAN, "tables": {"queue": 2}})]
     result = check([*events, Event(9, "rig", "stalled")])
     assert result.verdict is Verdict.UNKNOWN
@@ -106,5 +106,5 @@ def test_files_that_stay_open_are_told(counts: list[int], leaks: bool) -> None:
 
 
 def test_files_are_counted_for_each_process() -> None:
-    """A gateway that was killed and started again begins anew."""
+    """A gateway that was killed and started again starts over."""
     assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []

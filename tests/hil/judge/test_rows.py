@@ -1,5 +1,5 @@
-"""Every column of every row is judged: a run in which one of them is another, anywhere, fails, and
-says where and what.
+"""Every column of every row is judged: a run with another value in any of them fails, and says
+where.
 """
 
 from typing import Any
@@ -70,7 +70,7 @@ def changed(events: list[Event], hops: tuple[str, ...], sequence: int, **data: A
 def test_a_column_that_is_another_from_a_hop_on_is_altered_there(
     sequence: int, hop: int, name: str
 ) -> None:
-    # `boot` and `monotonic` are the gateway's own: what they must be, the hop before says
+    # `boot` and `monotonic` are the gateway's own: the hop before has the expected values
     hop = max(hop, 2) if name in ("boot", "monotonic") else hop
     events = changed(run_of(COUNT), HOPS[hop:], sequence, **{name: OF_A_ROW[name]})
     result = check(events)
@@ -186,7 +186,7 @@ def test_readings_that_are_not_there_are_lost_there() -> None:
     assert (empty.verdict, empty.reasons) == (Verdict.FAILS, [f"{2 * COUNT} lost"])
 
 
-def test_readings_that_are_there_twice_are_doubled_and_others_are_nobodys() -> None:
+def test_double_and_unknown_readings_are_reported() -> None:
     events = run_of(COUNT)
     [row] = [event for event in events if is_of(event, 2) and event.hop == READINGS]
     assert wrong(check([*events, row])) == [("uno-1", 2, Outcome.DUPLICATE, READINGS)]
@@ -254,7 +254,7 @@ def test_a_bench_that_ends_at_the_landing_place_judges_columns_too(name: str) ->
     assert wrong(check(events)) == [("uno-1", 3, Outcome.ALTERED, "batch")]
 
 
-def test_what_is_known_of_a_client_is_judged() -> None:
+def test_known_columns_of_a_client_are_judged() -> None:
     def run(topic: str, received: int) -> list[Event]:
         events = [begin("batch", messages=1), Event(0, "rig", "clock", {"utc": UTC * S})]
         sent, *rows = (message(hop, 1, 2) for hop in HOPS[:3])

@@ -70,7 +70,7 @@ class Run:
 
 
 @pytest.mark.parametrize(("qos", "clean"), [(0, False), (2, True)])
-def test_who_got_nothing_at_all_has_shown_nothing(qos: int, clean: bool) -> None:
+def test_subscriber_without_messages_leaves_a_doubt(qos: int, clean: bool) -> None:
     run = subscribed(qos, clean)
     run.publishes(*range(1, 11), qos=qos)
     run.publishes(99, qos=0)
@@ -88,7 +88,7 @@ def test_who_got_nothing_at_all_has_shown_nothing(qos: int, clean: bool) -> None
     assert doubts(away.events) == []
 
 
-def test_who_is_behind_until_it_leaves_is_owed_nothing_at_qos_0() -> None:
+def test_slow_subscriber_is_owed_nothing_at_qos_0() -> None:
     """Messages at QoS 0 that wait behind its window end with the connection."""
     run = subscribed(2)
     run.publishes(1)
@@ -118,7 +118,7 @@ def subscribed(qos: int = 2, clean: bool = False, pattern: str = "sensors/#") ->
     qos=st.integers(0, 2),
     messages=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12),
 )
-def test_what_comes_once_and_in_order_is_right(qos: int, messages: list[tuple[str, int]]) -> None:
+def test_delivery_once_and_in_order_holds(qos: int, messages: list[tuple[str, int]]) -> None:
     run = subscribed(qos)
     for number, (client, published_at) in enumerate(messages, 1):
         run.publishes(number, qos=published_at, client=client)
@@ -127,14 +127,14 @@ def test_what_comes_once_and_in_order_is_right(qos: int, messages: list[tuple[st
     assert run.ends() == []
 
 
-def test_what_is_acknowledged_must_come() -> None:
+def test_acknowledged_message_must_come() -> None:
     run = subscribed()
     run.publishes(1, 2, 3)
     run.gets(2)
     assert run.ends() == ["subscriber-1 did not get: sensors/c/data 1, and 1 more"]
 
 
-def test_what_may_be_missing() -> None:
+def test_messages_that_may_be_missing() -> None:
     run = Run()
     run.publishes(1)  # before the subscription
     run.subscribes()
@@ -151,7 +151,7 @@ def test_what_may_be_missing() -> None:
     assert at_most_once.ends() == []
 
 
-def test_what_the_run_did_not_hear_to_its_end_is_a_doubt_and_no_loss() -> None:
+def test_delivery_beyond_the_end_is_a_doubt_and_not_a_loss() -> None:
     run = subscribed()
     run.publishes(1)
     assert wrong(run.events) == []
@@ -188,7 +188,7 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
 
 @pytest.mark.mqtt("MQTT-3.3.1-1")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_comes_again_says_so(qos: int) -> None:
+def test_repeated_delivery_needs_dup(qos: int) -> None:
     run = subscribed(qos)
     run.publishes(1, 2)
     run.gets(1)
@@ -202,7 +202,7 @@ def test_what_comes_again_says_so(qos: int) -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
-def test_what_is_held_when_a_session_goes_on_is_released() -> None:
+def test_held_identifier_of_a_continued_session_is_released() -> None:
     run = subscribed()
     run.publishes(1, 2, 3, 4)
     run.gets(1, id=1)
@@ -220,7 +220,7 @@ def test_what_is_held_when_a_session_goes_on_is_released() -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
-def test_what_is_held_is_released_before_what_is_new() -> None:
+def test_held_identifiers_are_released_before_new_messages() -> None:
     """The gateway may be gone at the end of a run, and the last connection with it."""
     run = subscribed()
     run.publishes(1, 2)
@@ -243,7 +243,7 @@ def test_what_is_held_is_released_before_what_is_new() -> None:
     ]
 
 
-def test_what_the_gateway_may_have_forgotten_with_its_kill_is_new_to_it() -> None:
+def test_message_lost_in_a_kill_is_new_to_the_gateway() -> None:
     run = subscribed(1)
     run.publishes(1, done=False)
     run.gets(1)
@@ -274,7 +274,7 @@ def test_what_comes_for_the_first_time_says_so(qos: int) -> None:
 
 
 @pytest.mark.mqtt("MQTT-3.3.1-12")
-def test_what_nobody_published_with_retain_comes_without() -> None:
+def test_message_published_without_retain_comes_without() -> None:
     run = subscribed()
     run.publishes(1)
     run.gets(1, retain=True)
@@ -296,7 +296,7 @@ def test_no_more_is_under_way_than_the_subscriber_takes_at_once() -> None:
     ]
 
 
-def test_what_a_client_published_anew_may_come_twice() -> None:
+def test_republished_message_may_come_twice() -> None:
     run = subscribed()
     run.publishes(1)
     run.board("again", 1)
@@ -351,7 +351,7 @@ def worded(sequence: int, time: int | None = 1_700_000_000) -> str:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_a_board_publishes_comes_once_and_in_order(qos: int) -> None:
+def test_publications_of_a_board_come_once_and_in_order(qos: int) -> None:
     run = subscribed(qos)
     board = Board(run)
     board.samples(1, 2, 3)
@@ -361,7 +361,7 @@ def test_what_a_board_publishes_comes_once_and_in_order(qos: int) -> None:
     assert run.ends() == [f"subscriber-1 got too often at QoS {qos}: sensors/uno-1/adc0 3"]
 
 
-def test_what_a_board_was_told_that_the_gateway_has_must_come() -> None:
+def test_publication_acknowledged_to_a_board_must_come() -> None:
     run = subscribed()
     board = Board(run)
     board.samples(1, 2)
@@ -370,7 +370,7 @@ def test_what_a_board_was_told_that_the_gateway_has_must_come() -> None:
     assert run.ends() == ["subscriber-1 did not get: sensors/uno-1/adc0 1"]
 
 
-def test_a_payload_that_no_board_has_sent_is_nobodys() -> None:
+def test_payload_of_no_board_belongs_to_no_publisher() -> None:
     run = subscribed()
     board = Board(run)
     board.samples(1)
@@ -392,7 +392,7 @@ def test_a_board_may_put_a_reading_in_other_words_and_it_comes_once() -> None:
 
 
 @pytest.mark.parametrize("excused", [False, True])
-def test_what_a_board_sent_before_and_behind_a_new_session_may_come_twice(excused: bool) -> None:
+def test_publication_sent_in_two_sessions_may_come_twice(excused: bool) -> None:
     run = subscribed()
     board = Board(run)
     board.samples(1, done=False)
@@ -419,7 +419,7 @@ def test_messages_of_a_publisher_keep_their_order() -> None:
     assert run.ends() == []
 
 
-def test_what_the_filter_does_not_match() -> None:
+def test_message_outside_the_filter() -> None:
     run = subscribed(pattern="sensors/a/#")
     run.publishes(1, client="a")
     run.publishes(2, client="b")
@@ -439,7 +439,7 @@ def test_what_the_filter_does_not_match() -> None:
         ({"sequence": 7}, "got an unpublished message"),
     ],
 )
-def test_what_is_not_what_was_published(other: dict[str, Any], reason: str) -> None:
+def test_message_other_than_published(other: dict[str, Any], reason: str) -> None:
     run = subscribed()
     run.publishes(1)
     run.gets(1, **other)
@@ -464,7 +464,7 @@ def test_a_session_that_should_have_lived_is_lost() -> None:
     assert "found a session that it had ended" in clean.ends()[0]
 
 
-def test_what_was_done_before_a_clean_session_asked() -> None:
+def test_delivery_before_a_clean_session_subscribed() -> None:
     run = subscribed(clean=True)
     run.publishes(1)
     run.subscribes()
@@ -521,7 +521,7 @@ def test_a_share_gives_each_message_to_one_of_its_subscribers() -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-5")
-def test_a_share_that_gives_a_message_to_nobody_or_to_two() -> None:
+def test_share_that_gives_a_message_to_no_member_or_to_two() -> None:
     name = "the share pair of sensors/#"
     assert shares(1, second=(2, 4)).ends() == [f"{name} gave to no subscriber: sensors/c/data 3"]
     doubled = shares(1, 2, 3, 4, second=(2, 4))
@@ -529,7 +529,7 @@ def test_a_share_that_gives_a_message_to_nobody_or_to_two() -> None:
     assert shares(1, 2, 3, 4, second=(2,), qos=1).ends() == []  # it was not acknowledged in time
 
 
-def test_what_a_share_does_not_match() -> None:
+def test_message_outside_the_share() -> None:
     run = shares(1, 2, 3, 4)
     run.gets(5, topic="other/c/data")
     assert "subscriber-2 got what its filter sensors/# does not match: other/c/data" in run.ends()

@@ -70,7 +70,7 @@ def test_a_planned_restart_excuses_nothing() -> None:
     assert wrong_links([run(), happened(RollingRestart.text), *gone]) == [], "an older history"
 
 
-def test_who_is_dead_is_silent_until_the_end() -> None:
+def test_dead_gateway_stays_silent() -> None:
     late = [connack(1, False), connack(900, False)]
     assert wrong_links([run(), happened(GatewayDies.text), *late]) == []
 
@@ -99,7 +99,7 @@ def released(sequence: int, t: int) -> Event:
         ([died(2), released(3, 4)], Outcome.LOST),  # it was not on that card
     ],
 )
-def test_what_died_with_a_card_is_what_it_held_and_had_acknowledged(
+def test_rows_lost_with_a_card_are_its_acknowledged_ones(
     more: list[Event], outcome: Outcome
 ) -> None:
     events = without(until_batch(4), "batch", 3)

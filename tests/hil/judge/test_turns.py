@@ -91,7 +91,7 @@ def test_a_run_in_which_that_happened_fails(event: Event) -> None:
     assert check(by_air(COUNTED, event)).verdict is Verdict.FAILS
 
 
-def test_what_is_no_mqtt_on_the_air_leaves_a_doubt() -> None:
+def test_invalid_mqtt_on_the_air_leaves_a_doubt() -> None:
     event = on_air("unread", "uno-2", direction="up", why="a packet that is not whole")
     assert check(by_air(COUNTED, event)).reasons == [
         "what left the board on the line of uno-2 is not MQTT: a packet that is not whole"
@@ -105,6 +105,6 @@ def test_a_session_that_the_gateway_forgets_is_seen_on_the_air_too() -> None:
     assert result.reasons == ["the gateway has forgotten the session of uno-2"]
 
 
-def test_a_board_of_which_nobody_has_read_a_publication_leaves_a_doubt() -> None:
+def test_board_without_a_read_publication_leaves_a_doubt() -> None:
     events = [event for event in by_air(COUNTED) if (event.hop, event.event) != ("air", "publish")]
     assert check(events).reasons == ["no publication of uno-2 was read on the air"]

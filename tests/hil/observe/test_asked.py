@@ -67,7 +67,7 @@ def narrower(name: str, kind: str, value: Any) -> Callable[[dict[str, Any]], Non
         lambda add: add.update(size=add["size"] + 1),
     ],
 )
-def test_entry_of_the_log_that_is_wrong_is_told(
+def test_wrong_entry_of_the_log_is_reported(
     table: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
     commit = table / "_delta_log" / f"{1:020d}.json"
@@ -79,13 +79,13 @@ def test_entry_of_the_log_that_is_wrong_is_told(
     assert list(differences(table))
 
 
-def test_file_that_is_gone_is_told(table: Path) -> None:
+def test_missing_file_is_reported(table: Path) -> None:
     file = max(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     file.unlink()
     assert list(differences(table)) == [f"table names a file that is not there: {file.name}"]
 
 
-def test_version_with_fewer_rows_than_the_one_before_is_told(table: Path) -> None:
+def test_version_with_fewer_rows_than_before_is_reported(table: Path) -> None:
     empty = pa.table({"device": pa.array([], pa.string())})
     write_deltalake(table, empty, mode="overwrite", schema_mode="overwrite")
     assert "table has 0 rows in version 2, and had 6 before it" in list(differences(table))

@@ -17,7 +17,7 @@ WARNING gateway.links.serial_port: ports/uno-1: Traceback is not at the begin of
 """
 
 
-def test_each_traceback_is_told(tmp_path: Path) -> None:
+def test_each_traceback_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "gateway.log"
     log.write_text(LOG)
     history = History(tmp_path / "history.jsonl")

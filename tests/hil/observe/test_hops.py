@@ -82,7 +82,7 @@ def test_spool_rows_are_entered_once_and_counted_after_they_left(
     database.close()
 
 
-def test_nobody_looks_at_a_spool_whose_power_is_being_cut(tmp_path: Path, history: History) -> None:
+def test_spool_is_not_read_during_a_power_cut(tmp_path: Path, history: History) -> None:
     hop = SpoolHop(tmp_path / "gateway.db", history)
     put(make_database(tmp_path / "gateway.db"), 1)
     with hop.covered():
@@ -92,9 +92,7 @@ def test_nobody_looks_at_a_spool_whose_power_is_being_cut(tmp_path: Path, histor
     assert len(seen(history, "spool")) == 1
 
 
-def test_what_is_in_the_spool_at_the_end_waits_and_a_spool_that_cannot_be_read_says_nothing(
-    tmp_path: Path, history: History
-) -> None:
+def test_rows_in_the_spool_at_the_end_wait(tmp_path: Path, history: History) -> None:
     def told() -> list[str]:
         return [event.event for event in read(history.path)]
 
@@ -198,7 +196,7 @@ def test_a_damaged_batch_holds_nothing(tmp_path: Path, key: Path, history: Histo
     assert seen(history, "batch") == []
 
 
-def test_a_batch_that_changes_after_it_was_seen_is_told(
+def test_batch_changed_after_it_was_seen_is_reported(
     tmp_path: Path, key: Path, history: History
 ) -> None:
     hop = LandingHop(tmp_path / "landing", key, history)
@@ -258,13 +256,13 @@ def test_a_manifest_that_lands_before_its_data_is_told_once(
     assert told == ["site/0a1b2c3d has published batch 1, and its data are not there", None]
 
 
-def test_what_is_not_taken_waits(tmp_path: Path, key: Path, history: History) -> None:
+def test_untaken_batches_wait(tmp_path: Path, key: Path, history: History) -> None:
     hop = LandingHop(tmp_path / "landing", key, history)
     land(tmp_path / "landing", 1, [1])
     land(tmp_path / "landing", 2, [2, 3])
     hop.look()
-    hop.look_what_waits({"site/0a1b2c3d": 1})
-    hop.look_what_waits({"site/0a1b2c3d": 2})
+    hop.note_waiting({"site/0a1b2c3d": 1})
+    hop.note_waiting({"site/0a1b2c3d": 2})
     history.close()
     assert [event.data["sequence"] for event in read(history.path) if event.event == "waiting"] == [
         2,
@@ -344,7 +342,7 @@ def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> N
     assert row.data["received"] is None
 
 
-def test_what_was_put_aside_is_entered(tmp_path: Path, history: History) -> None:
+def test_batches_put_aside_are_entered(tmp_path: Path, history: History) -> None:
     batch = {"gateway": "site", "epoch": "0a1b2c3d", "batch": 3}
     damaged = {**batch, "reason": "another hash", "url": "file:///x"}
     other = {**batch, "device": "uno-1", "incarnation": 7, "sequence": 1, "payload": b"x"}

@@ -56,7 +56,7 @@ def test_appends_are_commits_that_add_files(tmp_path: Path) -> None:
     assert progress.data_files() == {"x.parquet"}
 
 
-async def test_who_waits_for_a_count_wakes_when_it_is_reached() -> None:
+async def test_waiter_for_a_count_wakes_when_it_is_reached() -> None:
     counters = Counters()
     counters.set("spooled", 5)
     await counters.reach("spooled", 5)
@@ -144,6 +144,6 @@ def test_any_bytes_are_records_or_none(payload: bytes) -> None:
     "pack",
     [[{}], [{-2: "a", 0: "b"}], [{-2: 1, 0: "b", 2: 1}], [{0: "b", 2: "x"}], {"a": 1}, 7, [[1]]],
 )
-def test_what_is_no_senml_says_nothing(pack: object) -> None:
+def test_invalid_senml_has_no_readings(pack: object) -> None:
     assert senml.decode(cbor2.dumps(pack)) is None
     assert not senml.says(None, ())

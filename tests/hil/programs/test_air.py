@@ -76,7 +76,7 @@ def test_modems_are_called_after_their_gateways() -> None:
     assert not air.told
 
 
-def test_what_several_gateways_have_heard_is_counted_for_each_board() -> None:
+def test_frames_at_several_gateways_are_counted_per_board() -> None:
     air = Air(gateway=SITE)
     both = ["gateway-attic", "gateway-barn"]
     air.enter(LORA_1, NUMBER_1, both)
@@ -88,7 +88,7 @@ def test_what_several_gateways_have_heard_is_counted_for_each_board() -> None:
     assert [radio.get("shared") for radio in air.told] == [2, 0, None]
 
 
-def test_one_gateway_shares_with_nobody() -> None:
+def test_single_gateway_shares_no_frame() -> None:
     air = Air()
     air.air.take("radio", {"line": LORA_1, "sent": 4})
     assert air.told == [{"event": "radio", "line": LORA_1, "sent": 4}]

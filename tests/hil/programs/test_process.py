@@ -166,7 +166,7 @@ async def test_the_script_alone_is_asked_to_end_and_its_launcher_ends_with_it(
         launcher.check()  # ended by us: no failure
 
 
-async def test_what_does_not_end_when_it_is_asked_to_is_killed(tmp_path: Path) -> None:
+async def test_process_that_ignores_a_stop_is_killed(tmp_path: Path) -> None:
     async with children(tmp_path) as programs:
         deaf = await programs.start("deaf", ["sleep", "60"])
         assert await deaf.finish("job.py", 20) is None

@@ -124,7 +124,7 @@ def save(folder: Path, events: list[Event]) -> Path:
     return folder
 
 
-def test_what_is_found() -> None:
+def test_findings_of_a_run() -> None:
     found = findings(run())
     assert found.result.verdict is Verdict.UNKNOWN
     assert (found.seconds, found.seed, found.percentile(50), found.percentile(100)) == (
@@ -195,7 +195,7 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(lost: int) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_what_lasts_the_whole_run_has_no_other_place() -> None:
+def test_fault_of_the_whole_run_has_no_other_place() -> None:
     noise = {"fault": "uno-1/line-noise-1", "kind": "line noise", "at": 1, "whole_run": True}
     planned = Event(0, "rig", "planned", {**noise, "counter": "sampled uno-1"})
     assert findings([*run(), planned]).faults["uno-1/line-noise-1"].place == "the whole run"
@@ -223,7 +223,7 @@ def test_junit_has_a_case_for_the_promise_and_one_for_each_fault(tmp_path: Path)
     assert len(merged.findall("testsuite")) == 2
 
 
-def test_what_was_sent_again_stands_in_every_form(tmp_path: Path) -> None:
+def test_retransmissions_are_in_every_report(tmp_path: Path) -> None:
     found = findings(run())
     told = found.to_json()
     assert (told["frames_again"], told["publishes_again"]) == (8, 2)
@@ -257,7 +257,7 @@ def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
     assert merge_junit([tmp_path / "junit.xml"])
 
 
-def test_what_clients_publish_is_no_goodput_of_lines() -> None:
+def test_publications_of_clients_do_not_count_as_goodput_of_lines() -> None:
     message = {"device": "client-1", "incarnation": 1, "sequence": 1, "payload": "00" * 5000}
     sent = Event(SECOND, "board", "publication", {**message, "kind": "message", "qos": 2})
     stored = [
@@ -340,7 +340,7 @@ def test_a_limit_that_was_not_kept_stands_in_the_headline(tmp_path: Path) -> Non
     assert done.output.startswith("holds, but a limit was not kept; written:")
 
 
-def test_what_goes_through_the_lines_is_measured_and_has_a_floor() -> None:
+def test_goodput_of_lines_is_measured_and_has_a_floor() -> None:
     events = run()
     found = findings(events)
     assert found.readings_per_s == pytest.approx(10 / 9)
@@ -484,7 +484,7 @@ def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -
     assert said in text[: text.index("</h1>") + 400]
 
 
-def test_what_is_counted_agrees_over_the_page() -> None:
+def test_counts_of_the_page_agree() -> None:
     """The statuses of boards count at the hops, but not as produced readings."""
     status = {**KEY, "sequence": 11, "kind": "status", "records": []}
     events = [Event(1, "board", "publication", status)]
@@ -560,7 +560,7 @@ def test_the_page_says_how_often_each_window_was_hit_and_which_was_not() -> None
     assert f"<tr class=missed><td>kill -9 of the gateway</td><td>{RECEIVED}</td>" in text
 
 
-def test_a_window_that_nobody_asked_for_was_not_missed() -> None:
+def test_unplanned_window_was_not_missed() -> None:
     events = [*run(), struck(COMMITTED)]
     for number, window in enumerate((COMMITTED, RECEIVED), 1):
         kill = {"fault": f"gateway/gateway-kill-{number}", "kind": "kill -9 of the gateway"}

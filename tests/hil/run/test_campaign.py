@@ -138,7 +138,7 @@ def interrupt(campaign: Path) -> None:
     sums.write_text(json.dumps({**json.loads(sums.read_text()), "finished": False}))
 
 
-def test_what_is_there_of_another_bench_does_not_count(tmp_path: Path, started: Path) -> None:
+def test_report_of_another_bench_does_not_count(tmp_path: Path, started: Path) -> None:
     run(tmp_path / "all", 1, 2)
     interrupt(tmp_path / "all")
     _, out = run(tmp_path / "all", 1, 2, 3, readings=80)
@@ -151,7 +151,7 @@ def test_what_is_there_of_another_bench_does_not_count(tmp_path: Path, started: 
     assert "again" not in run(tmp_path / "all", 1, 2, 3, readings=80)[1]
 
 
-def test_nothing_of_a_campaign_that_ended_counts_for_one_that_begins_anew(
+def test_results_of_an_ended_campaign_do_not_count_for_a_new_one(
     tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "all", 1, 2)
@@ -213,7 +213,7 @@ def test_benches_have_names_of_their_own() -> None:
     assert labels(["demo", "/mine/demo.toml"]) == {"demo": "demo", "/mine/demo.toml": "mine-demo"}
 
 
-def test_what_a_run_said_is_beside_its_folder(tmp_path: Path, started: Path) -> None:
+def test_output_of_a_run_is_beside_its_folder(tmp_path: Path, started: Path) -> None:
     for label in ("lines.v1", "lines.v2"):
         made = Campaign(
             [Item("demo", label, 1)], tmp_path / "all", False, Console(file=io.StringIO())
@@ -255,7 +255,9 @@ def test_a_run_that_does_not_end_when_it_is_asked_takes_its_programs_along(
     asyncio.run(asyncio.wait_for(interrupt(), 30))
 
 
-def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path, started: Path) -> None:
+def test_interrupted_campaign_continues_with_the_missing_runs(
+    tmp_path: Path, started: Path
+) -> None:
     run(tmp_path / "all", 1, 2)
     interrupt(tmp_path / "all")
     interrupted = tmp_path / "all" / "demo-2" / "report.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.cli import until_told
+from hil.cli import until_terminated
 from hil.report.files import read_json
 
 pytestmark = [pytest.mark.sim, pytest.mark.timeout(120)]
@@ -74,5 +74,5 @@ def test_a_second_ctrl_c_does_not_stop_what_takes_the_programs_down(number: sign
             ended.append("what was started")
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(until_told(run()))
+        asyncio.run(until_terminated(run()))
     assert ended == ["what was started"]

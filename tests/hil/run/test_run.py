@@ -80,7 +80,7 @@ async def test_a_program_under_test_that_ends_by_itself_fails_the_run(
         (lambda _: KeyError("x"), "the rig broke: KeyError: 'x'", "KeyError: 'x'"),
     ],
 )
-async def test_what_breaks_in_the_rig_leaves_the_verdict_open(
+async def test_failure_of_the_rig_leaves_the_verdict_open(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], Exception],

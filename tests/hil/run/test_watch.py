@@ -43,7 +43,7 @@ async def test_a_stuck_run_says_so_before_it_gives_up(
     history.close()
 
 
-def test_a_run_is_not_over_while_the_store_has_a_row_that_nobody_saw(tmp_path: Path) -> None:
+def test_run_is_not_over_while_the_store_has_an_unseen_row(tmp_path: Path) -> None:
     """The gateway has committed it and acknowledged it since the last look at its store."""
     folder = Folder(tmp_path)
     display = Display("t", (), 1, 0, Console(file=io.StringIO()))
@@ -89,7 +89,7 @@ def test_a_run_is_not_idle_while_a_micro_batch_is_under_way(
     display = Display("t", (), 1, 0, Console(file=io.StringIO()))
     with closing(History(folder.history)) as history:
         seen = watch.Watch(Bench(title="t"), folder, history, display)
-        monkeypatch.setattr(seen, "still", lambda: watch.IDLE_S + 1)
+        monkeypatch.setattr(seen, "quiet_s", lambda: watch.IDLE_S + 1)
         assert seen.idle()
         for step, idle in (("offsets", False), ("commits", True)):
             (folder.checkpoint / step).mkdir(parents=True)

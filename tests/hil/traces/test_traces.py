@@ -89,7 +89,7 @@ def test_copies_are_left_out_and_overtaken_frames_put_in_their_place(
 
 
 @given(before=fates, after=fates, start=st.integers(40, 30_000))
-def test_a_sender_that_begins_anew_has_lost_nothing_known(
+def test_restarted_sender_has_no_known_loss(
     tmp_path_factory: pytest.TempPathFactory, before: list[bool], after: list[bool], start: int
 ) -> None:
     rows = sent(before, start) + sent(after, 0, 10.0 * len(before) + 5)
@@ -97,7 +97,7 @@ def test_a_sender_that_begins_anew_has_lost_nothing_known(
     assert (arrived_of(trace), trace.resets) == (before + after, 1)
 
 
-def test_a_counter_that_jumps_further_than_the_time_allows_has_begun_anew(tmp_path: Path) -> None:
+def test_impossible_jump_of_a_counter_is_a_restart(tmp_path: Path) -> None:
     trace = load(record(tmp_path / "a.jsonl", sent([True] * 20) + sent([True] * 20, 40_000, 200.0)))
     assert (trace.lost, trace.resets) == (0, 1)
 
@@ -129,7 +129,7 @@ def test_csv_with_iso_times_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("yes", ["true", "True", "1", "yes"])
 @pytest.mark.parametrize("no", ["false", "FALSE", "0", "no", " false "])
-def test_what_says_that_it_was_not_delivered_is_lost(tmp_path: Path, yes: str, no: str) -> None:
+def test_frame_marked_undelivered_is_lost(tmp_path: Path, yes: str, no: str) -> None:
     said = [yes, no, yes, yes, no, yes]
     table = "".join(f"{count},{10 * count},{one}\n" for count, one in enumerate(said))
     (tmp_path / "a.csv").write_text(f"fcnt,t,Delivered\n{table}")
@@ -138,7 +138,7 @@ def test_what_says_that_it_was_not_delivered_is_lost(tmp_path: Path, yes: str, n
     assert trace.lost == 2
 
 
-def test_what_json_says_was_not_delivered_is_lost(tmp_path: Path) -> None:
+def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
     said = [True, False, 1, "false", 0, "0", "true"]
     rows = [{"fcnt": n, "t": 10 * n, "delivered": one} for n, one in enumerate(said)]
     trace = load(record(tmp_path / "a.jsonl", rows))

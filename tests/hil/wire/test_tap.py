@@ -93,7 +93,7 @@ def test_frames_sent_again_are_counted_as_the_ends_count_them(seed: int, loss: f
     }
 
 
-def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> None:
+def test_messages_of_both_ends_are_reported_and_dup_is_counted() -> None:
     talk = Talk(1, 0.3)
     talk.until_met()
     assert talk.device.session is not None
@@ -159,7 +159,7 @@ def test_what_the_ends_say_is_told_and_publications_with_dup_are_counted() -> No
     )
 
 
-def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up() -> None:
+def test_unread_bytes_are_waited_for() -> None:
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.device.session is not None
@@ -187,7 +187,7 @@ def test_what_nobody_read_is_waited_for_and_the_packets_after_it_are_not_made_up
 
 
 @pytest.mark.parametrize("packets", [b"\x00\x00", b"\x30\xff\xff\xff\xff", b"\xf0\xff\xff\xff\x7f"])
-def test_what_is_no_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
+def test_invalid_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.device.session is not None
@@ -221,7 +221,7 @@ def between(up: list[Packet], down: list[Packet], before: bytes = b"") -> Told:
     recorded=st.integers(0, 4),
     completed=st.integers(0, 4),
 )
-def test_who_answers_more_often_than_it_was_asked_has_taken_something_twice(
+def test_surplus_answer_shows_a_duplicate(
     published: int, released: int, recorded: int, completed: int
 ) -> None:
     up = [Publish("t", b"x", 2, 9)] * published + [Pubrel(9)] * released
@@ -232,7 +232,7 @@ def test_who_answers_more_often_than_it_was_asked_has_taken_something_twice(
     assert all((one["direction"], one["id"]) == ("down", 9) for one in told)
 
 
-def test_how_a_session_of_mqtt_begins_is_told() -> None:
+def test_start_of_an_mqtt_session_is_reported() -> None:
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.device.session is not None
@@ -256,7 +256,7 @@ def test_each_answer_is_to_an_identifier_of_its_own_and_to_its_qos() -> None:
     assert between([Publish("t", b"x", 1, 9)], [Puback(9)]) == []
 
 
-def test_of_a_stream_that_could_not_be_read_nobody_knows_what_it_asked() -> None:
+def test_unread_stream_leaves_its_requests_unknown() -> None:
     assert between([Publish("t", b"x", 2, 9)], [Pubrec(9)], before=b"\x00\x00") == []
 
 
@@ -267,7 +267,7 @@ def test_any_bytes_are_read_along(pieces: list[tuple[str, bytes]]) -> None:
         tap.feed(direction, piece + b"\0")
 
 
-def test_what_the_gateway_refuses_is_told() -> None:
+def test_refusals_of_the_gateway_are_reported() -> None:
     talk = Talk(1, 0)
     talk.until_met()
     assert talk.gateway.session is not None
@@ -318,7 +318,7 @@ def both_talk(seed: int, loss: float) -> Talk:
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
 def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
-    """Also while one of them is in a session that the other has left."""
+    """Also while one end is in a session that the other has left."""
     talk = both_talk(seed, loss)
     assert all(
         session[direction]["strange"] == 0
@@ -328,8 +328,8 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
 
 
 def test_the_session_that_a_gateway_goes_on_with_is_known_however_often_a_board_starts() -> None:
-    """No WELCOME arrives. With keys a greeting alone ends no session, so the gateway sends again
-    what it has under way in the old one.
+    """No WELCOME arrives. With keys a greeting alone ends no session, so the gateway retransmits in
+    the old one.
     """
     told: Told = []
     tap = Tap(told.append, lambda: KEY)
@@ -367,13 +367,13 @@ def test_the_session_that_a_gateway_goes_on_with_is_known_however_often_a_board_
 
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
-def test_nobody_acknowledges_what_never_arrived_whole(seed: int, loss: float) -> None:
+def test_acknowledgement_of_an_incomplete_frame_is_reported(seed: int, loss: float) -> None:
     talk = both_talk(seed, loss)
     assert [told for told in talk.told if told["event"] == "unarrived"] == []
 
 
 @pytest.mark.parametrize("answer", [Ack(3), Data(0, 3, b"x")])
-def test_who_acknowledges_a_damaged_frame_is_told(answer: Ack | Data) -> None:
+def test_acknowledgement_of_a_damaged_frame_is_reported(answer: Ack | Data) -> None:
     talk = Talk(1, 0)
     talk.until_met()
     talk.drain()

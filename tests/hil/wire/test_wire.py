@@ -163,7 +163,7 @@ def test_reports_every_harm(rig: Callable[..., Rig]) -> None:
     assert sum(events[-1]["up"][kind] for kind in ("corrupt", "lose", "insert")) == len(harms)
 
 
-def test_what_nobody_listens_to_is_gone(rig: Callable[..., Rig]) -> None:
+def test_bytes_without_a_listener_are_lost(rig: Callable[..., Rig]) -> None:
     wire = rig()
     os.write(wire.board, b"before")
     while wire.expect("count")["up"]["dropped"] < 6:

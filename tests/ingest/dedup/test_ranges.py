@@ -22,7 +22,7 @@ def columns(*ranges: tuple[Key, Span]) -> Ranges:
 
 
 def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:
-    """added: what is added at once, one list after the other."""
+    """added: values added at once, one list after the other."""
     ranges, model = SeenRanges(), set[tuple[Key, int]]()
     for some in added:
         ranges.add(columns(*some))
@@ -100,7 +100,7 @@ def test_claim_drops_exactly_what_was_seen_or_came_in_an_earlier_chunk(
 
 
 @given(st.lists(spans), st.lists(spans, max_size=4, unique=True))
-def test_what_is_left_after_the_drops_is_new_and_once(before: list[Span], held: list[Span]) -> None:
+def test_rows_after_the_drops_are_new_and_unique(before: list[Span], held: list[Span]) -> None:
     ranges, model = filled([[(KEY, span) for span in before]])
     claimed = claim(chunks_of(held), ranges)
     dropped = {

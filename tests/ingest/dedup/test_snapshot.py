@@ -1,4 +1,4 @@
-"""The snapshot of seen ranges: what is kept of it, and what is not believed."""
+"""The snapshot of seen ranges: its content, and damaged snapshots."""
 
 import numpy as np
 import pytest

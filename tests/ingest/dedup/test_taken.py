@@ -16,7 +16,7 @@ class Table:
         self.commit("CREATE TABLE")
 
     def open(self, rows: dict[str, int] | None = None) -> Taken:
-        """As a new process has it. rows: what the rows say, when somebody asks them."""
+        """State of a new process. rows: content of the rows, if they are read."""
 
         def from_rows(version: int) -> dict[str, int]:
             assert rows is not None, "the rows were asked"
@@ -82,7 +82,7 @@ def test_a_table_that_was_made_again_has_taken_nothing() -> None:
     assert table.open().feeds == {}
 
 
-def test_what_others_commit_does_not_hide_it() -> None:
+def test_commits_of_others_do_not_hide_the_progress() -> None:
     table = Table()
     taken = table.open()
     table.take(taken, a=5)

@@ -116,7 +116,7 @@ def test_a_java_that_has_ended_is_called_that() -> None:
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "no"), Py4JError("getResult")])
 @pytest.mark.parametrize("listens", [True, False])
-def test_a_java_that_nobody_answers_for_any_more_has_ended(
+def test_silent_java_process_has_ended(
     monkeypatch: pytest.MonkeyPatch, error: Exception, listens: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,4 +1,4 @@
-"""The commit log: what is read of it, and what is not believed."""
+"""The commit log: the parts that are read, and damaged ones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Deletion vectors, as Spark writes them: what is synced of them, and which commits are taken back
+"""Deletion vectors, as Spark writes them: which files are synced, and which commits are taken back
 when a power cut took a vector or the end of a commit.
 """
 
@@ -28,7 +28,7 @@ FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
 
 @pytest.fixture(scope="module")
 def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A table of two files of five rows, in which somebody deletes and changes rows; and a shallow
+    """A table of two files of five rows, in which a user deletes and changes rows; and a shallow
     clone of it.
     """
     lake = Lake(spark, tmp_path_factory.mktemp("made"))
@@ -72,7 +72,7 @@ def commit_of(table: Path, version: int) -> Path:
 
 
 def vectors(commit: Path) -> list[dict[str, Any]]:
-    """Those that a commit adds."""
+    """Return the vectors that a commit adds."""
     added = (json.loads(line).get("add") for line in commit.read_text().splitlines())
     return [one["deletionVector"] for one in added if one and one.get("deletionVector")]
 
@@ -151,7 +151,7 @@ def test_the_rows_of_a_delete_that_was_taken_back_are_there_again(
 
 
 def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
-    """Without it nobody could read the version before, either."""
+    """Without it no one could read the version before, either."""
     table = copy(SECOND)
     for version in (FIRST, SECOND):
         for file in files_of(commit_of(table, version)):
@@ -161,7 +161,7 @@ def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) 
 
 
 @pytest.mark.parametrize("version", [CHANGED, RESTORED])
-def test_what_others_have_committed_stays_whatever_its_vectors_are(copy: Any, version: int) -> None:
+def test_commits_of_others_stay_whatever_their_vectors(copy: Any, version: int) -> None:
     table = copy(version)
     for file in files_of(commit_of(table, version)):
         damage(file, "absent")
@@ -186,7 +186,7 @@ def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Lake, version: in
         assert not is_whole(b"".join(lines[:count]), version)
 
 
-def test_what_a_user_deletes_by_vectors_reaches_the_readings_and_does_not_come_back(
+def test_deletions_by_vectors_reach_the_readings_and_stay(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     lake = Lake(spark, tmp_path)

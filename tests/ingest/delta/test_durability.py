@@ -1,5 +1,5 @@
-"""A power cut at the centre: what is on the disk when, and what the next start makes of a commit
-that was cut off.
+"""A power cut at the centre: the order of writes, and the next start after a commit that was cut
+off.
 """
 
 import json
@@ -38,8 +38,8 @@ PAYLOAD = b'[{"n":"a","v":1}]'
 
 
 class Disk:
-    """Follows what is synced. synced: paths in order; marks: how many were synced when something
-    else happened.
+    """Records all syncs. synced: paths in order; marks: how many were synced when something else
+    happened.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def log_of(table: Path) -> dict[str, bytes]:
 
 
 def test_a_shallow_clone_is_left_as_it_is(spark: "SparkSession", tmp_path: Path) -> None:
-    """Its files are another table's, by their whole paths."""
+    """A cloned table refers to another table's files by absolute paths."""
     job = Job(spark, tmp_path)
     land(job.landing, "site", 1, [row("dev", 1)])
     job.take()

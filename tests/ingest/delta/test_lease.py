@@ -1,4 +1,4 @@
-"""The lease of the tables: who waits for whom."""
+"""The lease of the tables: which job waits for which."""
 
 import logging
 import subprocess
@@ -15,7 +15,7 @@ HOLD = (
 )
 
 
-def test_the_second_process_waits_and_says_who_holds_the_table(
+def test_second_process_waits_and_names_the_holder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = f"file:{tmp_path}/a table #1? 100%41"

@@ -24,7 +24,7 @@ def at(request: pytest.FixtureRequest, spark: "SparkSession", tmp_path: Path) ->
     return lambda: HadoopFolder(spark, f"file:{tmp_path}", "folder")
 
 
-def test_what_is_written_is_read(at: Open, tmp_path: Path) -> None:
+def test_written_file_is_read_back(at: Open, tmp_path: Path) -> None:
     assert (at().names(), at().read("a")) == ([], None)
     at().write("a", b"one")
     at().write("a", b"two")

@@ -66,7 +66,7 @@ def take(job: Job) -> None:
 
 
 def take_again(job: Job) -> None:
-    """As a new process does, in which Delta remembers nothing."""
+    """Imitate a new process, in which Delta has no cache."""
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     take(job)
 
@@ -199,7 +199,7 @@ def test_a_data_file_that_is_missing_or_damaged_is_named(
         ("foo://bucket/publications", 'No FileSystem for scheme "foo"', "Give a path, or a URL"),
     ],
 )
-def test_a_table_in_a_place_that_cannot_be_is_told(
+def test_table_at_an_impossible_place_is_reported(
     job: Job, tmp_path: Path, table: str, what: str, advice: str
 ) -> None:
     (tmp_path / "file").touch()

@@ -65,7 +65,7 @@ def missing(path: Path) -> None:
 
 
 def file_missing(path: Path) -> None:
-    """Its sum is there."""
+    """The checksum file is there."""
     path.unlink()
 
 
@@ -83,7 +83,7 @@ def half(path: Path) -> None:
 
 
 def zeros(path: Path) -> None:
-    """What a file system leaves that had a file's length, and not its bytes."""
+    """Content that a file system leaves if it kept the length and lost the bytes."""
     written(path, b"\0" * path.stat().st_size)
 
 
@@ -133,7 +133,7 @@ def link_to_itself(path: Path) -> None:
 
 
 def closed(path: Path) -> None:
-    """As another user has left it. To root it is open."""
+    """A folder of another user. To root it is open."""
     path.chmod(0)
 
 
@@ -145,7 +145,7 @@ def temporary_file_beside(path: Path) -> None:
 
 
 def sum_alone(path: Path) -> None:
-    """Of a file that Spark would write next."""
+    """Leave the checksum of a file that Spark would write next."""
     following = path.with_name(str(int(path.name) + 1)) if path.name.isdecimal() else path
     following.unlink(missing_ok=True)
     sum_of(following).write_bytes(b"crc\0" + bytes(8))
@@ -209,7 +209,7 @@ def folder_link_to_itself(path: Path) -> None:
 
 
 def folder_of_odd_things(path: Path) -> None:
-    """What no version of Spark keeps there."""
+    """Names that no version of Spark keeps in a checkpoint."""
     path.mkdir(exist_ok=True)
     (path / "notes.txt").write_text("mine")
     (path / "folder").mkdir()
@@ -234,14 +234,16 @@ FOLDER_CASES = [
 """A stream like ours makes neither `sources` nor `state`, but finds them there."""
 
 
-def test_it_goes_on_where_it_was(begun: Begun, caplog: pytest.LogCaptureFixture) -> None:
+def test_stream_continues_from_its_checkpoint(
+    begun: Begun, caplog: pytest.LogCaptureFixture
+) -> None:
     goes_on(begun)
     assert not asides(begun)
     assert "put aside" not in caplog.text
 
 
 @pytest.mark.parametrize(("file", "fault"), CASES + FOLDER_CASES)
-def test_what_is_not_put_aside_spark_can_read(
+def test_kept_checkpoint_is_readable_for_spark(
     begun: Begun, file: str, fault: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """By what Spark itself reads the checkpoint with at a start."""
@@ -310,7 +312,7 @@ def test_the_checkpoint_of_another_stream_is_refused_whatever_else_is_torn(
 def test_a_checkpoint_that_began_nothing_is_put_aside_too(
     begun: Begun, file: str, fault: Callable[[Path], None]
 ) -> None:
-    """As after a first start that failed."""
+    """Leave the state after a failed first start."""
     begun.restore()
     for folder in (checkpoint.OFFSETS, checkpoint.COMMITS):
         folder_empty(begun.job.checkpoint / folder)
@@ -325,7 +327,7 @@ def test_a_checkpoint_that_began_nothing_is_put_aside_too(
 
 
 @pytest.mark.parametrize("folder", checkpoint.FOLDERS)
-def test_what_java_may_not_list_is_put_aside(
+def test_checkpoint_unreadable_for_java_is_put_aside(
     begun: Begun, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Root may list everything, so the error is Java's for a folder that is missing."""
@@ -357,7 +359,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 def test_what_is_no_folder_is_refused_and_stays(
     begun: Begun, process: "Process", fault: Callable[[Path], None]
 ) -> None:
-    """Whose file it is, nobody knows."""
+    """The owner of the file is unknown."""
     begun.restore()
     process.run()
     shutil.rmtree(begun.job.checkpoint)
@@ -445,7 +447,7 @@ def process(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> Process:
 
 
 @pytest.mark.parametrize("file", ["metadata", "commits/2"])
-def test_what_only_spark_finds_is_put_aside_too(
+def test_damage_that_only_spark_finds_is_put_aside_too(
     begun: Begun,
     process: Process,
     file: str,

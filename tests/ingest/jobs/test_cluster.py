@@ -44,7 +44,9 @@ def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
 
 
 def python_without_onceway(folder: Path) -> Path:
-    """That of the workers: it has what README says they need, and gets the rest from the driver."""
+    """Make a Python for the workers: only the packages that README requires; the driver sends the
+    rest.
+    """
     site_packages = sysconfig.get_path("purelib")
     python = folder / "python"
     python.write_text(

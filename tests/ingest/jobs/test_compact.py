@@ -48,7 +48,7 @@ def test_one_device_and_one_day_are_in_few_files(
 
 
 def test_a_table_without_clustering_stays_without(spark: "SparkSession", tmp_path: Path) -> None:
-    """Its owner may cluster it by ALTER TABLE … CLUSTER BY; the ingest leaves it as it is."""
+    """The owner may cluster the table by ALTER TABLE … CLUSTER BY; the ingest leaves that alone."""
     name = str(tmp_path / "old")
     Table(spark, name, Layout(PUBLICATIONS.comment, PUBLICATIONS.columns)).create()
     old = Table(spark, name, PUBLICATIONS)

@@ -1,5 +1,5 @@
-"""A gateway died with readings that it had acknowledged. The table says what is lost, and
-`onceway spool land` brings it when the card can be read.
+"""A gateway died with readings that it had acknowledged. The table shows the loss, and `onceway
+spool land` brings it when the card can be read.
 """
 
 import threading

@@ -1,5 +1,5 @@
-"""One pass with a feed that is held: all others are taken, and the exit code says that somebody
-should look, so that cron or a timer of systemd tells.
+"""One pass with a feed that is held: all others are taken, and the exit code calls for a person, by
+way of cron or a timer of systemd.
 """
 
 import json
@@ -62,7 +62,7 @@ def fill(landing: Path) -> None:
 
 
 def one_pass(landing: Path, folder: Path, keys: Keys, rows: int) -> list[str]:
-    """As Spark asks the source until nothing is new; returns what is held at the end."""
+    """Query the source like Spark until nothing is new; return the held feeds at the end."""
     save(str(folder / "keys.json"), keys)
     trust, file = Trust(str(folder / "keys.json"), True), folder / "held.json"
     reader = LandingReader(str(landing), {}, rows, 1, False, trust, None, True, str(file))
@@ -81,7 +81,7 @@ def _rows(rows: int) -> object:
 
 @pytest.mark.parametrize("rows", [1, 100])
 @pytest.mark.parametrize("held", HELD)
-def test_a_pass_knows_whom_it_leaves_behind(
+def test_pass_reports_the_feeds_that_it_leaves_out(
     tmp_path: Path, held: Callable[[Path], None], rows: int
 ) -> None:
     landing = tmp_path / "landing"

@@ -1,5 +1,5 @@
 """The table, the checkpoint or the landing place is another one than the ingest left: nothing is
-lost, and what was found is said.
+lost, and the log reports the move.
 """
 
 import json
@@ -49,7 +49,7 @@ def keys(*sequences: int) -> list[tuple[str, int, int]]:
 
 
 def forget_the_log(job: Job) -> None:
-    """As a new process, which has no table in its memory."""
+    """Imitate a new process, which has no table in memory."""
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
@@ -121,8 +121,8 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
 def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     job: Job, writer: WriterName
 ) -> None:
-    """Not even when it has come to the same version meanwhile, and the ingest has saved in it what
-    it has seen.
+    """Not even when it has come to the same version meanwhile, and the ingest has saved its seen
+    ranges in it.
     """
     job.writer = writer
     backup = job.publications.with_name("backup")
@@ -163,7 +163,7 @@ def test_readings_that_are_put_back_under_the_ingest_are_not_taken_for_themselve
     assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
 
 
-def test_what_was_made_of_a_table_that_was_put_back_is_made_again(job: Job) -> None:
+def test_derived_tables_of_a_restored_table_are_rebuilt(job: Job) -> None:
     backup = job.publications.with_name("backup")
     put(job, 1)
     job.take()
@@ -338,9 +338,7 @@ def test_a_landing_place_that_was_emptied_is_not_taken_for_one_without_news(job:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_readings_that_somebody_sets_back_get_again_what_came_since(
-    job: Job, writer: WriterName
-) -> None:
+def test_restored_readings_get_later_rows_again(job: Job, writer: WriterName) -> None:
     job.writer = writer
     readings = Path(f"{job.publications}_readings")
     sink = job.open()
@@ -356,7 +354,7 @@ def test_readings_that_somebody_sets_back_get_again_what_came_since(
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_users_write_over_reaches_the_readings_with_the_next_start(
+def test_overwritten_rows_reach_the_readings_with_the_next_start(
     job: Job, writer: WriterName
 ) -> None:
     """Rows that are written again are not new ones, and a start follows without a new batch."""
@@ -371,7 +369,7 @@ def test_what_users_write_over_reaches_the_readings_with_the_next_start(
     assert [key[2] for key in job.readings("dev")] == [3]
 
 
-def test_rows_that_come_and_go_while_nobody_follows_leave_no_readings(
+def test_rows_deleted_before_the_next_start_leave_no_readings(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job dies between the two tables, and before the next start a user changes the rows."""
@@ -408,7 +406,7 @@ def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: 
 
 
 def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
-    """Nothing is written where it was, so the next start can make it again."""
+    """The start writes nothing at the old place, so the next start can create the table again."""
     sink = job.open()
     sink(job.micro_batch([row("dev", 1)]), 0)
     shutil.rmtree(job.publications)
@@ -419,7 +417,7 @@ def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
     assert job.keys() == keys(3)
 
 
-def test_what_was_cleaned_is_said_of_feeds_that_are_there(job: Job) -> None:
+def test_cleaning_of_existing_feeds_is_reported(job: Job) -> None:
     put(job, 3)
     for feed in (f"sit/{EPOCH}", "site/0a1b2c3", f"site/{EPOCH}/1"):
         said = ["clean", "--landing", str(job.landing), "--feed", feed, "--until", "2"]

@@ -1,5 +1,5 @@
-"""Upkeep of what is none of the ingest's: a line says what and what to do, the exit code is 1, and
-nothing is written.
+"""Upkeep of tables that are not the ingest's: a line says what and what to do, the exit code is 1,
+and nothing is written.
 """
 
 from pathlib import Path
@@ -35,7 +35,7 @@ def refused(table: Path, landing: Path, words: list[str]) -> str:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All that is there, but the lock beside a table."""
+    """Return all files, without the lock beside a table."""
     there = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lease")
     return {str(path): path.read_bytes() for path in there}
 

@@ -28,7 +28,7 @@ GIVEN = {
     f"{DEFAULTS}enableInCommitTimestamps": "true",
     f"{DEFAULTS}autoOptimize.optimizeWrite": "true",
 }
-"""As a spark-defaults.conf may have them."""
+"""Settings that a spark-defaults.conf may have."""
 
 
 @pytest.fixture

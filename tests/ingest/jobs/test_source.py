@@ -28,14 +28,14 @@ def reader(landing: Path, taken: dict[str, int] | None = None, **options: Any) -
     return LandingReader(str(landing), taken or {}, 4, 2, False, trust, None, **options)
 
 
-def test_it_goes_on_from_what_it_has_told_by_as_many_rows_as_are_wanted(landing: Path) -> None:
+def test_source_continues_from_its_last_offset_in_bounded_steps(landing: Path) -> None:
     source = reader(landing)
     assert [source.latestOffset()[FEED] for _ in range(4)] == [2, 4, 5, 5]
     land(landing, "site", 6, [row("dev", 60)])
     assert source.latestOffset() == {FEED: 6}
 
 
-def test_it_begins_where_the_table_is(landing: Path) -> None:
+def test_source_begins_at_the_progress_of_the_table(landing: Path) -> None:
     assert reader(landing, {FEED: 3}).latestOffset() == {FEED: 5}
 
 

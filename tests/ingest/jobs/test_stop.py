@@ -1,5 +1,5 @@
-"""A stop of the ingest reaches the job, which saves what the next start makes use of, and nobody
-else: Java would end at once, and the job could do nothing without it.
+"""A stop of the ingest reaches the job, which saves state for the next start, and no one else: Java
+would end at once, and the job could do nothing without it.
 """
 
 import os
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def _by_service(main: int) -> None:
-    """What the manager of a service does that runs `onceway ingest run`."""
+    """Stop the job like a service manager that runs `onceway ingest run`."""
     os.kill(main, signal.SIGTERM)
 
 

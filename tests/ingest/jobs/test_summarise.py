@@ -83,7 +83,7 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     assert doubles(job, today) == 1
     assert quality(job)["a", 7, 1][:3] == (3, 3, [(3, 4)])
     assert quality(job)["a", 7, 2][:3] == (2, 2, [(6, 8)])
-    # a part of what was missing came by another gateway, and some of it again
+    # some missing readings came by another gateway, and a few of these again
     land(job.landing, "twin", 1, [row("a", n, received=at(0.5)) for n in (5, 7, 4)])
     job.take()
     bring_up(job)
@@ -95,7 +95,7 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     assert job.table("_quality").collect() == before
 
 
-def test_what_a_user_deletes_is_missing_and_what_expired_is_not(job: Job) -> None:
+def test_deleted_rows_are_missing_and_expired_ones_are_not(job: Job) -> None:
     land(job.landing, "site", 1, [row("a", n, received=at(n)) for n in range(5)])
     job.take()
     bring_up(job)

@@ -194,8 +194,8 @@ def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(
 def test_changes_whose_files_are_gone_do_not_stop_the_ingest(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They go a week after a delete, with `compact`; whoever was away longer reads the table
-    itself.
+    """Changes go a week after a delete, with `compact`; a reader that was away longer reads the
+    table itself.
     """
     land(job.landing, "site", 1, readable(1, 2))
     job.take()

@@ -29,7 +29,7 @@ CUT = 1
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Root may read everything, so it is somebody else meanwhile."""
+    """Root may read everything, so the test takes another user meanwhile."""
     if os.geteuid() != 0:
         yield
         return
@@ -58,8 +58,8 @@ def open_folder() -> Iterator[Path]:
 
 
 class Place:
-    """A landing place that reads `folder`, by whatever means. close: nobody may read what stands
-    under a name any more, be it a file or a folder; mend: everybody may again.
+    """A landing place that reads `folder`, by whatever means. close: no one may read a name any
+    more, be it a file or a folder; mend: everybody may again.
     """
 
     url: str
@@ -77,7 +77,7 @@ class Place:
         raise NotImplementedError
 
     def reader(self) -> Any:
-        """What a test reads as."""
+        """The file system as a test reads it."""
         raise NotImplementedError
 
 
@@ -128,7 +128,7 @@ Refusal = tuple[str, int]
 
 
 class S3Place(Place):
-    """rules: what is refused, as (the beginning of a key, the status that answers it)."""
+    """rules: refusals, as (the beginning of a key, the status that answers it)."""
 
     def __init__(self, server: S3Server, prefix: str) -> None:
         self._server = server

@@ -85,7 +85,7 @@ def received(table: pa.Table, first: int) -> pa.Table:
     return table.set_column(table.column_names.index("received"), "received", times)
 
 
-def test_what_a_matching_checksum_does_not_excuse(tmp_path: Path) -> None:
+def test_damage_despite_a_matching_checksum(tmp_path: Path) -> None:
     _, data = landed(tmp_path)
     table = pq.read_table(pa.BufferReader(data))
     nulls = pa.array([None] * 20, pa.string())

@@ -163,7 +163,7 @@ def test_news_cost_one_look_each(place: Place, clock: Clock, asked: Counter[str]
 
 
 def test_what_no_marker_tells_is_found_within_an_hour(place: Place, clock: Clock) -> None:
-    """As from a gateway that died between the manifest and the marker."""
+    """Leave the state of a gateway that died between the manifest and the marker."""
     offset = place.fill()
     feeds = Feeds(Landing(URL))
     feeds.advance({}, ALL)
@@ -177,7 +177,7 @@ def test_what_no_marker_tells_is_found_within_an_hour(place: Place, clock: Clock
 
 
 def test_the_first_pass_looks_at_everything(place: Place, clock: Clock) -> None:
-    """So one pass (`--available-now`) leaves nothing."""
+    """One pass (`--available-now`) therefore misses nothing."""
     place.fill()
     place.land("site-3", 2, told=False)
     feeds = Feeds(Landing(URL))

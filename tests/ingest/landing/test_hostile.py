@@ -123,7 +123,7 @@ def printed(text: str) -> None:
 
 
 def goes_into_the_table(announced: Announced) -> None:
-    """As `read_batches` reports a damaged batch."""
+    """Report a damaged batch as `read_batches` does."""
     reason = announced.flaw
     if reason is None:
         return
@@ -221,7 +221,7 @@ def altered(draw: st.DrawFn) -> bytes:
 @example(data=with_table(DATA, TABLE.append_column(*column(0))))
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_parquet_of_any_bytes_gives_rows_or_a_reason(data: bytes) -> None:
-    """With a manifest that fits, as by somebody who has the gateway's key."""
+    """With a matching manifest, as from a thief of the gateway's key."""
     announced = Announced(FEED, 1, 3, len(data), sha256(data))
     try:
         table = batch.check(data, announced)
@@ -274,7 +274,7 @@ def test_an_odd_note_of_what_was_cleaned_does_not_end_a_cleaning(tmp_path: Path)
 
 
 @pytest.mark.parametrize("landed", ["1e999", "[" * 5000, '"\\ud800"', "null"])
-def test_an_odd_owner_mark_is_one_of_nobody(tmp_path: Path, landed: str) -> None:
+def test_odd_owner_mark_names_no_owner(tmp_path: Path, landed: str) -> None:
     (tmp_path / "bad").mkdir()
     mark = f'{{"owner":"","epoch":"","host":"\\ud800\\n","since":"","landed":{landed}}}'
     (tmp_path / "bad" / "owner.json").write_text(mark)
@@ -285,7 +285,7 @@ def test_an_odd_owner_mark_is_one_of_nobody(tmp_path: Path, landed: str) -> None
     assert (found.owner, found.host) == ("", "unknown")
 
 
-def test_what_strangers_call_themselves_forges_no_line() -> None:
+def test_names_of_strangers_forge_no_log_line() -> None:
     forged = "\ud800\nheld: everything\x1b[2J"
     made = Report(
         [FeedReport(f"{forged}/{EPOCH}", 1, 1, 1, 0, 0, "", held=f"{forged}: waits")],

@@ -146,7 +146,7 @@ def test_what_is_no_feed_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> None:
-    """So it is said that nothing has landed, as if it were not there."""
+    """The report says that nothing has landed, as for a missing folder."""
     with open_folder() as folder:
         for name in OF_SERVERS:
             (folder / name).mkdir(mode=0o700)
@@ -155,7 +155,7 @@ def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> No
 
 
 def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_path: Path) -> None:
-    """A folder that can be read says by itself what it is."""
+    """The content of a readable folder shows its kind."""
     for name in OF_SERVERS[:4]:
         land(tmp_path, name, 1, [row("dev", 1)])
     feeds = Feeds(Landing(str(tmp_path)))
@@ -163,7 +163,7 @@ def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_pa
 
 
 def test_a_gateway_s_folder_may_be_a_link(tmp_path: Path) -> None:
-    """As when it was moved to another disk."""
+    """Imitate a folder that was moved to another disk."""
     land(tmp_path / "disk", "a", 1, [row("dev", 1)])
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "a").symlink_to(tmp_path / "disk" / "a")

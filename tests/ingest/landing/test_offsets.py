@@ -1,5 +1,5 @@
 """The source's offset moves over contiguous numbers only, and finds news at a cost that does not
-depend on what is old.
+depend on old batches.
 """
 
 import logging
@@ -162,7 +162,7 @@ def test_a_feed_begins_behind_what_was_deleted_on_purpose(
     assert caplog.text == ""  # nothing is lacking
 
 
-def test_a_feed_that_waits_goes_on_when_somebody_says_what_was_deleted(
+def test_waiting_feed_continues_once_the_deletion_is_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds_module, "HOLE_CHECK_SECONDS", 0.0)
@@ -176,7 +176,7 @@ def test_a_feed_that_waits_goes_on_when_somebody_says_what_was_deleted(
     assert [one.number for one in state.between({A: 1}, {A: 9})] == [9]
 
 
-def test_what_was_deleted_on_purpose_is_no_damage(tmp_path: Path) -> None:
+def test_deletion_on_purpose_is_not_damage(tmp_path: Path) -> None:
     put(tmp_path, "a", 3)
     cleaned(tmp_path, "a", 1)
     found = feeds(tmp_path).between({}, {A: 3})
@@ -238,7 +238,7 @@ def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path: Path) -> None:
-    """And a foreign folder whose name is no text: Spark and the tables could not take it."""
+    """And a foreign folder whose name is not text: Spark and the tables could not take it."""
     for gateway in ("a", "b", "c"):
         put(tmp_path, gateway, 1)
     manifest, data = (

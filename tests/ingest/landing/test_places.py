@@ -68,7 +68,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def as_environment(
     monkeypatch: pytest.MonkeyPatch, protocol: str, options: dict[str, object]
 ) -> None:
-    """What FSSPEC_… in the environment makes of it when a process starts."""
+    """Set the configuration as a process start with FSSPEC_… in the environment does."""
     monkeypatch.setitem(fsspec.config.conf, protocol, json.loads(json.dumps(options)))
 
 
@@ -132,7 +132,7 @@ def test_data_files_go_into_tables_on_s3(s3: S3Server, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
-def test_what_follows_a_gap_is_found_by_a_listing(
+def test_batches_behind_a_gap_are_found_by_a_listing(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = request.getfixturevalue(kind)

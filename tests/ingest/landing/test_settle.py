@@ -43,7 +43,7 @@ class Copy:
         (self.landing / FEED).mkdir(parents=True)
 
     def put(self, name: str, part: float = 1.0, filled: bool = False, age_s: float = 0.0) -> Path:
-        """filled: as long as the whole, with zeros for what is not there yet."""
+        """filled: as long as the whole, with zeros for missing bytes."""
         data = (self._source / name).read_bytes()
         there = data[: int(len(data) * part)]
         path = self.landing / FEED / name
@@ -104,7 +104,7 @@ def test_batches_that_come_mixed_are_taken_in_order_each_whole(tmp_path: Path) -
             (copy.landing / FEED / name).unlink()
 
 
-def test_it_says_what_it_waits_for(
+def test_settling_reports_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(feeds_module, "HOLE_CHECK_SECONDS", 0.0)

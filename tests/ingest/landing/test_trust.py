@@ -201,7 +201,7 @@ def test_the_command_adds_forgets_and_allows(tmp_path: Path, signer: Signer) -> 
         ([], {"until": ["a:7"]}, "not GATEWAY/EPOCH:NUMBER"),
     ],
 )
-def test_what_the_command_cannot_mean_is_said(
+def test_impossible_trust_command_is_reported(
     lines: list[str], more: dict[str, list[str]], says: str
 ) -> None:
     with pytest.raises(OncewayError, match=says):

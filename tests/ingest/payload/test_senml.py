@@ -35,7 +35,7 @@ def record(name: str, time: float = 0.0, **fields: Any) -> Record:
     return Record(name=name, time=time, relative=time < 2**28, **rest)
 
 
-def test_what_the_sensor_sends() -> None:
+def test_payloads_of_the_sensor_example() -> None:
     payload = bytes.fromhex(
         "81a521657465 73 74 3a 22 1a 68e73f00 00 64 61646330 01 61 56 02 fa 3fc00000".replace(
             " ", ""
@@ -159,7 +159,7 @@ def test_json_and_cbor_say_the_same() -> None:
         (b" " * (PAYLOAD_LIMIT + 1), f"longer than {PAYLOAD_LIMIT} bytes"),
     ],
 )
-def test_what_is_no_senml_says_why(payload: bytes, reason: str) -> None:
+def test_invalid_senml_has_a_reason(payload: bytes, reason: str) -> None:
     with pytest.raises(NotSenml) as caught:
         decode(payload)
     assert str(caught.value).startswith(reason)

@@ -1,4 +1,4 @@
-"""Payloads that are decoded all at once give what they give one after the other."""
+"""Payloads that are decoded all at once give the same result as one after the other."""
 
 import cbor2
 import numpy as np
@@ -103,7 +103,7 @@ def test_no_payloads() -> None:
     assert columns([b""] * 20, [False] * 20) == ([None] * 20, ["empty"] * 20)
 
 
-def test_what_sensors_send_needs_no_second_look() -> None:
+def test_sensor_payloads_are_decoded_in_one_pass() -> None:
     payloads = pa.array([one[5] for one in sensor_rows(1000, devices=100)], pa.binary())
     assert sorted(np.concatenate([found.positions for found in skeletons.find(payloads)])) == list(
         range(1000)

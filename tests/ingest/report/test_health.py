@@ -27,7 +27,7 @@ PAYLOAD = b'[{"n":"a","v":1}]'
 
 
 class Told:
-    """What a report says of a copy of a lake."""
+    """Return the report about a copy of a lake."""
 
     def __init__(self, folder: Path) -> None:
         where = ["--landing", str(folder / "landing"), "--table", str(folder / "lake/publications")]

@@ -90,7 +90,7 @@ def test_sequences_as_large_as_they_can_be() -> None:
     ]
 
 
-def test_what_contradicts_a_row_of_the_same_task_is_a_chunk_of_its_own() -> None:
+def test_payload_conflict_within_a_task_is_a_separate_chunk() -> None:
     batches = [
         (announced(1), table([row("a", 1), row("a", 2, payload=b"x")])),
         (announced(2), table([row("a", 1), row("a", 2, payload=b"y"), row("b", 2)])),

@@ -94,7 +94,7 @@ class Writer:
 
 
 class Seen:
-    """As gateway.ingest.dedup.seen.Seen, over a list."""
+    """A model of gateway.ingest.dedup.seen.Seen, over a list."""
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None) -> None:
         self._table = table
@@ -122,7 +122,7 @@ class Seen:
 
 
 class MicroBatch:
-    """As gateway.ingest.sink.microbatch.MicroBatch, over chunks in memory."""
+    """A model of gateway.ingest.sink.microbatch.MicroBatch, over chunks in memory."""
 
     def __init__(self, first: int, batches: list[list[Key]], per_chunk: int) -> None:
         """first: the number of the first batch."""
@@ -161,7 +161,7 @@ class MicroBatch:
 
 
 class Job:
-    """A process: what it remembers is lost when it dies. It begins where the table is."""
+    """A process: its memory is lost when it dies. It begins where the table is."""
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None, cleaned: int) -> None:
         self.seen = Seen(table, snapshot)
@@ -181,8 +181,8 @@ class Job:
 
 
 class Schedules(RuleBasedStateMachine):
-    """landed: batches in order; cleaned: how many of them were deleted; snapshot: the newest one
-    that was saved. Each job begins where the table is: a checkpoint that fits says the same.
+    """landed: batches in order; cleaned: number of deleted ones; snapshot: the newest one that was
+    saved. Each job begins where the table is: a checkpoint that fits says the same.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def restore(self, share: float) -> None:
-        """The table goes back to an earlier version. What was cleaned since cannot come again."""
+        """The table goes back to an earlier version. Cleaned batches cannot come again."""
         self.table.commits.append(Version([], {}, int(share * self.table.head)))
         left = set(self.table.rows(self.table.head))
         self.lost |= {key for batch in self.landed[: self.cleaned] for key in batch} - left

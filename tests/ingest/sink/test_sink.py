@@ -97,7 +97,7 @@ def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
         used = {path.rsplit("/", 1)[-1] for path in lake.table(suffix).inputFiles()}
         folder = lake.publications.with_name(lake.publications.name + suffix)
         there = {path.name: path for path in folder.glob("*.parquet")}
-        # what was written and not used is deleted; Delta itself leaves a file of a commit without
+        # files written and not used are deleted; Delta itself leaves a file of a commit without
         # rows, which `compact` deletes
         unused = [there[name] for name in there.keys() - used]
         assert used <= there.keys()
@@ -194,7 +194,7 @@ def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> No
             sink(lake.micro_batch(rows("d", number, number + 1)), number)
             sink.save()
     lake.open()(lake.micro_batch(rows("d", count, count + 1)), count)
-    # the first died before a commit, and nobody has read its batch again
+    # the first died before a commit, and no one has read its batch again
     assert lake.keys("d") == keys("d", 2, 3, 4, 5)
     assert lake.readings("d") == readings("d", 2, 3, 4, 5)
 
@@ -218,7 +218,7 @@ class CommitsAndFails:
         return getattr(self._inner, name)
 
 
-def test_a_commit_that_lands_and_fails_all_the_same_is_found_in_the_log(
+def test_landed_commit_with_an_error_is_found_in_the_log(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = lake.open()
@@ -288,7 +288,7 @@ def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
 
 
 def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
-    """Readers skip a file whose action says that what they look for is not in it."""
+    """Readers skip a file whose action excludes the wanted values."""
     moment = 1_760_000_000_123_456
     lake.open()(
         lake.micro_batch(
@@ -392,7 +392,7 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
 def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had names with the device in them, and no origin."""
+    """A table of an old version had names with the device in them, and no origin."""
     old = Lake(spark, tmp_path / "old readings")
     newer = ("time_certainty", "gateway", "topic", "received")
     lacking = Layout(
@@ -430,7 +430,7 @@ def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Pa
 def test_a_table_of_others_is_refused_and_stays_as_it_is(
     spark: "SparkSession", tmp_path: Path, writer: WriterName
 ) -> None:
-    """Its columns may be called like some of ours."""
+    """Columns of the user's table may have the same names as ours."""
     lake = Lake(spark, tmp_path, writer)
     layout = Layout("", (("device", "string", ""), ("sequence", "bigint", "")))
     Table(spark, str(lake.publications), layout).create()
@@ -454,7 +454,7 @@ def test_what_users_do_to_the_table(lake: Lake) -> None:
     assert lake.readings("h") == readings("h", 2, 3)
     lake.sql(f"restore table publications to version as of {version}")
     sink(lake.micro_batch(rows("h", 2, 3)), 2)
-    # the table is what it was then, and goes on from there
+    # the table has its old content, and goes on from there
     assert lake.keys("h") == keys("h", 1, 2, 3)
     assert lake.readings("h") == readings("h", 1, 2, 3)
 
@@ -521,7 +521,7 @@ def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
 def test_a_new_table_has_no_readings_to_make_again(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When what has landed first is damaged, or not trusted yet."""
+    """If the first landed batch is damaged, or not trusted yet."""
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     new = Lake(spark, tmp_path)
     sink = new.open()

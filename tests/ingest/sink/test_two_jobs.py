@@ -39,7 +39,7 @@ GAPS: dict[WriterName, dict[str, tuple[type, str]]] = {
         "before the commit": (PublicTable, "append"),
     },
 }
-"""Where another job gets in between: what is about to be called."""
+"""Calls before which another job gets in between."""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ heard = queue.Queue()
 
 
 class Taken(KissModemWrapper):
-    """Keeps what it decodes, and does nothing with it."""
+    """Keeps decoded frames, and does nothing with them."""
 
     def _process_received_frame(self):
         found.append(bytes(self.rx_frame_buffer).hex())

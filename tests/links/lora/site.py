@@ -74,7 +74,7 @@ class Site:
         self.taken: dict[int, bytes] = {}
         """Readings in the journal, by sequence."""
         self.perhaps: dict[int, bytes] = {}
-        """Those that were being written when the power was cut."""
+        """Readings that were being written when the power was cut."""
         self._writing: dict[int, bytes] = {}
         self.nonces: dict[tuple[bytes, int, int], bytes] = {}
         self.air: list[tuple[bool, bytes]] = []
@@ -146,7 +146,7 @@ class Site:
             self._restart_board()
 
     def cut_gateway(self) -> None:
-        """What it has not committed is gone, and what its radio knew."""
+        """Lose uncommitted changes and the radio's state."""
         self.cuts += 1
         self.world.power_cut()
         self._start_gateway()
@@ -229,7 +229,7 @@ class Site:
         return min(moments)
 
     def _gateway(self) -> None:
-        """Carry what is due there: commits are quick, the modem's port is."""
+        """Carry due frames: commits are quick, the modem's port is."""
         if self._leaves is not None and self.now >= self._leaves:
             self._leaves = None
             self.tnc.finish()

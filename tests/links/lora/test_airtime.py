@@ -29,7 +29,7 @@ def test_airtime_at_125_khz(factor: int, length: int, milliseconds: float) -> No
     assert Modulation(factor).airtime(length) * 1000 == pytest.approx(milliseconds, abs=1e-6)
 
 
-def test_it_is_the_formula_of_the_data_sheet_with_all_its_terms() -> None:
+def test_airtime_follows_the_data_sheet() -> None:
     """SX1276 data sheet, 4.1.1.7, worked out by hand: ⌈(8·10 − 4·8 + 28 + 0 − 20)/(4·8)⌉·8 + 8."""
     bare = Modulation(8, 250_000, coding=4, preamble=12, header=False, crc=False)
     assert bare.symbols(10) == 8 + 2 * 8
@@ -43,7 +43,7 @@ def test_long_symbols_take_the_low_data_rate_optimisation() -> None:
 
 
 def test_a_longer_preamble_costs_its_symbols() -> None:
-    """Of a KISS modem: 16 symbols at SF9, 32 at SF7."""
+    """Preamble of a KISS modem: 16 symbols at SF9, 32 at SF7."""
     for factor, preamble in ((9, 16), (7, 32)):
         longer = Modulation(factor, preamble=preamble).airtime(8) - Modulation(factor).airtime(8)
         assert longer == pytest.approx((preamble - 8) * Modulation(factor).symbol)
@@ -61,7 +61,7 @@ def test_no_byte_makes_a_frame_shorter(factor: int, length: int) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"factor": 6}, {"factor": 13}, {"bandwidth": 62_500}, {"coding": 5}, {"preamble": 5}]
 )
-def test_what_lora_has_not_is_refused(wrong: dict[str, int]) -> None:
+def test_impossible_lora_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="not"):
         Modulation(**{"factor": 9} | wrong)
 

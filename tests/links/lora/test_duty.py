@@ -1,4 +1,4 @@
-"""No hour holds more than the law allows, for whoever sends as early as he may."""
+"""No hour holds more than the law allows, even if each frame leaves as early as possible."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ def greedy(ledger: Ledger, airtimes: list[float], pauses: list[float]) -> list[S
 
 @settings(max_examples=50, deadline=None)
 @given(DUTIES, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 20.0]))
-def test_who_sends_as_early_as_the_ledger_lets_him_keeps_the_law(
+def test_earliest_sending_by_the_ledger_keeps_the_law(
     duty: float, seed: int, mean_pause: float
 ) -> None:
     random = Random(seed)
@@ -77,7 +77,7 @@ def test_a_radio_that_sends_a_little_later_than_it_was_told_keeps_the_law(
     assert (worst_hour(sent) <= 360.0 + TINY) is kept
 
 
-def test_it_lets_him_send_all_but_one_percent_of_what_the_law_allows() -> None:
+def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
     """Three hours of answers without a pause between them."""
     airtime = Modulation(9).airtime(8)
     sent = greedy(Ledger(0.1), [airtime] * 9_000, [0.0] * 9_000)
@@ -88,12 +88,12 @@ def test_it_lets_him_send_all_but_one_percent_of_what_the_law_allows() -> None:
 
 
 def test_the_first_hour_holds_no_more_than_any_other() -> None:
-    """Where a token bucket that begins full lets twice as much through."""
+    """A token bucket that begins full lets twice as much through."""
     sent = greedy(Ledger(0.1), [1.0] * 800, [0.0] * 800)
     assert sum(1 for start, _ in sent if start < HOUR) == 360
 
 
-def test_what_is_longer_than_the_limit_never_may() -> None:
+def test_frame_longer_than_the_limit_is_never_allowed() -> None:
     assert Ledger(0.001).wait(3.7, 0.0) == float("inf")
     assert Ledger(0.001).wait(3.6, 0.0) == 0.0
 
@@ -107,7 +107,7 @@ def test_after_an_hour_everything_is_forgotten() -> None:
     assert ledger.wait(36.0, 136.0 + HOUR) == 0.0
 
 
-def test_its_memory_has_a_bound() -> None:
+def test_memory_of_the_ledger_has_a_bound() -> None:
     ledger = Ledger(0.1)
     for number in range(40_000):
         ledger.add(0.001, number * 0.2)
@@ -137,7 +137,9 @@ def test_a_board_that_keeps_silent_keeps_the_law(duty: float, factor: int, seed:
 
 
 def test_the_textbook_silence_alone_is_too_short_for_the_worst_hour() -> None:
-    """What `silence_factor` adds is needed: with 1/d − 1 the board of this test breaks the law."""
+    """The addition by `silence_factor` is needed: with 1/d − 1 the board of this test breaks the
+    law.
+    """
     airtime = Modulation(12).airtime(64)
     shares = {}
     for quiet in (1 / 0.01 - 1, silence_factor(airtime, 0.01)):
@@ -209,8 +211,8 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
     assert book.granted("P") >= before - 0.5
 
 
-def test_who_is_killed_while_it_sends_has_not_used_up_its_hour() -> None:
-    """The end of what is on the air is still to come when the file is written."""
+def test_kill_during_a_transmission_does_not_use_up_the_hour() -> None:
+    """A frame on the air has not ended when the file is written."""
     ledgers = Ledgers(EU868, "m", None, 100.0)
     ledgers.ask("P", 1.0, 100.0)
     ledgers.grant()
@@ -221,7 +223,7 @@ def test_who_is_killed_while_it_sends_has_not_used_up_its_hour() -> None:
     assert again.ledger("P").used(102.0) == pytest.approx(1.0 + reserved)
 
 
-def test_a_file_is_written_a_hundred_times_an_hour_at_most_by_who_uses_up_the_limit() -> None:
+def test_ledger_file_is_written_at_most_100_times_an_hour() -> None:
     book, now, writes = ledgers(), 0.0, 0
     airtime = Modulation(7).airtime(8)
     while now < HOUR:
@@ -281,7 +283,7 @@ def test_the_file_is_written_whole(tmp_path: Path) -> None:
 
 
 def saved(folder: Path, airtime: float) -> Ledgers:
-    """A gateway's run that ends with so many seconds sent."""
+    """A gateway's run that ends with this many seconds sent."""
     file = folder / "airtime.json"
     book = Ledgers(EU868, "m", read(file), 0.0, read_count(file))
     write(file, book.ask("P", airtime, 0.0), book.count)

@@ -1,5 +1,5 @@
 """Frames, encryption and packing of the turn link: the hex vectors that the C side is tested with
-too, and what comes of random and damaged input.
+too, and random and damaged input.
 """
 
 from dataclasses import replace
@@ -165,7 +165,7 @@ def test_a_reading_is_as_long_as_the_figures_say() -> None:
 
 
 def test_a_nonce_has_direction_and_counter_and_nothing_else() -> None:
-    """RFC 3610 says what it does; this is what is put into it."""
+    """RFC 3610 specifies the cipher; this test fixes the input."""
     header = Header(9, 8, TURN, 0x12EF & 0x3F)
     sealed = AESCCM(KEY, tag_length=4).encrypt(
         bytes((UP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0xEF)), b"text", header.to_bytes()
@@ -235,7 +235,7 @@ def test_no_frame_and_no_content_breaks_a_reader(data: bytes) -> None:
 
 
 @given(st.binary(max_size=MTU), st.integers(0, 0xFFFF))
-def test_what_is_sealed_can_be_opened_in_one_place_only(content: bytes, counter: int) -> None:
+def test_sealed_frame_opens_in_one_direction_only(content: bytes, counter: int) -> None:
     cipher = SessionCipher(KEY)
     frame = cipher.seal(Header(1, 2, TURN, counter & 0x3F), UP, counter, content)
     assert cipher.open(frame, UP, counter) == content

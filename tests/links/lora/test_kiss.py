@@ -23,7 +23,7 @@ CHANNEL = 869_525_000
 
 
 def exchange(modem: KissModem, tnc: Tnc, now: float, *, step: int = 1000) -> list[Event]:
-    """Carry bytes both ways until nobody says more; `step` at a time."""
+    """Carry bytes both ways until no one says more; `step` at a time."""
     events: list[Event] = []
     while data := modem.take():
         for at in range(0, len(data), step):
@@ -48,7 +48,7 @@ def test_it_is_a_radio() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_it_is_set_up_without_any_delay_before_a_frame(step: int) -> None:
+def test_modem_is_set_up_without_a_transmit_delay(step: int) -> None:
     modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
     modem.open(0.0)
     assert exchange(modem, tnc, 0.0, step=step) == [Ready("KISS modem, firmware 2")]
@@ -73,13 +73,13 @@ def test_a_frame_goes_out_and_is_charged_with_the_modem_s_preamble() -> None:
     )
 
 
-def test_what_is_heard_comes_with_its_signal() -> None:
+def test_received_frame_has_its_signal() -> None:
     modem, tnc = ready()
     tnc.hear(b"\xc0\xdb\xdc\xdd", -26, -113)
     assert exchange(modem, tnc, 2.0) == [Heard(b"\xc0\xdb\xdc\xdd", 2.0, -113.0, -6.5)]
 
 
-def test_a_modem_that_tells_no_signal_is_heard_all_the_same() -> None:
+def test_frames_without_signal_figures_are_received() -> None:
     modem, tnc = ready()
     tnc.report = 0
     tnc.hear(b"one", 0, 0)
@@ -97,7 +97,7 @@ def test_nothing_is_sent_while_it_sends() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"\xf8\x00", b"\xf1\x03"])
-def test_a_frame_that_did_not_leave_is_said(answer: bytes) -> None:
+def test_unsent_frame_is_reported(answer: bytes) -> None:
     modem, _ = ready()
     modem.send(b"one", 1.0)
     modem.take()
@@ -105,8 +105,8 @@ def test_a_frame_that_did_not_leave_is_said(answer: bytes) -> None:
     assert modem.idle
 
 
-def test_a_busy_modem_may_have_sent_the_frame_all_the_same() -> None:
-    """It says so, too, when it cannot say all that it hears; its TX_DONE still comes."""
+def test_busy_modem_may_have_sent_the_frame_nevertheless() -> None:
+    """The modem is busy, too, if it cannot report all received frames; its TX_DONE still comes."""
     busy = wrap(b"\x06\xf1\x07")
     modem, tnc = ready()
     modem.send(b"one", 1.0)
@@ -131,7 +131,7 @@ def test_a_busy_modem_that_is_asked_for_its_channel_is_not_given_up() -> None:
     assert modem.idle
 
 
-def test_a_port_without_a_modem_is_said() -> None:
+def test_port_without_a_modem_is_reported() -> None:
     modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
     tnc.mute = True
     modem.open(0.0)
@@ -168,7 +168,7 @@ def test_an_answer_that_a_full_queue_has_dropped_is_asked_for_again(dropped: int
     assert modem.idle
 
 
-def test_a_channel_that_it_does_not_take_is_said() -> None:
+def test_refused_channel_is_reported() -> None:
     modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
     tnc.refuses = {0x09}
     modem.open(0.0)
@@ -197,7 +197,7 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     assert modem.idle
 
 
-def test_what_makes_no_sense_is_counted() -> None:
+def test_invalid_modem_frames_are_counted() -> None:
     modem, _ = ready()
     assert modem.receive(b"\xc0\x00\xdbx\xc0\x07?\xc0\x06\xf1\x05\xc0", 1.0) == []
     assert modem.counts == {

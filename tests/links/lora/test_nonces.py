@@ -17,7 +17,7 @@ from tests.links.lora.world import SEEDS, Ledger, World
 
 @dataclass
 class Backup:
-    """What a gateway had on its disk at some moment."""
+    """State on a gateway's disk at some moment."""
 
     session_present: bool
     held: set[int]
@@ -30,7 +30,7 @@ def backup(world: World) -> Backup:
 
 
 def restore(world: World, old: Backup) -> None:
-    """The gateway takes again what it has forgotten: the table tells that, the test does not."""
+    """The gateway takes forgotten readings again: the table tells that, the test does not."""
     gateway = world.gateway
     gateway.session_present = old.session_present
     gateway.held, gateway.marks = {*old.held}, {*old.marks}
@@ -38,7 +38,7 @@ def restore(world: World, old: Backup) -> None:
 
 
 def set_back(world: World) -> None:
-    """Somebody has written an old image into the board's EEPROM: starts are counted again."""
+    """A user has written an old image into the board's EEPROM: starts are counted again."""
     world.board.boot = max(0, world.board.boot - world.random.randint(1, 5))
     world.board.start(world.now)
 

@@ -44,7 +44,7 @@ def test_an_exchange_costs_what_the_table_in_the_readme_says() -> None:
 
 
 def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
-    """One board in the band of ten percent: 6 readings an hour, nobody to collide with."""
+    """One board in the band of ten percent: 6 readings an hour, no one to collide with."""
     alone = plan(replace(SITE, sensors=1))
     cost = exchange(20, 7)
     assert alone.board.used == pytest.approx(6 * cost.up, rel=1e-3)
@@ -60,7 +60,7 @@ def test_collisions_are_those_of_pure_aloha() -> None:
 
 
 @pytest.mark.parametrize("factor", [7, 9, 12])
-def test_what_is_heard_of_a_full_channel_is_what_its_plan_says(factor: int) -> None:
+def test_reception_on_a_full_channel_matches_the_plan(factor: int) -> None:
     """The most sensors that a plan allows are heard just below it; it is near the 1/2e of pure
     ALOHA, less what the gateway's answers take.
     """
@@ -131,7 +131,7 @@ def test_a_site_that_cannot_work_hears_why_and_what_would(site: Site, problem: s
     assert what_works(site)
 
 
-def test_what_is_said_to_work_does_and_one_board_more_does_not() -> None:
+def test_plan_holds_for_its_boards_and_fails_for_one_more() -> None:
     site = replace(SITE, factor=9, frequency=868_100_000)
     (sensors, every, *_) = what_works(site)
     most = int(sensors.split()[0])
@@ -182,7 +182,7 @@ def test_the_command_refuses_a_site_that_cannot_work_and_names_the_rule() -> Non
         (("--sf", "12", "--payload", "200", "--frequency", "868.9"), "is more than 0.1%"),
     ],
 )
-def test_what_cannot_be_is_said(arguments: tuple[str, ...], said: str) -> None:
+def test_impossible_plan_is_reported(arguments: tuple[str, ...], said: str) -> None:
     options = {"--sensors": "5", "--every": "1h", "--sf": "7"}
     options |= dict(zip(arguments[::2], arguments[1::2], strict=True))
     done = _radio("plan", *(word for pair in options.items() for word in pair))

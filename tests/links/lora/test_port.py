@@ -68,10 +68,10 @@ def say(line: Pty, tnc: Tnc) -> None:
 async def test_load_near_what_the_channel_carries_is_warned_of_once(
     line: Pty, listener: LoraListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever sent them: frames of neighbours collide, too."""
+    """Collisions count for any sender: frames of neighbours collide, too."""
     tnc = Tnc()
     serve(line, tnc)
-    await until(lambda: listener.status.told)
+    await until(lambda: listener.status.description)
     workable = most_heard(FACTOR, Radio.KISS) * HOUR
     each = Modulation(FACTOR).airtime(LONGEST)
     enough = int(NEAR * workable / each) + 1
@@ -89,7 +89,7 @@ async def test_load_near_what_the_channel_carries_is_warned_of_once(
     assert listener.status.workable == workable
 
 
-def test_it_is_said_again_only_after_it_was_calm() -> None:
+def test_airtime_warning_repeats_only_after_a_calm_time() -> None:
     limit = Limit()
     shares = [NEAR - 0.01, NEAR, 1.1, CALM + 0.01, NEAR, CALM - 0.01, NEAR - 0.01, NEAR]
     assert [limit.comes_near(share) for share in shares] == [
@@ -111,7 +111,7 @@ async def test_after_an_error_of_ours_a_radio_is_opened_again(
 
     monkeypatch.setattr(port, "RETRY_S", 0.05)
     serve(line, Tnc())
-    await until(lambda: listener.status.told)
+    await until(lambda: listener.status.description)
     with monkeypatch.context() as patch:
         patch.setattr(LoraListener, call, boom)
         listener._do(getattr(listener, call))

@@ -37,7 +37,7 @@ CHANNEL = {
     "coding_rate": 5,
 }
 ODD = bytes((0xC0, 0xDB, 0xDC, 0xDD, 0x00, 0xFF))
-"""What has to be escaped, what it is escaped by, and ends of the range."""
+"""Bytes that have to be escaped, the escape bytes, and ends of the range."""
 
 
 def install() -> Path:
@@ -148,7 +148,7 @@ async def test_each_reads_what_the_other_one_writes(oracle: Oracle) -> None:
         assert told == hexes(frames)
 
 
-async def test_what_is_broken_is_dropped_by_both_alike(oracle: Oracle) -> None:
+async def test_broken_frames_are_dropped_by_both_parsers(oracle: Oracle) -> None:
     """Bytes of noise with many delimiters and escapes: the same frames come out. Only where an
     escape stands before a delimiter they differ: the other one takes the next frame for lost, too.
     """
@@ -161,7 +161,7 @@ async def test_what_is_broken_is_dropped_by_both_alike(oracle: Oracle) -> None:
     assert decoder.broken > 100
 
 
-async def test_they_talk_over_two_modems(tmp_path: Path, oracle: Oracle) -> None:
+async def test_both_drivers_talk_over_two_modems(tmp_path: Path, oracle: Oracle) -> None:
     site = RadioSite(tmp_path)
     await site.begin()
     await site.plug_in_another("other", 100.0)

@@ -36,7 +36,7 @@ class Pair:
         self.said += data
 
     def run(self, now: float, step: int = 1000) -> list[Event]:
-        """Carry bytes both ways until nobody says more; `step` at a time."""
+        """Carry bytes both ways until no one says more; `step` at a time."""
         events: list[Event] = []
         while True:
             asked = self.radio.take()
@@ -60,7 +60,7 @@ def test_it_is_a_radio() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
-def test_it_is_told_only_what_it_is_not_set_to(step: int) -> None:
+def test_only_changed_settings_are_sent_to_the_modem(step: int) -> None:
     pair = Pair()
     pair.radio.open(0.0)
     assert pair.run(0.0, step) == [Ready("RYLR998, firmware RYLR998_REYAX_V1.2.2")]
@@ -107,7 +107,7 @@ def test_a_modem_that_says_ok_at_once_is_taken_to_send_until_the_airtime_is_over
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
-def test_what_is_heard_is_cut_by_its_length(step: int) -> None:
+def test_received_data_are_cut_by_their_length(step: int) -> None:
     pair = Pair().begin()
     for data in (NASTY, b"+READY\r\n", b"plain"):
         pair.modem.heard(-99.0, -11.4, prefix(18, 0, 3, len(data)) + data)
@@ -116,7 +116,7 @@ def test_what_is_heard_is_cut_by_its_length(step: int) -> None:
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_an_error_that_nobody_asked_for_is_counted(code: int) -> None:
+def test_unexpected_error_of_the_modem_is_counted(code: int) -> None:
     pair = Pair().begin()
     assert pair.radio.receive(b"+ERR=%d\r\n" % code, 1.0) == []
     assert pair.radio.counts == {f"the modem says {ERRORS[code]}": 1}
@@ -124,7 +124,7 @@ def test_an_error_that_nobody_asked_for_is_counted(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", sorted({*ERRORS, 99} - {*OF_RECEPTION}))
-def test_an_error_that_answers_is_said(code: int) -> None:
+def test_error_as_an_answer_is_reported(code: int) -> None:
     pair = Pair().begin()
     pair.radio.send(b"one", 1.0)
     pair.radio.take()
@@ -175,7 +175,7 @@ def test_a_modem_that_resets_while_it_sends_is_opened_again() -> None:
     assert pair.radio.deadline is None
 
 
-def test_a_port_without_a_modem_and_one_that_hangs_are_said() -> None:
+def test_port_without_a_modem_or_with_a_hanging_one_is_reported() -> None:
     radio = Rylr998(CHANNEL, Modulation(9), 14)
     radio.open(0.0)
     assert radio.deadline == ANSWER_WAIT
@@ -191,7 +191,7 @@ def test_a_port_without_a_modem_and_one_that_hangs_are_said() -> None:
     assert pair.radio.tick(late) == [Failed("it does not say that it has taken a frame: it hangs")]
 
 
-def test_a_kiss_modem_in_its_place_is_told() -> None:
+def test_kiss_modem_at_an_rylr998_port_is_reported() -> None:
     radio = Rylr998(CHANNEL, Modulation(9), 14)
     radio.open(0.0)
     (failed,) = radio.receive(b"\xc0\x06\xf1\x05\xc0\r\n", 0.1)
@@ -199,7 +199,7 @@ def test_a_kiss_modem_in_its_place_is_told() -> None:
     assert 'modem = "kiss"' in failed.reason
 
 
-def test_a_setting_that_it_does_not_take_is_said() -> None:
+def test_refused_modem_setting_is_reported() -> None:
     pair = Pair()
     pair.radio = Rylr998(CHANNEL, Modulation(10), 14)
     pair.radio.open(0.0)
@@ -208,7 +208,7 @@ def test_a_setting_that_it_does_not_take_is_said() -> None:
     assert "with AT+PARAMETER=10,7,1,8, it says a command that it does not know" in failed.reason
 
 
-def test_settings_that_somebody_has_changed_are_noticed() -> None:
+def test_modem_settings_changed_from_outside_are_noticed() -> None:
     pair = Pair().begin()
     assert pair.radio.tick(LOOK_EVERY) == []
     assert pair.run(LOOK_EVERY) == []

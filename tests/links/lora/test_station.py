@@ -96,7 +96,7 @@ def test_nothing_leaves_before_it_is_recorded() -> None:
     assert site.tnc.pending is not None
 
 
-def test_what_the_law_forbids_is_not_sent_but_counted_and_later_is() -> None:
+def test_frame_beyond_the_duty_cycle_is_counted_and_sent_later() -> None:
     """In the band of one percent: 36 s an hour, for boards that greet without end."""
     site, now, sent = Site("M"), 1.0, []
     for number in range(800):
@@ -115,7 +115,7 @@ def test_what_the_law_forbids_is_not_sent_but_counted_and_later_is() -> None:
     assert len(site.tnc.sent) == before
 
 
-def test_a_modem_that_hangs_is_said_and_after_it_was_opened_again_all_goes_on() -> None:
+def test_hanging_modem_is_reported_and_works_after_reopening() -> None:
     site = Site()
     site.greet(1.0)
     late = site.station.deadline

@@ -48,7 +48,7 @@ from tests.links.lora.world import (
 )
 
 DOWN_KIND = 0x40
-"""Of the third byte of a frame for a board."""
+"""Bits of the third byte of a frame for a board."""
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
 
@@ -273,7 +273,7 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
-    """What is written between two copies of it waits for the next turn: no nonce comes twice."""
+    """Data written between two copies of a frame wait for the next turn: no nonce comes twice."""
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
     link.receive(frame, 10.0)
@@ -332,7 +332,7 @@ def test_where_others_hear_the_board_too_they_answer_first() -> None:
 
 
 def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
-    """It holds a form that this firmware does not know: what stood behind it must not be lost."""
+    """The ANSWER holds a form unknown to this firmware: the part behind it must not be lost."""
     world = begun()
     session = world.gateway.session
     assert session is not None
@@ -344,7 +344,7 @@ def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
     settled(world)
 
 
-def test_a_recorded_greeting_costs_nobody_the_session() -> None:
+def test_recorded_greeting_ends_no_session() -> None:
     world = begun()
     world.board.start(world.now)
     world.run(30.0)
@@ -410,7 +410,7 @@ def test_a_counter_that_is_used_up_begins_a_new_session() -> None:
     settled(world)
 
 
-def test_a_board_that_nobody_answers_keeps_its_journal_and_stays_quiet() -> None:
+def test_unanswered_board_keeps_its_journal_and_stays_quiet() -> None:
     world = begun()
     world.lost = 1.0
     for _ in range(12):

@@ -56,7 +56,7 @@ class Roaming:
         self.board.start(self.now)
 
     def move(self, here: One) -> None:
-        """What `gateway/site` does: the session is at one of them."""
+        """Imitate `gateway/site`: the session is at one of the gateways."""
         for other in self.gateways:
             if other is not here and other.session_present:
                 here.session_present, other.session_present = True, False
@@ -173,7 +173,7 @@ def test_a_board_that_roams_over_bad_air_loses_and_doubles_nothing(seed: int) ->
     assert set(world.answers) == {0, 1}
 
 
-def test_nobody_answers_a_greeting_that_the_last_one_may_answer() -> None:
+def test_greeting_is_left_to_the_last_gateway_of_the_board() -> None:
     world = Roaming(1)
     world.readings(1)
     greetings = [frame for up, frame in world.ledger.air if up and is_greeting(frame)]
@@ -182,7 +182,9 @@ def test_nobody_answers_a_greeting_that_the_last_one_may_answer() -> None:
 
 
 def test_a_radio_knows_its_place_in_the_site_and_whose_session_is_here(tmp_path: Path) -> None:
-    """As the configuration and the broker say it; a gateway alone waits for nobody."""
+    """Read the number of gateways from the configuration and the broker; a gateway alone never
+    waits.
+    """
     lora = {"port": "/dev/radio", "modem": "kiss", "boards": {"roof-7": 3}}
     values = {"gateway": {"name": "barn", "data": str(tmp_path)}, "lora": [lora]}
     alone = parse(values, "test")

@@ -32,7 +32,7 @@ def test_a_reading_takes_two_frames() -> None:
     site.check()
 
 
-def test_what_it_takes_on_the_air_is_within_the_goal() -> None:
+def test_airtime_of_a_reading_is_within_the_goal() -> None:
     site = begun()
     for _ in range(2):
         assert site.sample()
@@ -100,7 +100,7 @@ def test_a_command_comes_with_the_answer_to_the_next_turn_once() -> None:
     site.settle()
 
 
-def test_who_has_nothing_to_say_polls_and_hears_of_commands() -> None:
+def test_idle_board_polls_and_receives_commands() -> None:
     """Half of the keep-alive time of 7,200 s after the last turn."""
     site = begun()
     operator = site.world.accepted("operator", answers=True)
@@ -114,7 +114,7 @@ def test_who_has_nothing_to_say_polls_and_hears_of_commands() -> None:
     assert site.downs == 0
 
 
-def test_it_learns_the_time() -> None:
+def test_board_learns_the_time() -> None:
     site = begun()
     assert abs(site.board_time - (1_800_000_000 + site.now)) <= 1
 

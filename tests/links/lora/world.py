@@ -38,7 +38,7 @@ RADIO = Modulation(FACTOR)
 UP, DATA, DOWN = 1, 2, 3
 IDLE, OPEN = 0, 2
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 4)))
-"""Of campaigns."""
+"""Seeds of campaigns."""
 TOPIC = b"s/t"
 
 CONNECT = bytes.fromhex("101400044d515454050200000d11ffffffff210001") + b"\x00"
@@ -77,7 +77,7 @@ def acknowledge(kind: int, identifier: int) -> bytes:
 
 
 class Ledger:
-    """What must never happen, and what must have happened in the end."""
+    """Promises: events that must never happen, and events that must have happened in the end."""
 
     def __init__(self) -> None:
         self.nonces: dict[tuple[bytes, int, int], bytes] = {}
@@ -100,8 +100,8 @@ class Ledger:
 
 
 class Board:
-    """The C code and an MQTT client. What it keeps over a power cut stands in `__init__`; what it
-    forgets in `start`.
+    """The C code and an MQTT client. State that outlives a power cut is in `__init__`; other state
+    in `start`.
     """
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
@@ -236,7 +236,7 @@ class Board:
 
 
 class Gateway:
-    """`TurnLink` and a broker. What is committed stays over a power cut."""
+    """`TurnLink` and a broker. Commits outlive a power cut."""
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
         self._random, self._ledger = random, ledger

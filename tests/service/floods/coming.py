@@ -60,7 +60,7 @@ async def identifiers(site: Site) -> None:
     for _ in range(50):
         client = await site.open()
         client.send(large)
-        # what it has still to send may cost it the CONNACK: TCP resets
+        # unsent bytes may cost it the CONNACK: TCP resets
         assert (await gone(client))[3:4] in (b"", bytes([R.PACKET_TOO_LARGE]))
     assert await site.count("refused_total", request="connect", reason="packet_too_large") == 50
     request = bytes_of(Subscribe(1, [Subscription("a")] * 200_000))

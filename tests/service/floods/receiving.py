@@ -1,4 +1,4 @@
-"""Floods of those who receive: filters, queues, retained messages, and output that nobody reads."""
+"""Floods of those who receive: filters, queues, retained messages, and output that no one reads."""
 
 import asyncio
 

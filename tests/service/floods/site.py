@@ -1,4 +1,4 @@
-"""A gateway that is flooded, and what it costs: memory, disk, pauses of its loop, and others' time.
+"""A flooded gateway, and the cost: memory, disk, pauses of its loop, and others' time.
 
 In: a `Flood`, for one row of the table of bounds in gateway/broker/README.md. Out: `Cost`.
 """
@@ -39,7 +39,7 @@ _GUARDED_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What is beyond one bound. run: brings it, and looks at the answers."""
+    """A flood beyond one bound. run: sends it, and reads the answers."""
 
     row: str
     """The first column of the row."""
@@ -51,7 +51,7 @@ class Flood:
     disk: int = MEGABYTE
     """The most by which the data directory may grow."""
     says: str = ""
-    """Part of the line in the log that says who and what to do; empty: nobody needs to know."""
+    """Part of the line in the log that says who and what to do; empty: no one needs to know."""
     lines: int = 1
     """The most warnings about it."""
     counts: str = ""
@@ -62,7 +62,7 @@ class Flood:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a flood has cost. Bytes and seconds."""
+    """Cost of a flood, in bytes and seconds."""
 
     memory: int
     disk: int
@@ -229,7 +229,7 @@ async def cost(target: Site, flood: Flood) -> Cost:
         async with asyncio.timeout(60):
             await flood.run(target)
             served = guard.served
-            # what it still waits for counts, too
+            # calls in progress count, too
             while guard.served == served and not task.done():  # noqa: ASYNC110
                 await asyncio.sleep(_GUARDED_S)
         if task.done():
@@ -261,7 +261,7 @@ async def pour(client: Wire, data: bytes, within: float = 30) -> None:
 
 
 async def gone(client: Wire, within: float = 30) -> bytes:
-    """What comes until the gateway closes the connection."""
+    """Read until the gateway closes the connection."""
     data = bytearray()
     with suppress(ConnectionError):
         async with asyncio.timeout(within):
@@ -271,7 +271,7 @@ async def gone(client: Wire, within: float = 30) -> bytes:
 
 
 async def drink(client: Wire, quiet_s: float = 0.3) -> bytes:
-    """What comes until nothing has come for a while."""
+    """Read until nothing has come for a while."""
     data = bytearray()
     with suppress(TimeoutError, ConnectionError):
         while part := await asyncio.wait_for(client.reader.read(1 << 16), quiet_s):

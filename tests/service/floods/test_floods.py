@@ -1,9 +1,9 @@
 """The table of bounds in gateway/broker/README.md, row by row: a flood for each, against a gateway
 process on the loopback address.
 
-What a flood may cost: the memory and the disk that it names, no pause of the event loop beyond
-100 ms (how that is measured: `tests/service/watched.py`; on a slow machine more), no line in the
-log for each thing that is refused, and nobody else the connection.
+What a flood may cost: the memory and the disk that it names, no pause of the event loop beyond 100
+ms (how that is measured: `tests/service/watched.py`; on a slow machine more), no line in the log
+for each thing that is refused, and no one else the connection.
 """
 
 from pathlib import Path

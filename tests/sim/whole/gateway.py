@@ -4,7 +4,7 @@ In: bytes at its ports, frames of other members; when it dies. Out: the same, an
 Its disk takes some milliseconds for a commit and does one at a time. A commit is there as a whole
 or not at all (SQLite's promise, which tests/durability and tests/service/test_power_cut.py hold
 against a real file system), so a gateway that dies does so before a commit or behind one, and its
-store is what was committed.
+store holds all commits.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from gateway.links.serial_port import SerialPort
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.site.moving.neighbours import SiteNeighbours
-from gateway.store import lives
+from gateway.store import generation
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
@@ -45,7 +45,7 @@ from tests.sim.whole.line import Line, Port
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 NOWHERE = Path("/nonexistent")
-"""Its data folder, which does not exist: all data are in memory."""
+"""A data folder that does not exist: all data are in memory."""
 _BAUD = 115200
 _RECEIVE_MAXIMUM = 20
 
@@ -176,7 +176,7 @@ class Gateway:
         self.loop = loop = Loop(self.time)
         config = self._config
         clock = _Clock(self.time)
-        self.restored = lives.another_life(self.database, NOWHERE) is not None
+        self.restored = generation.why_other_generation(self.database, NOWHERE) is not None
         state = recover(
             self.database,
             clock.utc(),
@@ -194,7 +194,7 @@ class Gateway:
             writer=lambda folder, done, failed, landed: _Writer(self, done, failed, landed),
             asker=Passwords(),
         )
-        broker.overtime = lambda: False  # how busy the machine is shall change nothing
+        broker.turn_is_over = lambda: False  # how busy the machine is shall change nothing
         registry = copy(self._registry)
         registry.boards = Boards(NOWHERE)
         access = DeviceAccess(registry, stranger=False)

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from gateway.boards.admission import Registry
 from gateway.broker.retained import Retained
 from gateway.config import SiteSection
-from gateway.store import lives
+from gateway.store import generation
 from gateway.store.schema import prepare
 from hil.judge.checker import Result, check
 from hil.observe.sighting import sighting
@@ -208,7 +208,7 @@ class World:
         self.land(self.gateways[gateway])
         self.gateways[gateway].load(copy)
         database = self.gateways[gateway].database
-        lives.mark(database, "it was restored")
+        generation.mark(database, "it was restored")
         [(self._spooled[gateway],)] = database.execute("SELECT id FROM spool_last")
         self._origins[gateway] += " restored"
 

@@ -20,14 +20,14 @@ from gateway.site.moving.addresses import (
     Stage,
     address,
     encode_notices,
-    new_lineage,
+    new_moving_id,
     read_address,
     read_notices,
     share_number,
 )
-from gateway.store.move_rows import LINEAGES, MOST_MOVES
+from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
-stages = st.builds(Stage, st.integers(1, LINEAGES - 1), st.integers(1, MOST_MOVES))
+stages = st.builds(Stage, st.integers(1, MOVING_IDS - 1), st.integers(1, MOST_MOVES))
 
 
 @given(stages, st.sampled_from(["", "$share/g/t", "$share/other/#"]))
@@ -51,7 +51,7 @@ def test_identifiers_of_a_mad_member_are_an_address_or_refused(identifiers: list
         assert found is None
     else:
         assert found is not None
-        assert 0 <= found.stage.lineage < LINEAGES
+        assert 0 <= found.stage.moving_id < MOVING_IDS
 
 
 @given(st.sampled_from(Kind), st.lists(stages, max_size=AT_ONCE))
@@ -71,13 +71,13 @@ def test_notices_of_a_mad_member_are_read_or_refused(payload: bytes) -> None:
     assert b"".join(encode_notices(kind, [stage]) for kind, stage in found) == payload
 
 
-def test_a_lineage_is_drawn_anew_each_time() -> None:
-    drawn = {new_lineage() for _ in range(100)}
+def test_moving_id_is_drawn_each_time() -> None:
+    drawn = {new_moving_id() for _ in range(100)}
     assert len(drawn) == 100
-    assert all(0 < lineage < LINEAGES for lineage in drawn)
+    assert all(0 < moving_id < MOVING_IDS for moving_id in drawn)
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_so_many_identifiers_are_no_address(count: int) -> None:
+def test_impossible_identifiers_are_not_an_address(count: int) -> None:
     with pytest.raises(MalformedPacket):
         read_address([1] * count)

@@ -54,7 +54,7 @@ class Site:
         )
 
     def power_cut(self, name: str, *gone: str) -> None:
-        """gone: who is no longer in the site that it starts with."""
+        """gone: members that have left the site since."""
         self.worlds[name].power_cut()
         self.holders[name] = self.holder(name, {*self.worlds} - {name, *gone})
 
@@ -85,7 +85,7 @@ class Site:
 
 
 def picture(world: World, client: str) -> dict[str, Any]:
-    """What the store holds of a session, with times from now on and numbers of ours left out."""
+    """Return the stored rows of a session, with relative times and without our own numbers."""
     now = int(world.broker.now * 1000)
     ((number, *session),) = world.rows(
         f"SELECT id, expiry, {now} - left, incarnation, user FROM session WHERE client = '{client}'"
@@ -254,7 +254,7 @@ def test_a_power_cut_between_two_commits_leaves_the_session_in_one_place(cut: st
     assert b.connect("c", clean=False).payloads == [b"m"]
 
 
-def test_what_was_given_and_not_taken_is_here_again() -> None:
+def test_exported_session_that_was_not_fetched_is_restored() -> None:
     site = Site()
     a = site.worlds["a"]
     a.absent("c")
@@ -316,9 +316,9 @@ def test_parts_that_are_wrong_leave_nothing(
     [
         (record(move_records.END, [None] * 500_000), "has not 0 values"),
         (record(99, [None]), "kind 99 is not known"),
-        (record(move_records.JOURNEY, (1, 1, "a", 1)) * 2, "two journeys"),
-        (record(move_records.JOURNEY, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
-        (record(move_records.JOURNEY, (1, 0, "a", 1)), "value 1 of a record of kind 9"),
+        (record(move_records.MOVE, (1, 1, "a", 1)) * 2, "two journeys"),
+        (record(move_records.MOVE, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
+        (record(move_records.MOVE, (1, 0, "a", 1)), "value 1 of a record of kind 9"),
         (
             record(move_records.QUEUE, (9, 1 << 24, 1, 0, 2, b"", ""))
             + record(move_records.QUEUE, (9 + (1 << 24), 1 << 24, 1, 0, 2, b"", "")),
@@ -326,7 +326,7 @@ def test_parts_that_are_wrong_leave_nothing(
         ),
     ],
 )
-def test_what_a_session_makes_of_little_is_bounded(more: bytes, why: str) -> None:
+def test_size_of_a_moved_session_is_bounded(more: bytes, why: str) -> None:
     """A few bytes that mean very much."""
     site = Site()
     site.worlds["a"].absent("c")
@@ -360,8 +360,8 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
     ]
 
 
-def test_what_a_member_knew_that_has_left_is_in_doubt_once() -> None:
-    """It may have decided about any client, and what is here is older."""
+def test_sessions_known_to_a_departed_member_are_suspect_once() -> None:
+    """The silent member may have decided about any client, so records here may be outdated."""
     site = Site()
     a = site.worlds["a"]
     a.absent("c")
@@ -424,7 +424,7 @@ def test_members_of_a_version_before_journeys_know_sessions_without_one(move: bo
     assert site.take("b", parts) is None
 
 
-def test_what_follows_a_session_goes_by_a_new_configuration_too() -> None:
+def test_forwarder_follows_a_new_configuration() -> None:
     site = Site()
     a = site.worlds["a"]
     site_of(a.broker).session_moves.me = "a"
@@ -545,7 +545,7 @@ def test_the_marks_of_a_board_come_along_and_what_each_knows_is_kept() -> None:
     assert a.rows("SELECT sequence FROM spool ORDER BY 1") == [(1,), (2,), (5,)]
 
 
-def test_nobody_gets_the_session_of_another_user() -> None:
+def test_no_user_gets_the_session_of_another_one() -> None:
     assert (
         len({key_of("c", None, 0), key_of("c", "u", 0), key_of("c", "v", 0), key_of("c", None, 1)})
         == 4
@@ -628,7 +628,7 @@ def test_a_restored_store_has_to_tell_each_member_whatever_happens() -> None:
     assert site.holders["a"].held(ALL_CLIENTS) is None
 
 
-def test_who_hears_of_it_takes_nothing_for_certain_that_is_here_or_was_given_away() -> None:
+def test_restore_of_a_member_makes_local_and_exported_sessions_suspect() -> None:
     site = Site()
     a = site.worlds["a"]
     a.absent("c")

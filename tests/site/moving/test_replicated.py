@@ -81,7 +81,7 @@ def test_acknowledgements_keep_their_order_and_others_wait_for_one_disk(copied: 
     assert answers(client) == [Puback(1), Puback(2)]
 
 
-def test_who_waits_for_the_second_disk_gets_messages_all_the_same(copied: Copied) -> None:
+def test_client_that_waits_for_the_second_disk_gets_messages(copied: Copied) -> None:
     """A board gets commands while its readings wait."""
     client, other = copied.world.accepted("c"), copied.world.accepted("d")
     client.send(Subscribe(7, [Subscription("commands/c", 1)]))
@@ -94,7 +94,7 @@ def test_who_waits_for_the_second_disk_gets_messages_all_the_same(copied: Copied
 
 
 def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
-    """So a client cannot fill memory with them."""
+    """Clients therefore cannot fill memory with them."""
     client = copied.world.accepted()
     client.publish("spool/x", "1", 1)
     copied.replicated.refusing = True
@@ -113,7 +113,7 @@ def test_refusals_that_have_left_are_in_flight_no_more(copied: Copied) -> None:
     assert len(answers(client)) == 2999
 
 
-def test_it_does_not_suffice_that_the_other_disk_has_it(copied: Copied) -> None:
+def test_own_disk_must_have_the_row_too(copied: Copied) -> None:
     client = copied.world.accepted()
     copied.world.slow_disk = True
     client.publish("spool/x", "1", 1)

@@ -13,12 +13,12 @@ from tests.broker.harness import FOREVER, Client, World
 from tests.site.wiring.test_local_member import Sites
 
 RUNS = 3
-"""So many messages go before the one that is looked at: the first ones make what is kept."""
+"""Number of messages before the measured one: the first ones fill caches."""
 
 
 def join(world: World, client_id: str, clean: bool) -> Client:
     """A client for which no other member is asked."""
-    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     client.send(Connect(client_id, Version.V5, clean, properties={} if clean else FOREVER))
     return client
 

@@ -31,7 +31,7 @@ def sites() -> Sites:
 
 
 def goes_on_at_b(sites: Sites, client: Client) -> tuple[Client, list[Packet]]:
-    """The client, which has changed its gateway, and what came behind its CONNACK."""
+    """The client, which has changed its gateway, and the packets behind its CONNACK."""
     client.break_line()
     sites.pass_time(EXPIRY_S + 1)
     client = sites.connect("b", "c")

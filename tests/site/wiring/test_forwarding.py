@@ -17,7 +17,7 @@ from gateway.mqtt.packets import (
     Version,
 )
 from gateway.mqtt.properties import PropertyId
-from gateway.runtime.internal_client import Inside, forget_members
+from gateway.runtime.internal_client import InternalClient, forget_members
 from gateway.site.forwarding.messages import FIRST
 from gateway.store.move_rows import name_of
 from tests.broker.harness import FOREVER
@@ -32,7 +32,7 @@ def sites() -> Sites:
 
 
 class Peer:
-    """A client that acknowledges what it gets."""
+    """A client that acknowledges all messages."""
 
     def __init__(self, sites: Sites, name: str, client_id: str, *, clean: bool = False) -> None:
         self._sites = sites
@@ -52,7 +52,7 @@ class Peer:
 
     @property
     def payloads(self) -> list[bytes]:
-        """Of what has come."""
+        """Payloads of the received messages."""
         return [packet.payload for packet in self.client.take_all(Publish)]
 
 
@@ -81,7 +81,7 @@ def waiting(sites: Sites, name: str) -> int:
     return sites.members[name].forwarding.figures()["forward_waiting"]
 
 
-def test_nobody_elsewhere_costs_no_byte_and_nothing_goes_on_from_there(sites: Sites) -> None:
+def test_topic_without_remote_subscribers_costs_no_byte(sites: Sites) -> None:
     here = reader(sites, "a", "t")
     client = publisher(sites, "a")
     sites.frames.clear()
@@ -100,7 +100,7 @@ def test_each_subscriber_gets_a_message_once_and_it_goes_in_no_circle(sites: Sit
         assert sorted(client.payloads) == [b"0", b"1", b"2"]
 
 
-def test_a_filter_that_is_gone_is_told(sites: Sites) -> None:
+def test_removed_filter_is_reported(sites: Sites) -> None:
     client = reader(sites, "b", "t")
     client.say(Unsubscribe(1, ["t"]))
     sites.pass_time(SOON_S)
@@ -110,7 +110,7 @@ def test_a_filter_that_is_gone_is_told(sites: Sites) -> None:
     assert sites.members["a"].forwarding.figures()["filters"] == 0
 
 
-def test_what_is_published_while_a_member_is_away_waits_on_disk(sites: Sites) -> None:
+def test_publications_wait_on_disk_for_an_absent_member(sites: Sites) -> None:
     client = reader(sites, "b", "t")
     sites.part("a", "b")
     source = publisher(sites, "a")
@@ -224,7 +224,7 @@ def test_nothing_leaves_before_it_is_on_disk(sites: Sites) -> None:
     assert client.payloads == [b"m"]
 
 
-def test_what_has_no_room_there_is_kept_and_sent_again(sites: Sites) -> None:
+def test_forwarded_messages_without_room_are_kept_and_sent_again(sites: Sites) -> None:
     client = reader(sites, "b", "t")
     source = publisher(sites, "a")
     sites["b"].disk_full(True)
@@ -288,7 +288,7 @@ def test_sessions_for_members_end_when_they_are_members_no_more(sites: Sites) ->
 
 def test_bridges_and_pages_see_what_is_published_at_their_gateway(sites: Sites) -> None:
     heard: list[bytes] = []
-    Inside(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
+    InternalClient(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
     sites.pass_time(SOON_S)
     client = reader(sites, "b", "t")
     publisher(sites, "a").publish("t", "there", 1, wait=SOON_S)
@@ -298,7 +298,7 @@ def test_bridges_and_pages_see_what_is_published_at_their_gateway(sites: Sites) 
 
 
 @pytest.mark.parametrize("up", [True, False])
-def test_a_session_for_a_member_that_somebody_ends_begins_again(sites: Sites, up: bool) -> None:
+def test_ended_session_of_a_member_begins_again(sites: Sites, up: bool) -> None:
     client = reader(sites, "b", "t")
     source = publisher(sites, "a")
     source.publish("t", "before", 1, wait=SOON_S)

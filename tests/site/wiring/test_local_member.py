@@ -147,7 +147,7 @@ class Disk(Executor):
 
 
 class Sites:
-    """The members, what is on its way between them, and the time."""
+    """The members, the frames between them, and the time."""
 
     def __init__(self, *names: str, copies: Path | None = None, **limits: int) -> None:
         self.now = 1000.0
@@ -179,7 +179,7 @@ class Sites:
                 self.members[name].left(other)
 
     def part_silently(self, *pair: str) -> None:
-        """The link carries nothing any more, and nobody knows."""
+        """The link carries nothing any more, and no one knows."""
         self.links.discard(frozenset(pair))
 
     def settle(self) -> None:
@@ -251,7 +251,7 @@ def test_a_client_that_comes_back_elsewhere_finds_its_session(sites: Sites) -> N
     assert sites.members["a"].site.figures()["moved_out"] == 1
 
 
-def test_a_session_that_nobody_has_begins_after_the_window(sites: Sites) -> None:
+def test_unknown_session_begins_after_the_window(sites: Sites) -> None:
     client = sites.connect("a", wait=0.1)
     assert not client.take(Connack).session_present
     assert sites.members["a"].site.marked == 0
@@ -324,7 +324,7 @@ def leave_an_identifier(sites: Sites, at: str) -> None:
     client.break_line()
 
 
-def test_what_a_restored_store_has_forgotten_swallows_no_publish(
+def test_state_forgotten_by_a_restore_swallows_no_publish(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
     """b alone knew that the session of a is over, and gets its backup of before that."""
@@ -347,7 +347,7 @@ def test_what_a_restored_store_has_forgotten_swallows_no_publish(
 
 
 @pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
-def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> None:
+def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> None:
     """b alone knew that the session of a is over, and begins with an empty store."""
     empty = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
@@ -368,7 +368,7 @@ def test_what_a_lost_store_knew_swallows_no_publish(sites: Sites, way: str) -> N
     comes_back_unknown(sites, "c3")
 
 
-def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> None:
+def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
     """b alone knew that the session of a is over, and is taken out of the site."""
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -384,8 +384,8 @@ def test_what_a_member_knew_that_has_left_swallows_no_publish(sites: Sites) -> N
 
 
 @pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
-def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str) -> None:
-    """It was out of the site, and nobody has named it in a record meanwhile."""
+def test_state_of_a_returning_member_swallows_no_publish(meanwhile: str) -> None:
+    """The member was out of the site, and no record has named it meanwhile."""
     sites = Sites("a", "b")
     leave_an_identifier(sites, "b")
     sites.part("a", "b")
@@ -408,7 +408,7 @@ def test_what_a_member_holds_that_comes_back_swallows_no_publish(meanwhile: str)
 
 
 def run_alone(member: Member) -> None:
-    """It starts without a section [site]."""
+    """The gateway starts without a section [site]."""
     world = member.world
     world.power_cut()
     alone = world.config.model_copy(update={"site": None})
@@ -465,9 +465,9 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enough of them that places which nobody needs are forgotten meanwhile."""
+    """Enough of them that places which no one needs are forgotten meanwhile."""
     member = sites["a"]
-    policy = replace(member.policy, stays=True)
+    policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
     for number in range(300):
         lasts = short if number < 3 else FOREVER
@@ -511,7 +511,7 @@ def test_clean_start_ends_the_session_of_another_member(sites: Sites) -> None:
     assert "c" not in sites["a"].broker.sessions
 
 
-def test_of_two_connections_that_wait_the_later_one_counts(sites: Sites) -> None:
+def test_later_of_two_waiting_connections_counts(sites: Sites) -> None:
     sites.connect("a").break_line()
     sites.settle()
     first = sites.connect("b", wait=0)
@@ -536,7 +536,7 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
 
 
 def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
-    """It may be at the one that is silent."""
+    """A newer session may be at the silent member."""
     sites.connect("a").break_line()
     sites.pass_time(1)
     sites.part_silently("a", "b")

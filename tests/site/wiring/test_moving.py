@@ -43,7 +43,9 @@ class Ride:
         self._steps = 0
 
     def steps(self, count: int) -> None:
-        """So many frames arrive; each few of them a moment passes, and somebody publishes."""
+        """Let `count` frames arrive; after every few of them a moment passes, and a client
+        publishes.
+        """
         for _ in range(count):
             if self._steps % 12 == 0:
                 self.sites.tick()
@@ -108,7 +110,7 @@ class Ride:
 
 
 @pytest.mark.parametrize("path", ["b", "bc", "ba", "bca", "bcb", "bcabc"])
-def test_what_is_published_anywhere_at_any_step_comes_once(path: str) -> None:
+def test_publication_at_any_member_and_step_comes_once(path: str) -> None:
     ride = Ride()
     for name in path:
         ride.move(name)
@@ -143,7 +145,7 @@ def test_a_power_cut_at_any_step_loses_and_doubles_nothing(victim: str) -> None:
         ride.end("c" if step % 2 else "b")
 
 
-def test_what_is_published_while_nobody_has_taken_it_comes_where_it_is_called_back() -> None:
+def test_publication_during_an_unfetched_export_comes_after_the_recall() -> None:
     ride = Ride()
     ride.move("b")
     ride.until(ride.has_left)
@@ -202,7 +204,7 @@ def test_a_power_cut_while_it_is_called_back_loses_nothing(victim: str) -> None:
     ride.end("b")
 
 
-def test_it_may_leave_again_before_its_first_follower_is_empty(
+def test_session_may_move_again_before_its_first_forwarder_is_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """a reads the pages of a queue slowly."""
@@ -233,8 +235,8 @@ def open_moves(sites: Sites, names: tuple[str, ...] = NAMES) -> list[SessionMove
     return [move for name in names for _, move in site_of(sites[name].broker).session_moves]
 
 
-def test_what_it_has_subscribed_to_since_it_came_is_not_held_back() -> None:
-    """Nobody sends that on. The question of b waits for its disk; c has not answered it."""
+def test_later_subscriptions_of_a_moved_session_are_not_held_back() -> None:
+    """No member forwards that message. The query of b waits for its disk; c has not answered it."""
     sites = Sites(*NAMES)
     sources = [publisher(sites, name) for name in NAMES]
     client = reader(sites, "a", "t", client="c")
@@ -303,7 +305,7 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies: bool) -> None:
+def test_shared_messages_before_the_move_is_known_are_forwarded(dies: bool) -> None:
     sites = Sites(*NAMES)
     source, client = publisher(sites, "c"), reader(sites, "a", "$share/g/t", client="c")
     sites.pass_time(2)
@@ -329,8 +331,8 @@ def test_what_its_group_got_before_others_knew_that_it_had_left_is_sent_on(dies:
     assert not open_moves(sites, sites.names)
 
 
-def test_what_is_late_for_a_session_that_has_ended_goes_nowhere() -> None:
-    """Its client begins a new one elsewhere, which does not get what was for the old one."""
+def test_late_message_for_an_ended_session_is_dropped() -> None:
+    """The client begins a new session elsewhere, which does not get messages for the old one."""
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     source = publisher(sites, "c")
@@ -512,7 +514,7 @@ def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing()
     assert not open_moves(sites), "what it had to say came, too"
 
 
-def test_of_many_that_wait_for_a_notice_a_few_ask_at_once(
+def test_few_of_many_waiting_moves_ask_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notices, "_AT_ONCE", 2)
@@ -593,7 +595,7 @@ def test_properties_and_the_time_that_is_left_go_along() -> None:
     assert 50 < found.properties[PropertyId.MESSAGE_EXPIRY_INTERVAL] < 58
 
 
-def test_what_follows_a_session_is_no_client() -> None:
+def test_forwarder_is_not_a_client() -> None:
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     before = {name: len(sites[name].broker.sessions) for name in NAMES}

@@ -113,7 +113,7 @@ def uplink_of(sites: Sites, name: str) -> Spool:
     return spool
 
 
-def test_what_is_acknowledged_is_on_two_disks(pair: Sites) -> None:
+def test_acknowledged_row_is_on_two_disks(pair: Sites) -> None:
     client = publisher(pair, "a")
     pair.members["b"].disk.stuck = True
     pair.say(client, Publish("spool/x", b"1", 1, 1))
@@ -133,7 +133,7 @@ def test_what_is_acknowledged_is_on_two_disks(pair: Sites) -> None:
     }
 
 
-def test_what_has_landed_is_kept_no_longer(pair: Sites) -> None:
+def test_landed_replicas_are_deleted(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 6):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -236,7 +236,7 @@ def test_a_board_waits_for_a_copy_as_long_as_it_takes(pair: Sites) -> None:
     assert board.take(Pubrec) == Pubrec(1)
 
 
-def test_what_lands_meanwhile_is_acknowledged(pair: Sites) -> None:
+def test_row_landed_meanwhile_is_acknowledged(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     pair.part("a", "b")
     pair.say(client, Publish("spool/x", b"1", 2, 1))
@@ -288,7 +288,7 @@ def test_what_a_gateway_leaves_is_landed_by_the_other_one_once(pair: Sites) -> N
     table.land_all(pair, "b")
     expected = sorted([b"named", *(b"%d" % number for number in range(2, 8))])
     assert table.payloads == expected
-    # it was alive, and lands by itself what it had
+    # it was alive, and lands its own rows
     table.land_all(pair, "a")
     assert table.payloads == expected
     assert table.landings > len(expected)
@@ -373,10 +373,8 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
     assert shelf.with_name(f"{FILE}.damaged").exists()
 
 
-def test_what_a_shelf_did_not_take_is_not_landed_before_it_does(
-    pair: Sites, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It writes and reads in the order in which it was asked to, also after failures."""
+def test_unstored_replica_is_not_landed(pair: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shelf writes and reads in the order of the calls, also after failures."""
     client, table, write = publisher(pair, "a"), Table(), Copies.write
     fails = True
 
@@ -419,7 +417,7 @@ def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
     assert kept(pair, "b") == [b"1"]
 
 
-def test_a_restored_store_takes_nobodys_key(pair: Sites) -> None:
+def test_restored_store_reuses_no_key(pair: Sites) -> None:
     """The copies of its other life are landed at once."""
     client, table = publisher(pair, "a"), Table()
     pair.say(client, Publish("spool/x", b"before", 1, 1))
@@ -442,7 +440,7 @@ def test_a_restored_store_takes_nobodys_key(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
-    """It said that it had them. The other member has more, and lands them."""
+    """The member has confirmed the rows. The other member has more, and lands them."""
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -535,7 +533,7 @@ def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: 
     assert (len(table.rows), table.landings) == (3000, 3000 + 2900)
 
 
-def test_what_lands_while_a_backlog_is_sent_changes_no_key(
+def test_landing_during_a_backlog_changes_no_key(
     pair: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The uplink takes rows out of the spool between two pages."""
@@ -573,10 +571,10 @@ def test_what_lands_while_a_backlog_is_sent_changes_no_key(
     [(((0, 1 << 64),), None, 1), (((9, 7),), None, 1), (((0, 7),), 1 << 61, (1 << 63) - 1)],
     ids=["an epoch that is no number of SQLite", "a row of no epoch", "a time that is none"],
 )
-def test_what_a_mad_member_says_stops_nobodys_rows(
+def test_invalid_messages_of_a_member_stop_no_rows(
     pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
 ) -> None:
-    """Its copies could not be landed, or would stop the store."""
+    """Copies from there could not be landed, or would stop the store."""
     line = "f" * 16
     told = Told(line=line, keep=True, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
     nameless = (1, None, None, 1, "c", "spool/x", b"mad", 1, monotonic, None)
@@ -693,9 +691,7 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whoever_dies_no_acknowledged_reading_is_lost_and_none_has_two_keys(
-    tmp_path: Path, seed: int
-) -> None:
+def test_death_of_any_member_loses_no_acknowledged_reading(tmp_path: Path, seed: int) -> None:
     schedule = Schedule(tmp_path, seed)
     for _ in range(120):
         schedule.step()

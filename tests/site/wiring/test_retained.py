@@ -12,7 +12,7 @@ from gateway.broker.retained_changes import DELETION_S, take
 from gateway.mirror.announce import announce
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId
-from gateway.runtime.internal_client import Inside
+from gateway.runtime.internal_client import InternalClient
 from gateway.site.shared_state.retained import FIRST
 from gateway.site.shared_state.retained_entry import MOST_VERSION
 from tests.broker.harness import Client
@@ -71,13 +71,13 @@ def retain(sites: Sites, name: str, topic: str, payload: str, qos: int = 1, **mo
 def source(sites: Sites, name: str) -> Client:
     """A publisher for whose session no other member is asked."""
     world = sites[name]
-    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     client.send(Connect("source", Version.V5))
     client.take(Connack)
     return client
 
 
-def test_who_subscribes_later_gets_what_was_published_at_another_gateway(sites: Sites) -> None:
+def test_later_subscriber_gets_retained_messages_of_another_gateway(sites: Sites) -> None:
     more = {PropertyId.USER_PROPERTY: [("k", "v")]}
     retain(sites, "a", "t/1", "m", 2, properties=more)
     retain(sites, "a", "t/2", "n", 0)
@@ -106,7 +106,7 @@ def test_a_deletion_goes_to_all_though_the_message_is_unknown_there(sites: Sites
     assert reader(sites, "c", "#").payloads == []
 
 
-def test_the_expiry_goes_along_and_nobody_brings_an_expired_message_back(sites: Sites) -> None:
+def test_expiry_is_shared_and_expired_messages_stay_away(sites: Sites) -> None:
     more = {PropertyId.MESSAGE_EXPIRY_INTERVAL: 10}
     retain(sites, "a", "t", "m", properties=more)
     sites.pass_time(3)
@@ -147,7 +147,7 @@ def test_after_a_partition_the_later_one_by_the_clock_holds_at_all(sites: Sites)
         assert held(sites, name) == {"t": b"b, later"}
 
 
-def test_what_replaces_something_holds_however_wrong_the_clock_is(sites: Sites) -> None:
+def test_replacement_wins_with_any_clock(sites: Sites) -> None:
     know_the_time(sites, "a")
     retain(sites, "a", "t", "a")
     retain(sites, "b", "t", "b, without a clock, has heard of it")
@@ -200,7 +200,7 @@ def test_a_restored_store_brings_nothing_back(sites: Sites) -> None:
         assert held(sites, name) == {"changed": b"new"}
 
 
-def test_what_was_retained_before_there_was_a_site_is_shared_and_older_than_all(
+def test_retained_messages_from_before_the_site_are_shared_as_oldest(
     sites: Sites,
 ) -> None:
     retain(sites, "a", "t", "new")
@@ -224,7 +224,7 @@ def test_a_will_that_is_retained_is_shared(sites: Sites) -> None:
     assert held(sites, "c") == {"t": b"gone"}
 
 
-def test_what_a_gateway_says_itself_is_its_own(sites: Sites) -> None:
+def test_retained_messages_of_the_gateway_itself_are_not_shared(sites: Sites) -> None:
     retain(sites, "b", "said", "by a client")
     announce(sites["a"].broker, "said", b"by a")
     announce(sites["a"].broker, "mine", b"by a")
@@ -236,7 +236,7 @@ def test_what_a_gateway_says_itself_is_its_own(sites: Sites) -> None:
 
 def test_bridges_get_nothing_by_it(sites: Sites) -> None:
     heard: list[bytes] = []
-    Inside(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
+    InternalClient(sites["b"].engine, ["t"], lambda packet: heard.append(packet.payload))
     sites.pass_time(SOON_S)
     retain(sites, "a", "t", "m")
     assert held(sites, "b") == {"t": b"m"}
@@ -301,7 +301,7 @@ def test_a_full_disk_makes_the_others_wait(sites: Sites) -> None:
     assert sites.members["a"].retained.figures()["retained_waiting"] == 0
 
 
-def test_what_waits_for_the_disk_is_forgotten_with_its_link(sites: Sites) -> None:
+def test_entries_that_wait_for_the_disk_are_dropped_with_the_link(sites: Sites) -> None:
     """The member says it again: else memory would fill with each link that ends."""
     sites["b"].disk_full(True)
     retain(sites, "a", "t", "m")
@@ -340,7 +340,7 @@ def test_deletions_have_a_bound_and_an_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_they_agree_after_any_order_of_cuts_and_restarts(seed: int) -> None:
+def test_members_agree_after_any_order_of_cuts_and_restarts(seed: int) -> None:
     rng = random.Random(seed)
     sites = Sites("a", "b", "c")
     if seed % 2:

@@ -42,15 +42,15 @@ TOPICS = "t/1", "t/2", "t/3"
 def connect(sites: Sites, name: str, client_id: str) -> Client:
     """A client that stays at its gateway, so the others are not asked."""
     world = sites[name]
-    client = world.open(answers=True, policy=replace(world.policy, stays=True))
+    client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=0)
     client.take(Connack)
     return client
 
 
 class Reader:
-    """got: payloads, each message once as Method B knows it. At QoS 1 what has come before a power
-    cut of this client's gateway may come again: its disk may not have had it.
+    """got: payloads, each message once as Method B knows it. At QoS 1 messages received before a
+    power cut of this client's gateway may come again: its disk may not have had it.
     """
 
     def __init__(self, sites: Sites, name: str) -> None:
@@ -64,7 +64,7 @@ class Reader:
         sites.say(self._client, Subscribe(1, [wanted]), wait=0)
 
     def begin(self) -> None:
-        """Its gateway begins."""
+        """Start the client's gateway."""
         self._before |= set(self.got)
         self._client = connect(self._sites, self._name, "reader")
 
@@ -91,7 +91,7 @@ class Mover:
         self._held: set[int] = set()
         self._before: set[str] = set()
         self._ids: dict[int, str] = {}
-        """What came by an identifier: it comes again with DUP where PUBACK did not get through."""
+        """Messages by identifier: each comes again with DUP where PUBACK did not arrive."""
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._tried: set[str] = set()
         """Gateways to which it has come since one has answered."""
@@ -120,7 +120,7 @@ class Mover:
             self._client.break_line()
 
     def cut(self, name: str) -> None:
-        """A gateway has lost its power: what came from there at QoS 1 may come again."""
+        """A gateway has lost its power: messages from there at QoS 1 may come again."""
         self._before |= self._from[name]
         self.watch()
 
@@ -135,7 +135,7 @@ class Mover:
             member.site._doubted = self._doubted
 
     def _doubted(self, client: str, silent: Sequence[str]) -> None:
-        """Whoever is silent has its session, or may still take it."""
+        """The silent member has the client's session, or may still take it."""
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.given()
@@ -173,7 +173,7 @@ class Source:
         self.begin()
 
     def begin(self) -> None:
-        """What it has published before may be lost, and it does not publish it again."""
+        """Earlier messages of the client may be lost, and it does not publish them again."""
         self._ids.clear()
         self._client = connect(self._sites, self._name, "")
 
@@ -362,11 +362,11 @@ def test_each_message_comes_once_to_all_whatever_happens(
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
-def _takes_all(move: SessionMove, member: str, came_with: bool) -> bool:
+def _takes_all(move: SessionMove, member: str, had_subscribed: bool) -> bool:
     return move.forwarder is None or member not in move.forwarder.done
 
 
-def _takes_for_ever(move: SessionMove, member: str, came_with: bool) -> bool:
+def _takes_for_ever(move: SessionMove, member: str, had_subscribed: bool) -> bool:
     return member not in move.closed
 
 

@@ -15,7 +15,7 @@ def sites() -> Sites:
 
 
 def restart(sites: Sites, name: str) -> None:
-    """It has no link yet."""
+    """The member has no link yet."""
     sites.members[name].power_cut()
 
 
@@ -59,7 +59,7 @@ def test_a_client_that_comes_in_the_first_seconds_finds_its_session(
 
 
 def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> None:
-    """Its client has an exchange under way, which it would have to begin again."""
+    """The client has an exchange in flight, which it would have to begin again."""
     client = begin(sites, "b")
     sites.say(client, Publish("x", b"m", 2, 9))
     client.take_all(Pubrec)
@@ -110,8 +110,10 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
     assert client.take(Connack).session_present is stopped
 
 
-def test_a_pubrel_in_the_first_seconds_waits_for_who_may_know_it(sites: Sites) -> None:
-    """Its session begins here, and it releases what another gateway knows nothing of either."""
+def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> None:
+    """The client's session begins here, and the gateway releases an identifier that no other one
+    knows.
+    """
     restart(sites, "b")
     client = sites["b"].open()
     sites.say(client, Connect("new", Version.V5, True, properties=FOREVER), wait=1.2)

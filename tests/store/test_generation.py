@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store import lives
+from gateway.store import generation
 from gateway.store.backup import backup, restore
-from gateway.store.lives import NAME, Generation, another_life
+from gateway.store.generation import NAME, Generation, why_other_generation
 from gateway.store.recovery import recover
 from gateway.store.schema import FILE, StoreError, open_store
 
@@ -23,7 +23,7 @@ IDS = b"\0\7"
 def started(folder: Path) -> Iterator[tuple[sqlite3.Connection, str | None]]:
     """A start of the gateway as far as this is concerned."""
     with closing(open_store(folder, "site")) as database:
-        why = another_life(database, folder)
+        why = why_other_generation(database, folder)
         recover(database, None, 16, forget=why is not None)
         Generation(folder, database).change()
         yield database, why
@@ -71,8 +71,8 @@ def test_a_cut_between_the_database_and_the_file_beside_it_means_nothing(
 ) -> None:
     for _ in range(3):
         with monkeypatch.context() as cut, closing(open_store(folder, "site")) as database:
-            cut.setattr(lives.os, "replace", lambda *_: 1 // 0)
-            assert another_life(database, folder) is None
+            cut.setattr(generation.os, "replace", lambda *_: 1 // 0)
+            assert why_other_generation(database, folder) is None
             with pytest.raises(ZeroDivisionError):
                 Generation(folder, database).change()
     assert life(folder) is None
@@ -111,7 +111,7 @@ def test_card_in_another_machine_is_another_generation(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serial = tmp_path / "serial-number"
-    monkeypatch.setattr(lives, "_SERIAL", serial)
+    monkeypatch.setattr(generation, "_SERIAL", serial)
     serial.write_text("10000000aaaaaaaa\0")
     assert [life(folder), life(folder)] == [None, None]
     serial.write_text("10000000bbbbbbbb\0")
@@ -161,7 +161,7 @@ def test_a_restore_keeps_the_store_that_was_there_with_its_log(
         assert clients.fetchall() == [("c",)]
 
 
-def test_what_is_no_backup_replaces_nothing(folder: Path, tmp_path: Path) -> None:
+def test_invalid_backup_replaces_nothing(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database\n" * 500)
     for source in (tmp_path / "text", tmp_path / "nowhere"):
         with pytest.raises(StoreError, match="cannot be restored"):

@@ -39,7 +39,7 @@ _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
 """Serial number of a Raspberry Pi. Other machines show their number to root only, or not at all."""
 
 
-def another_life(database: sqlite3.Connection, folder: Path) -> str | None:
+def why_other_generation(database: sqlite3.Connection, folder: Path) -> str | None:
     """Return why this is not the store that ran here last, or None if no sign says so."""
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
@@ -104,7 +104,7 @@ class Generation:
         sync(self._folder)
 
 
-def word(folder: Path) -> str | None:
+def last_generation(folder: Path) -> str | None:
     """Return the generation of the store that ran last in a folder. Each start changes it."""
     return _read(folder)
 
