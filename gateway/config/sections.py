@@ -303,6 +303,8 @@ class WebSection(Section):
 
     bind: Bind = "127.0.0.1:9464"
     """ADDRESS:PORT."""
+    hosts: list[str] = []
+    """As hosts of [page]."""
 
 
 class PageSection(Section):
@@ -310,6 +312,11 @@ class PageSection(Section):
 
     bind: Bind = "127.0.0.1:8080"
     """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
+    hosts: list[str] = []
+    """Shell patterns of the names under which browsers ask for it, such as that of a proxy. Without
+    them it answers to addresses, to names without a dot, to those of private networks (.local,
+    .lan, .internal, .home.arpa), to this machine's own, and to those of the certificate.
+    """
     operators: list[str] = []
     """Shell patterns of the users who may change something; all others may look."""
     certificate: FilePath | None = None

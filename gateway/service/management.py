@@ -19,14 +19,20 @@ from gateway.errors import OncewayError
 from gateway.links.address import format_address
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
-from gateway.links.tls import Tls
+from gateway.links.tls import Tls, certificate_names
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
 from gateway.web.health import UNTOLD, problems
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
-    from gateway.config import HomeAssistantSection, MirrorSection, NotifySection, PageSection
+    from gateway.config import (
+        HomeAssistantSection,
+        MirrorSection,
+        NotifySection,
+        PageSection,
+    )
+    from gateway.config.sections import WebSection
     from gateway.mirror.json_topics import Mirror
     from gateway.site.wiring.membership import Membership
     from gateway.web.messages import Messages
@@ -108,7 +114,7 @@ class Management:
             if config.page is not None:
                 await self._start_page(config.page, mirror)
         if config.web is not None:
-            await self._start_web(config.web.bind)
+            await self._start_web(config.web)
 
     async def close(self) -> None:
         for part in self._open:
@@ -175,9 +181,10 @@ class Management:
         from gateway.web.page_messages import publish
         from gateway.web.page_registry import PageRegistry
 
-        tls = None
+        tls, names = None, []
         if section.certificate is not None and section.key is not None:
             tls = Tls(section.certificate, section.key, name=f"page {section.bind}")
+            names = certificate_names(section.certificate)
         await asyncio.to_thread(kinds)  # `kinds` reads files, at its first call only
         boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
         mirror.on_taken.append(boards.touch)
@@ -204,6 +211,7 @@ class Management:
                 self._membership.shown if self._membership else None,
                 self.control.test_notify,
             ),
+            [*section.hosts, *names],
         )
         await page.start()
         live.start()
@@ -212,11 +220,11 @@ class Management:
             scheme = "http" if tls is None else "https"
             log.info("web page: %s://%s/", scheme, format_address(address))
 
-    async def _start_web(self, bind: str) -> None:
+    async def _start_web(self, section: WebSection) -> None:
         # aiohttp and the Prometheus client take 15 MB, which a gateway without metrics saves
         from gateway.web.server import WebServer
 
-        web = WebServer(*split_bind(bind), self._source)
+        web = WebServer(*split_bind(section.bind), self._source, section.hosts)
         await web.start()
         self._open.append(web)
         for address in web.addresses:

@@ -28,6 +28,8 @@ from gateway.mqtt.reason import ReasonCode
 log = logging.getLogger(__name__)
 
 MOST_SESSIONS = 256
+MOST_OF_ONE = 16
+"""Most sessions of one user. One more ends the oldest."""
 MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
@@ -135,12 +137,20 @@ class PageLogins:
     def _open(self, user: str, passwords: Passwords, now: float) -> str:
         token = secrets.token_urlsafe(32)
         csrf = secrets.token_urlsafe(32)
-        if len(self._sessions) >= MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
         operator = self._is_operator(user)
+        mine = [key for key, one in self._sessions.items() if one.user == user]
+        if len(mine) >= MOST_OF_ONE:
+            del self._sessions[mine[0]]
+        elif len(self._sessions) >= MOST_SESSIONS:
+            del self._sessions[self._least()]
         self._sessions[_hash(token)] = PageSession(user, operator, csrf, passwords, now, now)
         self._keep()
         return token
+
+    def _least(self) -> bytes:
+        """Return the session that ends for a new one: a viewer's if there is one, the oldest."""
+        viewers = (key for key, one in self._sessions.items() if not one.operator)
+        return next(viewers, next(iter(self._sessions)))
 
     def _is_operator(self, user: str) -> bool:
         return any(fnmatchcase(user, pattern) for pattern in self._operators)
@@ -188,4 +198,4 @@ class PageLogins:
 
 
 def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

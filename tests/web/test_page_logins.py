@@ -10,7 +10,14 @@ from gateway.access.authentication import Passwords
 from gateway.access.users import Users
 from gateway.config import AccessSection
 from gateway.web import page_logins
-from gateway.web.page_logins import IDLE_S, LONGEST_S, MOST_WAITING, PageLogins
+from gateway.web.page_logins import (
+    IDLE_S,
+    LONGEST_S,
+    MOST_OF_ONE,
+    MOST_SESSIONS,
+    MOST_WAITING,
+    PageLogins,
+)
 
 PASSWORD = "correct horse"
 
@@ -130,3 +137,31 @@ async def test_a_restart_logs_nobody_out_but_who_has_another_password(
     assert start().session(token) is None
     file.write_text("{")
     assert start().session(token) is None
+
+
+async def test_who_logs_in_again_and_again_ends_only_sessions_of_that_name(users: Users) -> None:
+    users.add("otto", PASSWORD)
+    passwords = Passwords(users, AccessSection())
+    logins = PageLogins(lambda: passwords, ["otto"])
+    operator = logins._open("otto", passwords, asyncio.get_running_loop().time())
+    tokens = [
+        logins._open("lena", passwords, asyncio.get_running_loop().time())
+        for _ in range(MOST_SESSIONS + 1)
+    ]
+    assert logins.session(operator) is not None
+    assert [logins.session(token) is not None for token in tokens].count(True) == MOST_OF_ONE
+    assert logins.session(tokens[-1]) is not None
+    logins.close()
+
+
+async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Users) -> None:
+    names = [f"lena-{number}" for number in range(MOST_SESSIONS)]
+    passwords = Passwords(users, AccessSection())
+    logins = PageLogins(lambda: passwords, ["otto"])
+    now = asyncio.get_running_loop().time()
+    first = logins._open("otto", passwords, now)
+    tokens = [logins._open(name, passwords, now) for name in names]
+    assert logins.session(first) is not None
+    assert logins.session(tokens[0]) is None
+    assert logins.session(logins._open("otto", passwords, now)) is not None
+    logins.close()
