@@ -29,6 +29,7 @@ from gateway.config.reference import as_toml, entries
 from gateway.service.check_cli import check_config, load_to_serve
 from gateway.service.gateway import serve
 from gateway.system import logs
+from gateway.system.log_flood import LogFlood
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ def run(
         log_format or logs.Form(settings.log.format),
         "info" if verbose else settings.log.level,
         _TALKATIVE,
+        LogFlood(logging.WARNING if verbose else logging.INFO),
     )
     _raise_file_limit(settings.limits)
     faulthandler.enable()  # systemd's watchdog sends SIGABRT
