@@ -36,18 +36,22 @@ def test_a_flood_of_any_logger_is_some_lines_and_tells_how_many_more(
 ) -> None:
     logger = logging.getLogger(name)
     logger.setLevel(logging.INFO)
+
+    def say(device: str) -> None:
+        logger.log(level, "the device %r is unknown", device)
+
     for number in range(20_000):
-        logger.log(level, "the device %r is unknown", f"stranger-{number}")
+        say(f"stranger-{number}")
     assert len(log.lines) == AT_ONCE
     assert log.lines[-1].endswith("(more lines like this are left out)")
     assert "stranger-0" in log.lines[0]
     log.now += EVERY_S
-    logger.log(level, "the device %r is unknown", "later")
+    say("later")
     assert len(log.lines) == AT_ONCE + 1
     assert f"{20_000 - AT_ONCE} lines like this were left out" in log.lines[-1]
     log.now += AT_ONCE * EVERY_S
-    logger.log(level, "100 % of it")
-    assert log.lines[-1] == "100 % of it"
+    say("100 %")
+    assert log.lines[-1] == "the device '100 %' is unknown"
 
 
 def test_a_flood_hides_no_line_of_another_place(log: Log) -> None:
