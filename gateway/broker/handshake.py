@@ -9,12 +9,13 @@ incarnation has lost its memory and gets a new session, because old packet ident
 its new publications.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
-becomes the session of the first user that asks for it, so clients keep their sessions when users
-are introduced.
+ends when a user asks for its identifier, and the user begins with a new one: what waits in it was
+for somebody else.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 
 from gateway.broker.access import Ask, Question
@@ -31,6 +32,9 @@ from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
 
 _P = PropertyId
 
@@ -216,17 +220,31 @@ def _session(
         broker.settle(client)
         session = broker.sessions.get(client)
     if session is not None and (
-        clean_start or session.incarnation != incarnation or session.ends <= broker.now
+        clean_start
+        or session.incarnation != incarnation
+        or session.ends <= broker.now
+        or session.user != connection.user
     ):
+        if session.user != connection.user and not session.incarnation and device is None:
+            _tell_anonymous_ends(connection)
         broker.end_session(session)
         session = None
     if session is None:
         return broker.new_session(client, expiry, incarnation, connection.user), False
     session.expiry = expiry
-    if session.user != connection.user:
-        broker.give(session, connection.user)
-        broker.router.changed()
     return session, True
+
+
+def _tell_anonymous_ends(connection: Connection) -> None:
+    """Log that the session of an anonymous client ends, once per burst."""
+    if connection.broker.log_throttle.allows(f"anonymous session {connection.user}"):
+        log.warning(
+            "%s: the anonymous session of this identifier ends with all that waits in it: the user"
+            " %s begins a new one",
+            connection.name,
+            quote(connection.user or ""),
+            extra=about(**connection.about),
+        )
 
 
 def _resume(connection: Connection, session: Session) -> None:

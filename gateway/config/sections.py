@@ -430,8 +430,9 @@ class AccessSection(Section):
     directory, if it is there.
     """
     identifiers: Literal["any", "user name", "user name prefix"] = "any"
-    """Client identifiers allowed to clients with a user name: any that no other user has; the user
-    name itself (assigned to a client without an identifier); or the user name, alone or followed
+    """Client identifiers allowed to clients with a user name: any that is not another user's (its
+    name, or its name and a colon with more text, or one with a session of it); the user name itself
+    (assigned to a client without an identifier); or the user name, alone or followed
     by a colon and more text. Other clients may then use no identifier that begins so for a known
     user.
     """

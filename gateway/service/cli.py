@@ -3,6 +3,7 @@
 import faulthandler
 import json
 import logging
+import os
 import resource
 import sys
 from dataclasses import asdict
@@ -91,6 +92,7 @@ def run(
         LogFlood(logging.WARNING if verbose else logging.INFO),
     )
     _raise_file_limit(settings.limits)
+    os.umask(os.umask(0o077) | 0o027)  # the data directory may be open to other accounts
     faulthandler.enable()  # systemd's watchdog sends SIGABRT
     for text in advice(settings):
         log.warning(text)
