@@ -135,7 +135,7 @@ def test_an_upgrade_follows_no_link_that_comes_while_it_works(swapped: str, tmp_
         "file": f"rm -f {data}/gateway.db; ln -s {system}/1.parquet {data}/gateway.db",
         "folder": f"mv {data}/batches/deep {data}/away; ln -s {system} {data}/batches/deep",
     }[swapped]
-    for name in ("chown", "timeout", "chmod"):
+    for name in ("timeout", "chmod") if swapped == "file" else ("chown",):
         program = programs / name
         program.write_text(f'#!/bin/sh\n{swap} 2>/dev/null\nexec /usr/bin/{name} "$@"\n')
         program.chmod(0o755)
