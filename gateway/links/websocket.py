@@ -174,11 +174,13 @@ class WebSocketListener:
         self._connections: dict[asyncio.BaseTransport, tuple[WebSocketTransport, Receiver]] = {}
         self._server: web.Server | None = None
 
-    async def start(self) -> None:
-        """Listen. Raises OncewayError if the address is in use, unknown or not allowed."""
+    async def start(self, *, waits: bool = False) -> None:
+        """Listen. waits: also for an address that is not there yet. Raises OncewayError if the
+        address is in use, unknown or not allowed.
+        """
         if self._server is None:
             self._server = server(self._serve, self._name)
-        await self._endpoint.listen(partial(self._connection, self._server))
+        await self._endpoint.listen(partial(self._connection, self._server), waits=waits)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -186,8 +188,13 @@ class WebSocketListener:
         return self._endpoint.addresses
 
     @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
+
+    @property
     def stalled_s(self) -> float:
-        """0 while it listens, else infinity."""
+        """0 while it listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:

@@ -66,9 +66,12 @@ class NetworkListener(Protocol):
     def addresses(self) -> list[tuple[str, int]]: ...
 
     @property
+    def waits_for(self) -> str | None: ...
+
+    @property
     def stalled_s(self) -> float: ...
 
-    async def start(self) -> None: ...
+    async def start(self, *, waits: bool = False) -> None: ...
 
     async def change_tls(self, tls: Tls) -> None: ...
 
@@ -254,6 +257,12 @@ class Listeners:
         return max(network + [item.listener.stalled_s for item in self._serial], default=0.0)
 
     @property
+    def waiting(self) -> list[str]:
+        """A sentence for each listener whose address is not there yet."""
+        found = [item.listener.waits_for for item in self._network]
+        return [text for text in found if text is not None]
+
+    @property
     def radios(self) -> list[RadioStatus]:
         """Status of each configured radio."""
         return [item.listener.status for item in self._lora]
@@ -302,13 +311,15 @@ class Listeners:
             item.listener.stop()
         try:
             for item in coming:
-                await item.listener.start()
-                log.info("listening on %s", ", ".join(map(format_address, item.listener.addresses)))
+                await item.listener.start(waits=True)
+                if not item.listener.waits_for:
+                    where = ", ".join(map(format_address, item.listener.addresses))
+                    log.info("listening on %s", where)
         except OncewayError:
             for item in coming:
                 await item.listener.close()
             for item in going:
-                await item.listener.start()
+                await item.listener.start(waits=True)
             raise
 
     def _new_network(

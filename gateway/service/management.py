@@ -48,7 +48,8 @@ class Management:
     """The management endpoints. ports: serial ports seen so far. passwords: those in force.
     lending: lends serial ports. restored: why this is another generation of the store. membership:
     None without a site. set_aside: messages that bridges have set aside. restart: configuration
-    keys that take effect at the next start only.
+    keys that take effect at the next start only. absent: a sentence for each listener whose address
+    is not there yet.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Management:
         overhearers: set[Callable[[Overheard], None]] | None = None,
         set_aside: SetAside | None = None,
         restart: Sequence[str] = (),
+        absent: Callable[[], list[str]] = list,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -83,6 +85,7 @@ class Management:
             registry.expected,
             history=registry.history,
             restart=restart,
+            absent=[absent],
         )
         self._membership = membership
         self._registry = registry
@@ -214,6 +217,7 @@ class Management:
             [*section.hosts, *names],
         )
         await page.start()
+        self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])
         live.start()
         self._open += [flash, page]
         for address in page.addresses:
@@ -226,6 +230,7 @@ class Management:
 
         web = WebServer(*split_bind(section.bind), self._source, section.hosts)
         await web.start()
+        self._source.absent.append(lambda: [web.waits_for] if web.waits_for else [])
         self._open.append(web)
         for address in web.addresses:
             log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))

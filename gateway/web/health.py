@@ -18,7 +18,16 @@ from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
 Part = Literal[
-    "store", "spool", "publishers", "serial", "boards", "radio", "site", "backup", "notify"
+    "store",
+    "spool",
+    "publishers",
+    "listeners",
+    "serial",
+    "boards",
+    "radio",
+    "site",
+    "backup",
+    "notify",
 ]
 BOARDS: Part = "boards"
 """The part whose problems are outside the gateway: a restart of the gateway mends no board."""
@@ -87,6 +96,7 @@ def problems(source: Source) -> list[Problem]:
         *_store(source),
         *_spool(source),
         *_publishers(source),
+        *(Problem("listeners", text) for waiting in source.absent for text in waiting()),
         *_serial(source),
         *_boards(source),
         *_radios(source),

@@ -240,9 +240,14 @@ class PageServer:
         self._streams = Streams(MOST_STREAMS)
 
     async def start(self) -> None:
-        """Listen. Raises OncewayError."""
-        await self._endpoint.listen(self._exchanges.connection)
+        """Listen, as soon as the address is there. Raises OncewayError."""
+        await self._endpoint.listen(self._exchanges.connection, waits=True)
         self._lines.start()
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

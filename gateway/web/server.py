@@ -36,8 +36,13 @@ class WebServer:
         )
 
     async def start(self) -> None:
-        """Listen. Raises OncewayError."""
-        await self._endpoint.listen(self._exchanges.connection)
+        """Listen, as soon as the address is there. Raises OncewayError."""
+        await self._endpoint.listen(self._exchanges.connection, waits=True)
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
