@@ -237,6 +237,7 @@ class Listeners:
         self._given = activated_sockets()
         self._network: list[_Network] = []
         self._serial: list[_Serial] = []
+        self._started = False
         self._lent: set[str] = set()
         """Device files that are lent to other processes."""
 
@@ -273,7 +274,8 @@ class Listeners:
 
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as a configuration says. If it raises OncewayError, the old listeners stay
-        open.
+        open. At the start a listener waits for an address that is not there yet. At a reload such
+        an address is a mistake, since the person who made it looks on.
         """
         names = Identifiers(config.access, passwords.has, self._registry.reserves)
         read = [certificates(section) for section in config.listener]
@@ -286,7 +288,8 @@ class Listeners:
             else:
                 going.remove(found)
                 staying.append((found, section, tls))
-        await self._replace(going, coming)
+        await self._replace(going, coming, waits=not self._started)
+        self._started = True
         for item, section, tls in staying:
             await item.take(section, tls, config, passwords, names)
         self._network = [item for item, _, _ in staying] + coming
@@ -303,7 +306,7 @@ class Listeners:
                     item.access.section.name,
                 )
 
-    async def _replace(self, going: list[_Network], coming: list[_Network]) -> None:
+    async def _replace(self, going: list[_Network], coming: list[_Network], *, waits: bool) -> None:
         """Stop the old listeners and start the new ones. If one can't start, restore the old
         ones.
         """
@@ -311,7 +314,7 @@ class Listeners:
             item.listener.stop()
         try:
             for item in coming:
-                await item.listener.start(waits=True)
+                await item.listener.start(waits=waits)
                 if not item.listener.waits_for:
                     where = ", ".join(map(format_address, item.listener.addresses))
                     log.info("listening on %s", where)
