@@ -9,20 +9,18 @@ incarnation has lost its memory and gets a new session, because old packet ident
 its new publications.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
-ends when a user asks for its identifier, and the user begins with a new one: what waits in it was
-for somebody else.
+ends when a user asks for its identifier: what waits in it was for somebody else.
 """
 
 from __future__ import annotations
 
-import logging
 import secrets
 
 from gateway.broker.access import Ask, Question
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
 from gateway.broker.peer import DeviceIdentity, State
-from gateway.broker.refusals import refused
+from gateway.broker.refusals import refused, say
 from gateway.broker.session import NEVER, Session
 from gateway.broker.will import StoredWill
 from gateway.config import READS_REASON_CODES
@@ -32,9 +30,6 @@ from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
-from gateway.system.logs import about
-
-log = logging.getLogger(__name__)
 
 _P = PropertyId
 
@@ -212,6 +207,7 @@ def _session(
             ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
         )
     if session is not None and session.connection is not None:
+        broker.fights.take_over(client, session.connection.peer.address, connection.peer.address)
         broker.hang_up(
             session.connection,
             ReasonCode.SESSION_TAKEN_OVER,
@@ -226,25 +222,13 @@ def _session(
         or session.user != connection.user
     ):
         if session.user != connection.user and not session.incarnation and device is None:
-            _tell_anonymous_ends(connection)
+            say(broker, connection, ReasonCode.SUCCESS, "the anonymous session of that name ends")
         broker.end_session(session)
         session = None
     if session is None:
         return broker.new_session(client, expiry, incarnation, connection.user), False
     session.expiry = expiry
     return session, True
-
-
-def _tell_anonymous_ends(connection: Connection) -> None:
-    """Log that the session of an anonymous client ends, once per burst."""
-    if connection.broker.log_throttle.allows(f"anonymous session {connection.user}"):
-        log.warning(
-            "%s: the anonymous session of this identifier ends with all that waits in it: the user"
-            " %s begins a new one",
-            connection.name,
-            quote(connection.user or ""),
-            extra=about(**connection.about),
-        )
 
 
 def _resume(connection: Connection, session: Session) -> None:
