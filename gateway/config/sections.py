@@ -22,6 +22,7 @@ from gateway.config.values import (
     Landing,
     MailServer,
     MemberName,
+    Network,
     PlainFilter,
     SpoolFilter,
     TopicFilter,
@@ -112,13 +113,16 @@ class ListenerSection(Section):
     """
     origins: list[str] = []
     """Web pages that may connect over WebSocket from other hosts."""
+    proxies: list[Network] = []
+    """As proxies of [page], over WebSocket."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
         if (self.bind is None) == (self.systemd is None):
             raise ValueError("needs either bind = ADDRESS:PORT or systemd = NAME")
-        if self.origins and self.type != "websocket":
-            raise ValueError("origins are for listeners with type = 'websocket'")
+        for key in ("origins", "proxies"):
+            if getattr(self, key) and self.type != "websocket":
+                raise ValueError(f"{key} are for listeners with type = 'websocket'")
         return self
 
     @property
@@ -316,6 +320,9 @@ class PageSection(Section):
     """Shell patterns of the names under which browsers ask for it, such as that of a proxy. Without
     them it answers to addresses, to names without a dot, to those of private networks (.local,
     .lan, .internal, .home.arpa), to this machine's own, and to those of the certificate.
+    """
+    proxies: list[Network] = []
+    """Addresses or networks of proxies before it, whose X-Forwarded-For tells the client's address.
     """
     operators: list[str] = []
     """Shell patterns of the users who may change something; all others may look."""

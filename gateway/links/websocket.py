@@ -19,6 +19,7 @@ from gateway.broker.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.endpoint import Endpoint, unacknowledged
 from gateway.links.faults import blame
+from gateway.links.forwarded import Proxies
 from gateway.links.fragments import Counted, Fragments
 from gateway.links.http_server import Complaints, host_name, is_address, server
 from gateway.links.tcp import LINGER
@@ -149,7 +150,8 @@ class WebSocketListener:
     max_message may be changed while it listens. origins: web pages (`https://dashboard.example`)
     that may connect beside those from the listener's own address. A browser tells where a page
     comes from. Without this check any page that a user visits could talk to a broker on the user's
-    own network. max_message: most bytes of one WebSocket message.
+    own network. max_message: most bytes of one WebSocket message. proxies: as of `Proxies`; the
+    port in a client's address is then the proxy's.
     """
 
     def __init__(
@@ -163,12 +165,14 @@ class WebSocketListener:
         sockets: Sequence[socket.socket] = (),
         origins: Collection[str] = (),
         max_message: int = 1_000_000,
+        proxies: Collection[str] = (),
     ) -> None:
         self._accept = accept
         self._name = name
         self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
         self.origins = origins
         self.max_message = max_message
+        self._proxies = Proxies(proxies)
         self._fragments = Fragments()
         self._complaints = Complaints(name)
         self._connections: dict[asyncio.BaseTransport, tuple[WebSocketTransport, Receiver]] = {}
@@ -200,6 +204,10 @@ class WebSocketListener:
     async def change_tls(self, tls: Tls) -> None:
         """Use other certificates for connections from now on."""
         await self._endpoint.change_tls(tls)
+
+    def change_proxies(self, proxies: Collection[str]) -> None:
+        """Use other proxies for connections from now on."""
+        self._proxies = Proxies(proxies)
 
     def stop(self) -> None:
         """Accept no more connections, and keep existing ones. `start` opens it again."""
@@ -239,7 +247,10 @@ class WebSocketListener:
             return websocket
         counted = cast(Counted, transport.get_protocol())
         counted.upgraded()
-        address = format_address(transport.get_extra_info("peername"))
+        seen = transport.get_extra_info("peername")
+        if isinstance(seen, tuple):
+            seen = self._proxies.client(request) or seen[0], seen[1]
+        address = format_address(seen)
         peer = Peer(
             self._name, address, certificate_name=common_name(transport.get_extra_info("peercert"))
         )

@@ -127,10 +127,9 @@ class _Network(_Door):
         self.policy = _policy(self.access)
         if section.type == "websocket":
             websocket = cast("WebSocketListener", self.listener)
-            websocket.origins, websocket.max_message = (
-                section.origins,
-                _longest_message(section, config),
-            )
+            websocket.origins = section.origins
+            websocket.max_message = _longest_message(section, config)
+            websocket.change_proxies(section.proxies)
         if tls is not None:
             await self.listener.change_tls(tls)
 
@@ -360,6 +359,7 @@ class Listeners:
             tls=tls,
             origins=section.origins,
             max_message=_longest_message(section, config),
+            proxies=section.proxies,
         )
         return item
 

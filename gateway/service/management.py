@@ -215,6 +215,7 @@ class Management:
                 self.control.test_notify,
             ),
             [*section.hosts, *names],
+            section.proxies,
         )
         await page.start()
         self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])

@@ -44,6 +44,7 @@ from aiohttp import hdrs, web
 
 from gateway.errors import OncewayError
 from gateway.links.endpoint import Endpoint
+from gateway.links.forwarded import Proxies
 from gateway.links.http_server import Exchanges, Hosts
 from gateway.links.tls import Tls
 from gateway.mqtt.errors import quote
@@ -155,8 +156,9 @@ class Deeds:
 class _Gate:
     """Login, logout, and the check of a request's session."""
 
-    def __init__(self, logins: Logins, *, secure: bool) -> None:
+    def __init__(self, logins: Logins, proxies: Proxies, *, secure: bool) -> None:
         self._logins = logins
+        self._proxies = proxies
         self._secure = secure
 
     def login(self, request: web.BaseRequest) -> Login | None:
@@ -184,7 +186,7 @@ class _Gate:
     async def log_in(self, request: web.BaseRequest) -> web.Response:
         _same_origin(request)
         user, password = _strings(await _body(request), "user", "password")
-        found = await self._logins.login(user, password, request.remote or "")
+        found = await self._logins.login(user, password, self._proxies.client(request))
         if isinstance(found, tuple):
             raise _Refused(*found)
         response = web.json_response(_me(self._logins.session(found)))
@@ -205,7 +207,9 @@ class _Gate:
 
 
 class PageServer:
-    """The HTTP server of the page. Runs until `close`. hosts: as of `Hosts`."""
+    """The HTTP server of the page. Runs until `close`. hosts: as of `Hosts`. proxies: as of
+    `Proxies`.
+    """
 
     def __init__(
         self,
@@ -218,9 +222,10 @@ class PageServer:
         logins: Logins,
         deeds: Deeds,
         hosts: Collection[str] = (),
+        proxies: Collection[str] = (),
     ) -> None:
         self._endpoint = Endpoint(host, port, tls=tls)
-        self._gate = _Gate(logins, secure=tls is not None)
+        self._gate = _Gate(logins, Proxies(proxies), secure=tls is not None)
         self._live = live
         self._clients = clients
         self._lines = lines

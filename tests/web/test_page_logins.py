@@ -165,3 +165,33 @@ async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Us
     assert logins.session(tokens[0]) is None
     assert logins.session(logins._open("otto", passwords, now)) is not None
     logins.close()
+
+
+async def test_who_logged_in_from_there_before_passes_whatever_others_guess(
+    users: Users, logins: PageLogins
+) -> None:
+    """As behind a proxy: one address, one right user, and somebody with wrong names."""
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+    for number in range(40):
+        await logins.login(f"nobody-{number}", "wrong", "10.0.0.1")
+    assert (await logins.login("nobody", "wrong", "10.0.0.1"))[0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+    for _ in range(10):
+        await logins.login("lena", "wrong", "10.0.0.1")
+    assert (await logins.login("lena", "wrong", "10.0.0.1"))[0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+
+
+async def test_a_queue_full_of_wrong_names_keeps_no_known_user_out(logins: PageLogins) -> None:
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+    logins._passwords()._right.clear()  # as after a change of the file
+    tries = [logins.login(f"nobody-{n}", "wrong", f"10.0.1.{n}") for n in range(MOST_WAITING + 3)]
+    *answers, hers = await asyncio.gather(*tries, logins.login("lena", PASSWORD, "10.0.0.1"))
+    assert [answer[0] for answer in answers].count(503) == 3
+    assert isinstance(hers, str)
+
+
+async def test_an_ipv6_network_is_one_address(logins: PageLogins) -> None:
+    answers = [await logins.login(f"user-{n}", "wrong", f"2001:db8::{n:x}") for n in range(1, 24)]
+    assert answers[-1][0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "2001:db8:0:1::1"), str)
