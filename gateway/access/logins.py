@@ -11,8 +11,8 @@ and:
   blocks no other address;
 - after a few wrong passwords an address waits before it may try the same user again, and after some
   more before it may try any, twice as long each time; until then it gets 0x9F at once;
-- a user who has logged in from an address before waits for no wrong name of others there, and has a
-  queue apart from theirs;
+- a login from the same address before frees that user from the waits for other names there, and
+  gives a queue apart from theirs;
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 

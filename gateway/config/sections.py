@@ -114,7 +114,7 @@ class ListenerSection(Section):
     origins: list[str] = []
     """Web pages that may connect over WebSocket from other hosts."""
     proxies: list[Network] = []
-    """As proxies of [page], over WebSocket."""
+    """Proxies before it, over WebSocket, as in [page]."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
@@ -308,7 +308,7 @@ class WebSection(Section):
     bind: Bind = "127.0.0.1:9464"
     """ADDRESS:PORT."""
     hosts: list[str] = []
-    """As hosts of [page]."""
+    """Names under which scrapers ask for it, as in [page]."""
 
 
 class PageSection(Section):

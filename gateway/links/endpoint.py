@@ -29,7 +29,7 @@ _BACKLOG = 1024
 
 
 class AddressAbsent(OncewayError):
-    """This machine does not have the address to listen on."""
+    """Error: this machine does not have the address to listen on."""
 
 
 class Endpoint:

@@ -1,8 +1,8 @@
 """The address of a client behind a proxy: `X-Forwarded-For`, from proxies that are named only.
 
 In: an HTTP request. Out: the address of its client. A proxy appends the address that it sees, so
-the list is read from its end, up to the first address that is no proxy of ours: what stands before
-it may be invented.
+the list is read from its end, up to the first address of a stranger. Addresses before that one may
+be invented.
 """
 
 from collections.abc import Collection

@@ -3,9 +3,9 @@
 In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
 ends when its user is removed or has another password, after half a day without a request, and after
 a week. Passwords are checked on a thread with a short queue, and an address with wrong passwords
-has to wait, as at the listeners (`gateway/access/logins.py`); a user who has logged in from there
-before does not wait for others. Only hashes of tokens are stored,
-also in a file, so that users stay logged in across a restart.
+has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from there frees a
+user from the waits of others. Only hashes of tokens are stored, also in a file, so that users stay
+logged in across a restart.
 """
 
 import asyncio

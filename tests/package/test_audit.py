@@ -1,4 +1,4 @@
-"""`make audit`: what it says of packages with known faults, and of those that it cannot look up."""
+"""The answers of `make audit`: packages with known faults, and packages without an answer."""
 
 import sys
 from pathlib import Path

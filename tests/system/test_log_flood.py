@@ -1,4 +1,4 @@
-"""The limit of log lines: of each place in the code, whoever wrote it."""
+"""The limit of log lines: of each place in the code, a library's included."""
 
 import logging
 from collections.abc import Iterator

@@ -170,7 +170,7 @@ async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Us
 async def test_who_logged_in_from_there_before_passes_whatever_others_guess(
     users: Users, logins: PageLogins
 ) -> None:
-    """As behind a proxy: one address, one right user, and somebody with wrong names."""
+    """Behind a proxy, a right user and an attacker have one address."""
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
     for number in range(40):
         await logins.login(f"nobody-{number}", "wrong", "10.0.0.1")
