@@ -9,7 +9,7 @@ incarnation has lost its memory and gets a new session, because old packet ident
 its new publications.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
-ends when a user asks for its identifier: its messages were for somebody else.
+ends when a user asks for its identifier: its messages were for another client.
 """
 
 from __future__ import annotations

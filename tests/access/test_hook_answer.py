@@ -94,8 +94,8 @@ def test_what_is_no_answer_is_no_yes(answer: bytes) -> None:
 
 @contextmanager
 def saying(answer: bytes, *, resets: bool = False, stays: bool = False) -> Iterator[str]:
-    """A server that says these bytes to its first client. resets: it ends with RST. stays: it does not
-    close.
+    """A server that says these bytes to its first client. resets: it ends with RST. stays: it does
+    not close.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         kept = []
