@@ -53,6 +53,12 @@ class GatewaySection(Section):
     """Unique among the gateways of one landing place."""
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
     """The folder of the store."""
+    hosts: list[str] = []
+    """Shell patterns of more names under which browsers and scrapers ask for page and metrics, such
+    as that of a proxy. Page and metrics answer to addresses, to names without a dot, to those of
+    private networks (.local, .lan, .internal, .home.arpa), to this machine's own, and to those of
+    the page's certificate.
+    """
     trust_clock: bool = False
     """Take the system's clock for right even when the kernel does not call it synchronised."""
     sys_interval_s: Annotated[int, Field(ge=0, le=86_400)] = 10
@@ -307,8 +313,6 @@ class WebSection(Section):
 
     bind: Bind = "127.0.0.1:9464"
     """ADDRESS:PORT."""
-    hosts: list[str] = []
-    """Names under which scrapers ask for it, as in [page]."""
 
 
 class PageSection(Section):
@@ -316,11 +320,6 @@ class PageSection(Section):
 
     bind: Bind = "127.0.0.1:8080"
     """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
-    hosts: list[str] = []
-    """Shell patterns of the names under which browsers ask for it, such as that of a proxy. Without
-    them it answers to addresses, to names without a dot, to those of private networks (.local,
-    .lan, .internal, .home.arpa), to this machine's own, and to those of the certificate.
-    """
     proxies: list[Network] = []
     """Addresses or networks of proxies before it, whose X-Forwarded-For tells the client's address.
     """

@@ -240,7 +240,7 @@ class Hosts:
             return None
         return (
             f"This gateway has no name {quote(name[:_LONGEST_REASON])}. Ask for it by its address,"
-            " or add the name to `hosts` in gateway.toml."
+            " or add the name to `hosts` of [gateway] in gateway.toml."
         )
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         NotifySection,
         PageSection,
     )
-    from gateway.config.sections import WebSection
     from gateway.mirror.json_topics import Mirror
     from gateway.site.wiring.membership import Membership
     from gateway.web.messages import Messages
@@ -117,7 +116,7 @@ class Management:
             if config.page is not None:
                 await self._start_page(config.page, mirror)
         if config.web is not None:
-            await self._start_web(config.web)
+            await self._start_web(config.web.bind)
 
     async def close(self) -> None:
         for part in self._open:
@@ -214,7 +213,7 @@ class Management:
                 self._membership.shown if self._membership else None,
                 self.control.test_notify,
             ),
-            [*section.hosts, *names],
+            [*self._config.gateway.hosts, *names],
             section.proxies,
         )
         await page.start()
@@ -225,11 +224,11 @@ class Management:
             scheme = "http" if tls is None else "https"
             log.info("web page: %s://%s/", scheme, format_address(address))
 
-    async def _start_web(self, section: WebSection) -> None:
+    async def _start_web(self, bind: str) -> None:
         # aiohttp and the Prometheus client take 15 MB, which a gateway without metrics saves
         from gateway.web.server import WebServer
 
-        web = WebServer(*split_bind(section.bind), self._source, section.hosts)
+        web = WebServer(*split_bind(bind), self._source, self._config.gateway.hosts)
         await web.start()
         self._source.absent.append(lambda: [web.waits_for] if web.waits_for else [])
         self._open.append(web)

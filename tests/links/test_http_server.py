@@ -151,7 +151,7 @@ async def test_a_name_that_a_stranger_can_register_is_no_name_of_ours(
     async with exchanging(greet) as (address, _):
         answer = await told(address, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     assert answer.endswith(b"welcome") == fits, host_name(host)
-    assert fits or b"`hosts` in gateway.toml" in answer
+    assert fits or b"`hosts` of [gateway] in gateway.toml" in answer
 
 
 async def test_metrics_and_page_answer_no_stranger_s_name(tmp_path: Path) -> None:
