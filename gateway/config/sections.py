@@ -55,9 +55,9 @@ class GatewaySection(Section):
     """The folder of the store."""
     hosts: list[str] = []
     """Shell patterns of more names under which browsers and scrapers ask for page and metrics, such
-    as that of a proxy. Page and metrics answer to addresses, to names without a dot, to those of
-    private networks (.local, .lan, .internal, .home.arpa), to this machine's own, and to those of
-    the page's certificate.
+    as that of a proxy. Addresses, names without a dot and names of private networks (.local, .lan,
+    .internal, .home.arpa) are answered anyway. So are this machine's name, and the names of the
+    page's certificate.
     """
     trust_clock: bool = False
     """Take the system's clock for right even when the kernel does not call it synchronised."""
