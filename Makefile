@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock try-install try-clone install clean firmware-test hexes
+.PHONY: help setup demo test coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock audit try-install try-clone install clean firmware-test hexes
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,12 @@ deb: debian-package wheel ## the Debian package of a gateway for this machine: b
 
 lock: setup ## write .setup/gateway.txt: what the Debian package holds, with hashes
 	@$(BIN)/python .setup/lock.py
+
+build/audit: .setup/audit.py | setup
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $@ pip-audit==2.10.1 && touch $@
+
+audit: build/audit ## compare the packages of the Debian package with known faults (exit code 3: some could not be looked up); ARGS="--vulnerability-service osv": another source
+	@PYTHONPATH=build/audit $(BIN)/python .setup/audit.py $(ARGS)
 
 try-install: debian-try debian-package wheel ## the package in bare Debian 12 and 13 userlands (as root): install, boot, a reading, upgrade, roll back, remove, purge
 	@$(BIN)/python .setup/deb.py --all

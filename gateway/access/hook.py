@@ -1,8 +1,9 @@
 """Users that an external service knows: a command or an HTTP URL is asked.
 
 In: a user name and a password, with client identifier, address and listener. Out: yes, no, or a
-timeout, which counts as no. All calls run on a thread of `logins.py`, never on the event loop. The
-password goes only to the hook's standard input or into the body of the request.
+timeout, which counts as no; so does an answer that is cut off (`hook_answer.py`). All calls run on
+a thread of `logins.py`, never on the event loop. The password goes only to the hook's standard
+input or into the body of the request.
 """
 
 import http.client
@@ -14,6 +15,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from gateway.access.hook_answer import CutOff, OddAnswer, read_status
 from gateway.access.hook_socket import Server
 from gateway.broker.access import Refusal
 from gateway.config import AccessSection
@@ -54,7 +56,7 @@ class AuthHook:
         body = json.dumps(question).encode()
         try:
             allowed = self._run(body) if self._section.command else self._post(body)
-        except (OSError, http.client.HTTPException, _OddError) as error:
+        except (OSError, http.client.HTTPException, OddAnswer) as error:
             self._complain(error)
             return _SILENT
         return None if allowed else WRONG
@@ -63,7 +65,7 @@ class AuthHook:
         """Run the command. Its output is not logged, because it may contain the password."""
         code = run(self._section.command, body, self._section.hook_timeout_s)
         if code not in (0, 1):
-            raise _OddError(f"exit code {code}, where 0 is yes and 1 is no")
+            raise OddAnswer(f"exit code {code}, where 0 is yes and 1 is no")
         return code == 0
 
     def _post(self, body: bytes) -> bool:
@@ -79,12 +81,19 @@ class AuthHook:
                 found.do_handshake()
             path = (url.path or "/") + (f"?{url.query}" if url.query else "")
             connection.request("POST", path, body, {"Content-Type": "application/json"})
-            status = connection.getresponse().status
+            with found.makefile("rb") as stream:
+                status = read_status(stream)
+            if time.monotonic() >= until:  # then our own end of the connection ended the answer
+                raise TimeoutError("no answer in time")
+        except CutOff:
+            if time.monotonic() >= until:
+                raise TimeoutError("no answer in time") from None
+            raise
         finally:
             timer.cancel()
             connection.close()
         if status not in (*_YES, *_NO):
-            raise _OddError(f"HTTP status {status}, where 200 is yes and 403 is no")
+            raise OddAnswer(f"HTTP status {status}, where 200 is yes and 403 is no")
         return status in _YES
 
     def _complain(self, error: Exception) -> None:
@@ -97,10 +106,6 @@ class AuthHook:
                 error,
                 extra=about(reason="server_unavailable"),
             )
-
-
-class _OddError(Exception):
-    """An answer that is neither yes nor no."""
 
 
 def _cut(connection: socket.socket) -> None:

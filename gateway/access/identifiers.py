@@ -60,11 +60,10 @@ class Identifiers:
             return "is the name of a board in the device registry"
         if prefixes and not client.startswith(tuple(prefixes)):
             return "begins with none of the prefixes that are allowed (access.prefixes)"
-        if way == "any":
-            return None
         first, colon, _ = client.partition(_BEHIND)
-        if user is None:
-            return "is kept for a user (access.identifiers)" if self._is_user(first) else None
+        if way == "any" or user is None:  # `%c` in an [[acl]] would be the other user's
+            taken = first != user and self._is_user(first)
+            return "is kept for a user (access.identifiers)" if taken else None
         if first == user and (not colon or way == "user name prefix"):
             return None
         more = ", nor does it begin with it and a colon" if way == "user name prefix" else ""

@@ -11,6 +11,8 @@ and:
   blocks no other address;
 - after a few wrong passwords an address waits before it may try the same user again, and after some
   more before it may try any, twice as long each time; until then it gets 0x9F at once;
+- a login from the same address before frees that user from the waits for other names there, and
+  gives a queue apart from theirs;
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 
@@ -68,6 +70,27 @@ class BackOff:
         self._failed.pop(key, None)
 
 
+class Trusted:
+    """Users who have logged in rightly, with the address from which they did. They do not wait for
+    the wrong names of others at that address, as behind a proxy.
+    """
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[str, str], None] = {}
+
+    def __contains__(self, pair: tuple[str, str]) -> bool:
+        return pair in self._pairs
+
+    def add(self, address: str, user: str) -> None:
+        """Note a right password."""
+        self._pairs.pop((address, user), None)
+        if len(self._pairs) >= self.MOST:
+            del self._pairs[next(iter(self._pairs))]
+        self._pairs[address, user] = None
+
+
 class _Threads(Executor):
     """An executor with one thread per call. The threads do not keep the process alive, because a
     hook may take a minute.
@@ -101,7 +124,12 @@ class Logins:
         self._loop = loop
         self._answered = answered
         self._thread = thread or _Threads()
-        self._compared_here, self._asked_elsewhere = _Line(1), _Line(MOST_AT_ONCE)
+        self._lines = {
+            (asks_others, trusted): _Line(MOST_AT_ONCE if asks_others else 1)
+            for asks_others in (False, True)
+            for trusted in (False, True)
+        }
+        self._trusted = Trusted()
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
 
@@ -116,7 +144,7 @@ class Logins:
             self._loop.call_soon(self._next, line)
 
     def _line(self, order: Ask) -> _Line:
-        return self._asked_elsewhere if order.question.asks_others else self._compared_here
+        return self._lines[order.question.asks_others, _pair(order) in self._trusted]
 
     def stop(self) -> None:
         """Stop all checks."""
@@ -129,7 +157,7 @@ class Logins:
             try:
                 refusal = self._refuses(order)
                 if refusal is None and order.connection.closing is None:
-                    self._thread.submit(self._compare, order)
+                    self._thread.submit(self._compare, order, line)
                     line.under_way += 1
                     return
             except Exception:
@@ -137,38 +165,38 @@ class Logins:
             self._answered(order, refusal)
 
     def _refuses(self, order: Ask) -> Refusal | None:
-        address, now = origin(order.connection.peer.address), self._loop.time()
-        wait = max(
-            self._users.wait_s((address, order.question.user), now),
-            self._addresses.wait_s(address, now),
-        )
+        pair, now = _pair(order), self._loop.time()
+        address = pair[0]
+        others = 0.0 if pair in self._trusted else self._addresses.wait_s(address, now)
+        wait = max(self._users.wait_s(pair, now), others)
         if not wait:
             return None
         text = f"too many wrong passwords from {address}, wait {wait:.0f} s"
         return ReasonCode.CONNECTION_RATE_EXCEEDED, text
 
-    def _compare(self, order: Ask) -> None:
+    def _compare(self, order: Ask, line: _Line) -> None:
         refusal: Refusal | None
         try:
             refusal = order.question.answer()
         except Exception:
             refusal = _failed(order)
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._compared, order, refusal)
+            self._loop.call_soon_threadsafe(self._compared, order, line, refusal)
 
-    def _compared(self, order: Ask, refusal: Refusal | None) -> None:
+    def _compared(self, order: Ask, line: _Line, refusal: Refusal | None) -> None:
         try:
             refusal = self._judge(order, refusal)
         except Exception:
             refusal = _failed(order)
         self._answered(order, refusal)
-        self._next(self._line(order))
+        self._next(line)
 
     def _judge(self, order: Ask, refusal: Refusal | None) -> Refusal | None:
         """Note a success or a failure. Return the reason why the client is refused, or None."""
-        address, user = origin(order.connection.peer.address), order.question.user
+        address, user = _pair(order)
         if refusal is None:
             self._users.succeed((address, user))
+            self._trusted.add(address, user)
             if not order.question.holds():
                 refusal = _GONE
         elif refusal[0] == ReasonCode.BAD_USER_NAME_OR_PASSWORD:
@@ -183,6 +211,11 @@ class Logins:
                     extra=about(address=address, reason="bad_user_name_or_password"),
                 )
         return refusal
+
+
+def _pair(order: Ask) -> tuple[str, str]:
+    """Return address and user of a question."""
+    return origin(order.connection.peer.address), order.question.user
 
 
 def _failed(order: Ask) -> Refusal:

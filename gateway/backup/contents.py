@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from gateway import __version__
 from gateway.config import Config
@@ -158,8 +158,10 @@ def read(archive: BinaryIO, folder: Path) -> Manifest:
                 expected.remove(member.name)
                 with (folder / member.name).open("xb") as file:
                     shutil.copyfileobj(content, file)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, KeyError) as error:  # KeyError: a link to nothing
         raise OncewayError(f"the backup cannot be read ({error})") from error
+    except OSError as error:
+        raise OncewayError(f"the backup cannot be unpacked ({error.strerror})") from error
     while archive.read(1 << 16):
         pass  # the end of the stream must be intact, too
     if expected:
@@ -167,22 +169,37 @@ def read(archive: BinaryIO, folder: Path) -> Manifest:
     return manifest
 
 
+def _is_possible(entry: Entry) -> bool:
+    """Whether an entry could have been written by a backup."""
+    texts = (entry.name, entry.path, entry.owner, entry.group)
+    return (
+        not any("\0" in text or not text.isprintable() for text in texts)
+        and entry.name not in ("", ".", "..", _MANIFEST)
+        and os.path.basename(entry.name) == entry.name
+        and os.path.isabs(entry.path)
+        and 0 <= entry.mode <= 0o777
+    )
+
+
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> Manifest:
     file = tar.extractfile(member) if member and member.name == _MANIFEST else None
     if file is None:
         raise OncewayError("the backup has no list of its files (manifest.json)")
-    values = json.loads(file.read(_MOST_MANIFEST))
-    if values.get("format") != _FORMAT:
-        raise OncewayError(
-            f"the backup was made by another version of Onceway ({values.get('version')})",
-            hint="Install that version, or a newer one",
-        )
     try:
+        values = json.loads(file.read(_MOST_MANIFEST))
+        if isinstance(values, dict) and values.get("format") != _FORMAT:
+            raise OncewayError(
+                f"the backup was made by another version of Onceway ({values.get('version')})",
+                hint="Install that version, or a newer one",
+            )
         manifest = TypeAdapter(Manifest).validate_python(values)
-    except ValidationError as error:
-        raise OncewayError(f"the backup's list of files is wrong ({error})") from error
+    except (ValueError, RecursionError) as error:  # pydantic's errors are ValueErrors
+        raise OncewayError(
+            f"the backup's list of files (manifest.json) is wrong ({error})"
+        ) from error
+    names = [entry.name for entry in manifest.files]
     for entry in manifest.files:
-        if os.path.basename(entry.name) != entry.name or not os.path.isabs(entry.path):
+        if not _is_possible(entry) or names.count(entry.name) > 1:
             raise OncewayError(f"the backup holds an unknown file {entry.name!r}")
     if lacking := {STORE, CONFIG} - {entry.name for entry in manifest.files}:
         raise OncewayError(f"the backup lacks {', '.join(sorted(lacking))}")

@@ -98,7 +98,14 @@ def _own(new: Path, entry: Entry) -> None:
 
 def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
     """Put the registry at its place. A device that was revoked here stays revoked."""
-    revoked = _take_over_revoked(source, target) if target.exists() else []
+    try:
+        revoked = _take_over_revoked(source, target) if target.exists() else []
+    except sqlite3.Error as error:
+        raise OncewayError(
+            f"the device registry of the backup, or the one here, cannot be read ({error})",
+            str(target),
+            "If it is the one here, move it away and restore again",
+        ) from error
     _place(source, target, entry, keep=True)
     return [f"revoked here, and so they stay: {', '.join(revoked)}"] if revoked else []
 

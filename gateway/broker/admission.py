@@ -64,9 +64,7 @@ class Admission:
 
 
 def origin(address: str) -> str:
-    """Return the host of an address as in `Peer`: IPv4 address, IPv6 network, or the text
-    itself.
-    """
+    """Return the host of an address of a `Peer`: IPv4 address, IPv6 network, or the text."""
     host, colon, _ = address.rpartition(":")
     if not host.startswith("["):
         return host if colon else address

@@ -24,6 +24,7 @@ from gateway.broker.spool import Spool
 from gateway.broker.store_rows import Recovered
 from gateway.broker.will import StoredWill
 from gateway.config import Config
+from gateway.system.fights import Fights
 from gateway.system.log_throttle import LogThrottle
 
 
@@ -59,6 +60,7 @@ class Core(Ledger):
         self.accounts = Accounts(config.quota_of)
         self.aside = Aside(self, state.aside)
         self.log_throttle = LogThrottle(lambda: self.now)
+        self.fights = Fights(lambda: self.now)
         self.pauses = Pauses()
         """Publishers that were refused for now."""
         self.put_off = 0

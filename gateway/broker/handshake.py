@@ -9,8 +9,7 @@ incarnation has lost its memory and gets a new session, because old packet ident
 its new publications.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
-becomes the session of the first user that asks for it, so clients keep their sessions when users
-are introduced.
+ends when a user asks for its identifier: its messages were for another client.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gateway.broker.access import Ask, SlowCheck
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
 from gateway.broker.peer import DeviceIdentity, State
-from gateway.broker.refusals import refused
+from gateway.broker.refusals import refused, say
 from gateway.broker.session import NEVER, Session
 from gateway.broker.will import StoredWill
 from gateway.config import READS_REASON_CODES
@@ -210,6 +209,7 @@ def _session(
             ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
         )
     if session is not None and session.connection is not None:
+        broker.fights.take_over(client, session.connection.peer.address, connection.peer.address)
         broker.hang_up(
             session.connection,
             ReasonCode.SESSION_TAKEN_OVER,
@@ -218,16 +218,18 @@ def _session(
         broker.settle(client)
         session = broker.sessions.get(client)
     if session is not None and (
-        clean_start or session.incarnation != incarnation or session.ends <= broker.now
+        clean_start
+        or session.incarnation != incarnation
+        or session.ends <= broker.now
+        or session.user != connection.user
     ):
+        if session.user != connection.user and not session.incarnation and device is None:
+            say(broker, connection, ReasonCode.SUCCESS, "the anonymous session of that name ends")
         broker.end_session(session)
         session = None
     if session is None:
         return broker.new_session(client, expiry, incarnation, connection.user), False
     session.expiry = expiry
-    if session.user != connection.user:
-        broker.give(session, connection.user)
-        broker.router.changed()
     return session, True
 
 

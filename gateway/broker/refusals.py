@@ -52,8 +52,6 @@ def words(reason: ReasonCode) -> str:
     return reason.name.lower().replace("_", " ")
 
 
-log = logging.getLogger(__name__)
-
 INTERNAL_ERROR = "internal error"
 """Reason of such a close in the log of connections."""
 

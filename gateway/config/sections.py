@@ -22,6 +22,7 @@ from gateway.config.values import (
     Landing,
     MailServer,
     MemberName,
+    Network,
     PlainFilter,
     SpoolFilter,
     TopicFilter,
@@ -52,6 +53,12 @@ class GatewaySection(Section):
     """Unique among the gateways of one landing place."""
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
     """The folder of the store."""
+    hosts: list[str] = []
+    """Shell patterns of more names under which browsers and scrapers ask for page and metrics, such
+    as that of a proxy. Addresses, names without a dot and names of private networks (.local, .lan,
+    .internal, .home.arpa) are answered anyway. So are this machine's name, and the names of the
+    page's certificate.
+    """
     trust_clock: bool = False
     """Take the system's clock for right even when the kernel does not call it synchronised."""
     sys_interval_s: Annotated[int, Field(ge=0, le=86_400)] = 10
@@ -112,13 +119,16 @@ class ListenerSection(Section):
     """
     origins: list[str] = []
     """Web pages that may connect over WebSocket from other hosts."""
+    proxies: list[Network] = []
+    """Proxies before it, over WebSocket, as in [page]."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
         if (self.bind is None) == (self.systemd is None):
             raise ValueError("needs either bind = ADDRESS:PORT or systemd = NAME")
-        if self.origins and self.type != "websocket":
-            raise ValueError("origins are for listeners with type = 'websocket'")
+        for key in ("origins", "proxies"):
+            if getattr(self, key) and self.type != "websocket":
+                raise ValueError(f"{key} are for listeners with type = 'websocket'")
         return self
 
     @property
@@ -310,6 +320,9 @@ class PageSection(Section):
 
     bind: Bind = "127.0.0.1:8080"
     """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
+    proxies: list[Network] = []
+    """Addresses or networks of proxies before it, whose X-Forwarded-For tells the client's address.
+    """
     operators: list[str] = []
     """Shell patterns of the users who may change something; all others may look."""
     certificate: FilePath | None = None
@@ -423,8 +436,9 @@ class AccessSection(Section):
     directory, if it is there.
     """
     identifiers: Literal["any", "user name", "user name prefix"] = "any"
-    """Client identifiers allowed to clients with a user name: any that no other user has; the user
-    name itself (assigned to a client without an identifier); or the user name, alone or followed
+    """Client identifiers allowed to clients with a user name: any that is not another user's (its
+    name, or its name and a colon with more text, or one with a session of it); the user name itself
+    (assigned to a client without an identifier); or the user name, alone or followed
     by a colon and more text. Other clients may then use no identifier that begins so for a known
     user.
     """

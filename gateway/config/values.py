@@ -1,7 +1,7 @@
 """Types of values that check themselves: addresses, filters, names, times, landing places."""
 
 from datetime import time
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
@@ -125,6 +125,16 @@ def _check_below(value: str) -> str:
     return value
 
 
+def _check_network(value: str) -> str:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError(
+            "must be an address or a network, such as 10.0.0.2 or 10.0.0.0/24"
+        ) from None
+    return value
+
+
 def _check_plain(value: str) -> str:
     if value.startswith("$"):
         raise ValueError("topics that begin with $ are each broker's own")
@@ -204,6 +214,7 @@ def is_local(bind: str) -> bool:
 
 Address = Annotated[str, AfterValidator(_check_address)]
 Bind = Annotated[str, AfterValidator(_check_bind)]
+Network = Annotated[str, AfterValidator(_check_network)]
 BrokerUrl = Annotated[str, AfterValidator(_check_broker)]
 Below = Annotated[str, AfterValidator(_check_below)]
 GatewayName = Annotated[

@@ -2,12 +2,14 @@
 without TLS.
 
 In: host and port, or sockets. Out: a running server for any asyncio protocol, or an OncewayError
-that says what to do.
+that says what to do. An endpoint may wait for an address that this machine does not have yet, as
+when DHCP is late: all else of the gateway runs meanwhile.
 """
 
 import asyncio
 import errno
 import fcntl
+import logging
 import os
 import socket
 import struct
@@ -19,7 +21,15 @@ from gateway.links.address import format_address
 from gateway.links.tls import Tls
 from gateway.links.tls_server import TlsServer
 
+log = logging.getLogger(__name__)
+
+AGAIN_S = 2.0
+"""Seconds between two tries for an address that is not there yet."""
 _BACKLOG = 1024
+
+
+class AddressAbsent(OncewayError):
+    """Error: this machine does not have the address to listen on."""
 
 
 class Endpoint:
@@ -37,10 +47,40 @@ class Endpoint:
         self._sockets = sockets
         self._servers: list[asyncio.Server | TlsServer] = []
         self._protocol: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
+        self.waits_for: str | None = None
+        """Why it does not listen yet, in a sentence; None if it does not wait."""
+        self._waiting: asyncio.Task[None] | None = None
 
-    async def listen(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen, and create a `protocol` for each connection. Raises OncewayError."""
+    async def listen(
+        self, protocol: Callable[[], asyncio.BaseProtocol], *, waits: bool = False
+    ) -> None:
+        """Listen, and create a `protocol` for each connection. waits: if the address is not there
+        yet, try again every AGAIN_S. Raises OncewayError.
+        """
         self._protocol = protocol
+        try:
+            await self._listen()
+        except AddressAbsent as error:
+            if not waits:
+                raise
+            self.waits_for = f"{error.where}: {error.what}. The gateway waits for the address"
+            log.error("%s; all else runs. %s", self.waits_for, error.hint)
+            self._waiting = asyncio.get_running_loop().create_task(self._try_again())
+
+    async def _try_again(self) -> None:
+        while self.waits_for is not None:
+            await asyncio.sleep(AGAIN_S)
+            try:
+                await self._listen()
+            except OncewayError as error:
+                self.waits_for = f"{error.where}: {error.what}. The gateway tries again"
+            else:
+                self.waits_for = None
+                where = ", ".join(map(format_address, self.addresses))
+                log.warning("the address is there: listening on %s", where)
+
+    async def _listen(self) -> None:
+        protocol = self._protocol
         try:
             if self._sockets:
                 await self._serve([_second_handle(sock) for sock in self._sockets])
@@ -58,9 +98,11 @@ class Endpoint:
         """Use other certificates for handshakes from now on. Connections stay, and the port is
         never closed.
         """
+        self._tls = tls
+        if self.waits_for is not None:
+            return
         sockets = [_second_handle(sock) for server in self._servers for sock in server.sockets]
         self.close()
-        self._tls = tls
         await self._serve(sockets)
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
@@ -79,7 +121,9 @@ class Endpoint:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the system still accepts connections for it."""
+        """Whether the system still accepts connections for it, or it waits for its address."""
+        if self.waits_for is not None:
+            return True
         sockets = [sock for server in self._servers for sock in server.sockets]
         try:
             return bool(sockets) and all(
@@ -90,6 +134,9 @@ class Endpoint:
 
     def close(self) -> None:
         """Accept no more connections. `listen` may be called again."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self.waits_for = self._waiting = None
         for server in self._servers:
             server.close()
         self._servers = []
@@ -118,7 +165,7 @@ def _second_handle(sock: socket.socket) -> socket.socket:
 def _listen_error(error: OSError, where: str) -> OncewayError:
     """Return the error of a listener that could not start, in words."""
     if isinstance(error, socket.gaierror):
-        return OncewayError(
+        return AddressAbsent(
             "the address to listen on is not known",
             where,
             "Name an address of this machine, or 0.0.0.0 for all.",
@@ -131,7 +178,7 @@ def _listen_error(error: OSError, where: str) -> OncewayError:
         )
     # asyncio of Python 3.13 gives no number
     if error.errno == errno.EADDRNOTAVAIL or "could not bind on any address" in str(error):
-        return OncewayError(
+        return AddressAbsent(
             "this machine does not have that address",
             where,
             "Name an address of this machine, or 0.0.0.0 for all.",

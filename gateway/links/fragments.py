@@ -9,10 +9,10 @@ are unknown, have a separate bound.
 import asyncio
 import logging
 import time
-from typing import cast
 
-from gateway.links.address import format_address
 from gateway.links.fair_queue import FairQueue
+from gateway.links.http_server import Between
+from gateway.links.masks import Masks
 from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
@@ -69,15 +69,16 @@ class _Pool:
         return gone
 
 
-class Counted(asyncio.Protocol):
-    """A protocol between a connection and aiohttp's protocol for it, which counts bytes."""
-
-    transport: asyncio.Transport
+class Counted(Between):
+    """A protocol between a connection and aiohttp's protocol for it, which counts bytes, and looks
+    whether the client masks its frames, because aiohttp does not.
+    """
 
     def __init__(self, shared: Fragments, handler: asyncio.Protocol) -> None:
+        super().__init__(handler)
         self.has_spoken = False
+        self.masks = Masks()
         self._shared = shared
-        self._handler = handler
         self._unfinished = self._chunk = 0
 
     def message(self, size: int) -> None:
@@ -97,29 +98,19 @@ class Counted(asyncio.Protocol):
         self._shared.hold(self, 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.address = format_address(transport.get_extra_info("peername"))
+        super().connection_made(transport)
         gone = self._shared.upgrading.add(self.address, self)
         if gone is not None:
             self._shared.drop(gone, "too many connections that are no WebSocket yet")
-        self._handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self._chunk = len(data)
-        self._unfinished += len(data)
+        passed = self.masks.passed(data)
+        self._chunk = len(passed)
+        self._unfinished += len(passed)
         self._shared.hold(self, self._unfinished)
-        self._handler.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._handler.eof_received()
-
-    def pause_writing(self) -> None:
-        self._handler.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._handler.resume_writing()
+        super().data_received(passed)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._shared.upgrading.discard(self.address, self)
         self._shared.hold(self, 0)
-        self._handler.connection_lost(error)
+        super().connection_lost(error)

@@ -11,6 +11,7 @@ import glob
 import logging
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
@@ -37,6 +38,7 @@ from gateway.links.statistics import LinkStatistics
 from gateway.links.transport import Accept, Receiver
 from gateway.links.tty import PortBusy, Tty
 from gateway.mqtt.errors import quote
+from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,8 @@ SCAN_INTERVAL = 0.5
 LENT = "lent to a command that writes its board"
 """Problem of a port that was given to another process on purpose."""
 
+_MOST_SAID = 64
+"""Most different sentences of a port that are remembered, so that each is logged once."""
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
 _OUTGOING_LIMIT = 4096
@@ -155,7 +159,9 @@ class SerialPort:
         self._diagnosis = Diagnosis(baud)
         self._prints = PrintedText()
         self._restarts = Restarts()
-        self._said: set[str] = set()
+        self._said: dict[str, None] = {}
+        """The last sentences in the log, oldest first."""
+        self._throttle = LogThrottle(time.monotonic)
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
@@ -415,12 +421,14 @@ class SerialPort:
             log.warning("%s: %s", self.path, text, extra=about(port=self.path))
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
-        """Log a sentence once for each time that the port is opened. detail: computed only for the
-        log, because it takes time.
+        """Log a sentence once for each time that the port is opened, unless other sentences flood
+        the log. detail: computed only for the log, because it takes time.
         """
         self._problem = text
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._said and self._throttle.has_room():
+            self._said[text] = None
+            if len(self._said) > _MOST_SAID:
+                del self._said[next(iter(self._said))]
             log.warning(
                 "%s: %s%s",
                 self.path,

@@ -155,10 +155,12 @@ class TcpListener:
         self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
         self._connections: set[TcpTransport] = set()
 
-    async def start(self) -> None:
-        """Listen. Raises OncewayError if the address is in use, unknown or not allowed."""
+    async def start(self, *, waits: bool = False) -> None:
+        """Listen. waits: also for an address that is not there yet. Raises OncewayError if the
+        address is in use, unknown or not allowed.
+        """
         await self._endpoint.listen(
-            lambda: TcpTransport(self._name, self._accept, self._connections)
+            lambda: TcpTransport(self._name, self._accept, self._connections), waits=waits
         )
 
     @property
@@ -167,8 +169,13 @@ class TcpListener:
         return self._endpoint.addresses
 
     @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
+
+    @property
     def stalled_s(self) -> float:
-        """0 while it listens, else infinity."""
+        """0 while it listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:

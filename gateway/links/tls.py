@@ -69,6 +69,20 @@ def client_context(
     return context
 
 
+def certificate_names(certificate: Path) -> list[str]:
+    """Return the host names of a certificate, which may begin with `*`. Empty if it cannot be
+    read.
+    """
+    from cryptography import x509  # takes 5 MB: only for a page with TLS
+
+    try:
+        (own, *_) = x509.load_pem_x509_certificates(certificate.read_bytes())
+        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return names.get_values_for_type(x509.DNSName)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return []
+
+
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives
     it.

@@ -11,7 +11,6 @@ import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from typing import cast
 
 from aiohttp import WSMessage, WSMsgType, web
@@ -20,10 +19,13 @@ from gateway.broker.peer import Peer
 from gateway.links.address import format_address
 from gateway.links.endpoint import Endpoint, unacknowledged
 from gateway.links.faults import blame
+from gateway.links.forwarded import Proxies
 from gateway.links.fragments import Counted, Fragments
+from gateway.links.http_server import Complaints, host_name, is_address, server
 from gateway.links.tcp import LINGER
 from gateway.links.tls import Tls, common_name
 from gateway.links.transport import Accept, Receiver
+from gateway.mqtt.errors import quote
 
 PATH = "/mqtt"
 _UPGRADE_TIMEOUT = 10.0
@@ -99,7 +101,8 @@ class WebSocketTransport:
             if self.closed:
                 break
             if problem := _problem_of(message):
-                return problem
+                lacking = counted.masks.lacking
+                return "a frame without a mask [RFC 6455, section 5.1]" if lacking else problem
             receiver.receive(message.data)
         return "closed by the peer"
 
@@ -147,7 +150,8 @@ class WebSocketListener:
     max_message may be changed while it listens. origins: web pages (`https://dashboard.example`)
     that may connect beside those from the listener's own address. A browser tells where a page
     comes from. Without this check any page that a user visits could talk to a broker on the user's
-    own network. max_message: most bytes of one WebSocket message.
+    own network. max_message: most bytes of one WebSocket message. proxies: as of `Proxies`; the
+    port in a client's address is then the proxy's.
     """
 
     def __init__(
@@ -161,21 +165,26 @@ class WebSocketListener:
         sockets: Sequence[socket.socket] = (),
         origins: Collection[str] = (),
         max_message: int = 1_000_000,
+        proxies: Collection[str] = (),
     ) -> None:
         self._accept = accept
         self._name = name
         self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
         self.origins = origins
         self.max_message = max_message
+        self._proxies = Proxies(proxies)
         self._fragments = Fragments()
+        self._complaints = Complaints(name)
         self._connections: dict[asyncio.BaseTransport, tuple[WebSocketTransport, Receiver]] = {}
         self._server: web.Server | None = None
 
-    async def start(self) -> None:
-        """Listen. Raises OncewayError if the address is in use, unknown or not allowed."""
+    async def start(self, *, waits: bool = False) -> None:
+        """Listen. waits: also for an address that is not there yet. Raises OncewayError if the
+        address is in use, unknown or not allowed.
+        """
         if self._server is None:
-            self._server = web.Server(self._serve, access_log=None)
-        await self._endpoint.listen(partial(self._connection, self._server))
+            self._server = server(self._serve, self._name)
+        await self._endpoint.listen(partial(self._connection, self._server), waits=waits)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -183,13 +192,22 @@ class WebSocketListener:
         return self._endpoint.addresses
 
     @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
+
+    @property
     def stalled_s(self) -> float:
-        """0 while it listens, else infinity."""
+        """0 while it listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:
         """Use other certificates for connections from now on."""
         await self._endpoint.change_tls(tls)
+
+    def change_proxies(self, proxies: Collection[str]) -> None:
+        """Use other proxies for connections from now on."""
+        self._proxies = Proxies(proxies)
 
     def stop(self) -> None:
         """Accept no more connections, and keep existing ones. `start` opens it again."""
@@ -216,38 +234,23 @@ class WebSocketListener:
             transport.close()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.path != PATH:
-            return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
+        refusal = self._refuses(request)
+        if refusal is not None:
+            refusal.force_close()
+            return refusal
         websocket = web.WebSocketResponse(
             protocols=SUBPROTOCOLS, max_msg_size=self.max_message, compress=False
         )
-        if not self._is_welcome(request.headers.get("Origin"), request.host):
-            return web.Response(
-                status=403,
-                text=(
-                    "This page may not connect: its origin is not one of the listener's"
-                    " `origins`.\n"
-                ),
-            )
-        ready = websocket.can_prepare(request)
-        if not ready:
-            return web.Response(
-                status=426,
-                headers={"Upgrade": "websocket"},
-                text="Connect with an MQTT client over WebSocket.\n",
-            )
-        if ready.protocol is None:
-            return web.Response(
-                status=400,
-                text="The client must offer the WebSocket subprotocol `mqtt` [MQTT-6.0.0-3].\n",
-            )
         await websocket.prepare(request)
         transport = request.transport
         if transport is None:
             return websocket
         counted = cast(Counted, transport.get_protocol())
         counted.upgraded()
-        address = format_address(transport.get_extra_info("peername"))
+        seen = transport.get_extra_info("peername")
+        if isinstance(seen, tuple):
+            seen = self._proxies.client(request) or seen[0], seen[1]
+        address = format_address(seen)
         peer = Peer(
             self._name, address, certificate_name=common_name(transport.get_extra_info("peercert"))
         )
@@ -273,6 +276,38 @@ class WebSocketListener:
             await sender
         return websocket
 
+    def _refuses(self, request: web.BaseRequest) -> web.Response | None:
+        """Return the answer to a request that cannot become a WebSocket, or None."""
+        if request.path != PATH:
+            self._complaints.add(request, f"asks for {quote(request.path)}, where {PATH} is MQTT")
+            return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
+        origin = request.headers.get("Origin")
+        if not self._is_welcome(origin, request.host):
+            self._complaints.add(
+                request, f"the origin {quote(origin or '')} is not one of the listener's `origins`"
+            )
+            return web.Response(
+                status=403,
+                text=(
+                    "This page may not connect: its origin is not one of the listener's"
+                    " `origins`.\n"
+                ),
+            )
+        offers = _offers_mqtt(request)
+        if "Upgrade" in request.headers and not offers:
+            self._complaints.add(request, "offers no WebSocket subprotocol `mqtt` [MQTT-6.0.0-3]")
+            return web.Response(
+                status=400,
+                text="The client must offer the WebSocket subprotocol `mqtt` [MQTT-6.0.0-3].\n",
+            )
+        if not offers or not web.WebSocketResponse(protocols=SUBPROTOCOLS).can_prepare(request):
+            return web.Response(
+                status=426,
+                headers={"Upgrade": "websocket"},
+                text="Connect with an MQTT client over WebSocket.\n",
+            )
+        return None
+
     def _is_welcome(self, origin: str | None, host: str) -> bool:
         """Whether a page of this origin may connect, or the client is not a page. An equal name on
         both sides proves nothing: its owner may let it point here for a moment (DNS rebinding). An
@@ -281,15 +316,17 @@ class WebSocketListener:
         return (
             origin is None
             or origin in self.origins
-            or (origin.partition("://")[2] == host and _is_address(host))
+            or (origin.partition("://")[2] == host and _is_machine(host_name(host)))
         )
 
 
-def _is_address(host: str) -> bool:
-    """Whether an HTTP Host is an address of a machine, or `localhost`, and not a domain name."""
-    name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
-    try:
-        ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return True
+def _is_machine(name: str) -> bool:
+    """Whether the name of an HTTP Host is an address or `localhost`, and not a domain name."""
+    return is_address(name) or name == "localhost"
+
+
+def _offers_mqtt(request: web.BaseRequest) -> bool:
+    """Whether a client offers a subprotocol of ours. aiohttp would log those that do not."""
+    offered = request.headers.getall("Sec-WebSocket-Protocol", ())
+    names = {name.strip() for line in offered for name in line.split(",")}
+    return not names.isdisjoint(SUBPROTOCOLS)

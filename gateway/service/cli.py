@@ -3,6 +3,7 @@
 import faulthandler
 import json
 import logging
+import os
 import resource
 import sys
 from dataclasses import asdict
@@ -31,6 +32,7 @@ from gateway.service.check_cli import check_config, load_to_serve
 from gateway.service.gateway import serve
 from gateway.system import logs
 from gateway.system.amounts import amount, stranded, wait, were
+from gateway.system.log_flood import LogFlood
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +91,10 @@ def run(
         log_format or logs.Form(settings.log.format),
         "info" if verbose else settings.log.level,
         _TALKATIVE,
+        LogFlood(logging.WARNING if verbose else logging.INFO),
     )
     _raise_file_limit(settings.limits)
+    os.umask(os.umask(0o077) | 0o027)  # the data directory may be open to other accounts
     faulthandler.enable()  # systemd's watchdog sends SIGABRT
     for text in advice(settings):
         log.warning(text)

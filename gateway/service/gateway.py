@@ -218,6 +218,7 @@ class Gateway:
                 listeners.overhearers,
                 bridges,
                 self._restart,
+                lambda: listeners.waiting,
             )
             management.control.reload = self.reload
             try:

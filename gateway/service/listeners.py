@@ -66,9 +66,12 @@ class NetworkListener(Protocol):
     def addresses(self) -> list[tuple[str, int]]: ...
 
     @property
+    def waits_for(self) -> str | None: ...
+
+    @property
     def stalled_s(self) -> float: ...
 
-    async def start(self) -> None: ...
+    async def start(self, *, waits: bool = False) -> None: ...
 
     async def change_tls(self, tls: Tls) -> None: ...
 
@@ -124,10 +127,9 @@ class _Network(_Door):
         self.policy = _policy(self.access)
         if section.type == "websocket":
             websocket = cast("WebSocketListener", self.listener)
-            websocket.origins, websocket.max_message = (
-                section.origins,
-                _longest_message(section, config),
-            )
+            websocket.origins = section.origins
+            websocket.max_message = _longest_message(section, config)
+            websocket.change_proxies(section.proxies)
         if tls is not None:
             await self.listener.change_tls(tls)
 
@@ -234,6 +236,7 @@ class Listeners:
         self._given = activated_sockets()
         self._network: list[_Network] = []
         self._serial: list[_Serial] = []
+        self._started = False
         self._lent: set[str] = set()
         """Device files that are lent to other processes."""
 
@@ -254,6 +257,12 @@ class Listeners:
         return max(network + [item.listener.stalled_s for item in self._serial], default=0.0)
 
     @property
+    def waiting(self) -> list[str]:
+        """A sentence for each listener whose address is not there yet."""
+        found = [item.listener.waits_for for item in self._network]
+        return [text for text in found if text is not None]
+
+    @property
     def radios(self) -> list[RadioStatus]:
         """Status of each configured radio."""
         return [item.listener.status for item in self._lora]
@@ -264,7 +273,8 @@ class Listeners:
 
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Listen as a configuration says. If it raises OncewayError, the old listeners stay
-        open.
+        open. At the start a listener waits for an address that is not there yet. At a reload such
+        an address is a mistake, since the person who made it looks on.
         """
         names = Identifiers(config.access, passwords.has, self._registry.reserves)
         read = [certificates(section) for section in config.listener]
@@ -277,7 +287,8 @@ class Listeners:
             else:
                 going.remove(found)
                 staying.append((found, section, tls))
-        await self._replace(going, coming)
+        await self._replace(going, coming, waits=not self._started)
+        self._started = True
         for item, section, tls in staying:
             await item.take(section, tls, config, passwords, names)
         self._network = [item for item, _, _ in staying] + coming
@@ -294,7 +305,7 @@ class Listeners:
                     item.access.section.name,
                 )
 
-    async def _replace(self, going: list[_Network], coming: list[_Network]) -> None:
+    async def _replace(self, going: list[_Network], coming: list[_Network], *, waits: bool) -> None:
         """Stop the old listeners and start the new ones. If one can't start, restore the old
         ones.
         """
@@ -302,13 +313,15 @@ class Listeners:
             item.listener.stop()
         try:
             for item in coming:
-                await item.listener.start()
-                log.info("listening on %s", ", ".join(map(format_address, item.listener.addresses)))
+                await item.listener.start(waits=waits)
+                if not item.listener.waits_for:
+                    where = ", ".join(map(format_address, item.listener.addresses))
+                    log.info("listening on %s", where)
         except OncewayError:
             for item in coming:
                 await item.listener.close()
             for item in going:
-                await item.listener.start()
+                await item.listener.start(waits=True)
             raise
 
     def _new_network(
@@ -346,6 +359,7 @@ class Listeners:
             tls=tls,
             origins=section.origins,
             max_message=_longest_message(section, config),
+            proxies=section.proxies,
         )
         return item
 

@@ -19,14 +19,19 @@ from gateway.errors import OncewayError
 from gateway.links.address import format_address
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
-from gateway.links.tls import Tls
+from gateway.links.tls import Tls, certificate_names
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
 from gateway.web.health import problems
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
-    from gateway.config import HomeAssistantSection, MirrorSection, NotifySection, PageSection
+    from gateway.config import (
+        HomeAssistantSection,
+        MirrorSection,
+        NotifySection,
+        PageSection,
+    )
     from gateway.mirror.json_topics import Mirror
     from gateway.site.wiring.membership import Membership
     from gateway.web.messages import Messages
@@ -42,7 +47,8 @@ class Management:
     """The management endpoints. ports: serial ports seen so far. passwords: those in force.
     lending: lends serial ports. restored: why this is another generation of the store. membership:
     None without a site. set_aside: messages that bridges have set aside. restart: configuration
-    keys that take effect at the next start only.
+    keys that take effect at the next start only. absent: a sentence for each listener whose address
+    is not there yet.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Management:
         overhearers: set[Callable[[Overheard], None]] | None = None,
         set_aside: SetAside | None = None,
         restart: Sequence[str] = (),
+        absent: Callable[[], list[str]] = list,
     ) -> None:
         self._config = config
         self._source = Source(
@@ -77,6 +84,7 @@ class Management:
             registry.expected,
             history=registry.history,
             restart=restart,
+            absent=[absent],
         )
         self._membership = membership
         self._registry = registry
@@ -176,9 +184,10 @@ class Management:
         from gateway.web.page_messages import publish
         from gateway.web.page_registry import PageRegistry
 
-        tls = None
+        tls, names = None, []
         if section.certificate is not None and section.key is not None:
             tls = Tls(section.certificate, section.key, name=f"page {section.bind}")
+            names = certificate_names(section.certificate)
         await asyncio.to_thread(kinds)  # `kinds` reads files, at its first call only
         boards = BoardRows(self._source, mirror.last, self._registry.registered, kinds)
         mirror.on_taken.append(boards.touch)
@@ -205,8 +214,11 @@ class Management:
                 self._membership.shown if self._membership else None,
                 self.control.test_notify,
             ),
+            [*self._config.gateway.hosts, *names],
+            section.proxies,
         )
         await page.start()
+        self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])
         live.start()
         self._open += [flash, page]
         for address in page.addresses:
@@ -217,8 +229,9 @@ class Management:
         # aiohttp and the Prometheus client take 15 MB, which a gateway without metrics saves
         from gateway.web.server import WebServer
 
-        web = WebServer(*split_bind(bind), self._source)
+        web = WebServer(*split_bind(bind), self._source, self._config.gateway.hosts)
         await web.start()
+        self._source.absent.append(lambda: [web.waits_for] if web.waits_for else [])
         self._open.append(web)
         for address in web.addresses:
             log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))

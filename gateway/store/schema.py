@@ -5,6 +5,7 @@ belong to the broker. With STRICT tables a topic `0123` stays text. Times are mi
 broker's time axis unless said otherwise. `gateway/broker/store_rows.py` describes the columns.
 """
 
+import os
 import secrets
 import sqlite3
 from contextlib import suppress
@@ -170,8 +171,10 @@ class StoreError(OncewayError):
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a database file for reading and writing, in autocommit mode, usable from any one thread
-    at a time.
+    at a time. A new file is not for other accounts, whatever the folder allows.
     """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
     database = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
@@ -284,12 +287,15 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _share(path: Path) -> None:
-    """Give the uplink write access, if it has its own account. SQLite creates log and index with
-    the mode of the database.
+    """Take all access from other accounts, and give the uplink write access if it has its own
+    account. SQLite creates log and index with the mode of the database.
     """
     for end in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + end)
+        with suppress(FileNotFoundError, PermissionError):
+            file.chmod(file.stat().st_mode & 0o770)
         with suppress(FileNotFoundError):
-            share(path.with_name(path.name + end))
+            share(file)
 
 
 def leave_log(path: Path) -> None:

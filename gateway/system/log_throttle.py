@@ -34,9 +34,11 @@ class LogThrottle:
         if len(self._seen) >= _KEYS:
             del self._seen[next(iter(self._seen))]
         self._seen[key] = now
-        return (known is None or now - known > QUIET_S) and self._has_room(now)
+        return (known is None or now - known > QUIET_S) and self.has_room()
 
-    def _has_room(self, now: float) -> bool:
+    def has_room(self) -> bool:
+        """Whether the rate of all lines allows one more, which counts as logged."""
+        now = self._now()
         until = max(self._full_until, now) + _EVERY_S
         if until > now + MOST_AT_ONCE * _EVERY_S:
             if not self._left_out:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from gateway.system.log_flood import LogFlood
+
 _CONTROL: dict[int, str] = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))
 } | {0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -79,13 +81,20 @@ class _JournalFormatter(logging.Formatter):
         return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).split("\n"))
 
 
-def configure(form: Form, level: str | None, talkative: tuple[str, ...] = ()) -> None:
+def configure(
+    form: Form,
+    level: str | None,
+    talkative: tuple[str, ...] = (),
+    flood: LogFlood | None = None,
+) -> None:
     """Log to standard error from now on. level: the lowest level. None: warnings, and information
-    of `talkative` loggers.
+    of `talkative` loggers. flood: the limit of lines in a program that strangers reach.
     """
     formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JournalFormatter(formatter) if _to_journal() else formatter)
+    if flood is not None:
+        handler.addFilter(flood)
     logging.basicConfig(handlers=[handler], level=(level or "warning").upper(), force=True)
     for name in talkative if level is None else ():
         logging.getLogger(name).setLevel(logging.INFO)

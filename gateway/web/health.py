@@ -19,7 +19,17 @@ from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
 Part = Literal[
-    "store", "spool", "publishers", "serial", "boards", "radio", "site", "backup", "notify"
+    "store",
+    "spool",
+    "publishers",
+    "listeners",
+    "clients",
+    "serial",
+    "boards",
+    "radio",
+    "site",
+    "backup",
+    "notify",
 ]
 BOARDS: Part = "boards"
 """The part whose problems are outside the gateway: a restart of the gateway mends no board."""
@@ -29,6 +39,12 @@ UNTOLD: Part = "notify"
 
 BACKUP: Part = "backup"
 """The part of backups at the landing place."""
+
+CLIENTS: Part = "clients"
+"""The part of clients that fight for one identifier: a restart of the gateway mends no client."""
+
+MOST_NAMED = 10
+"""Most problems of this part that are named."""
 
 STUCK_S = 5.0
 """Seconds for one commit, above which the disk counts as in trouble."""
@@ -79,7 +95,7 @@ def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
 
 def gateway_problems(source: Source) -> list[Problem]:
     """Return the problems of the gateway itself."""
-    return [item for item in problems(source) if item.part not in (BOARDS, BACKUP, UNTOLD)]
+    return [item for item in problems(source) if item.part not in (BOARDS, BACKUP, UNTOLD, CLIENTS)]
 
 
 def problems(source: Source) -> list[Problem]:
@@ -88,6 +104,8 @@ def problems(source: Source) -> list[Problem]:
         *_store(source),
         *_spool(source),
         *_publishers(source),
+        *(Problem("listeners", text) for waiting in source.absent for text in waiting()),
+        *_clients(source),
         *_serial(source),
         *_boards(source),
         *_radios(source),
@@ -134,6 +152,16 @@ def _publishers(source: Source) -> list[Problem]:
     who = "one publisher is" if count == 1 else f"{count:,} publishers are"
     why = [f"{bound.words if bound else FOR_GOOD} ({number:,})" for bound, number in found.items()]
     return [Problem("publishers", f"{who} paused: {', '.join(sorted(why))}")]
+
+
+def _clients(source: Source) -> list[Problem]:
+    """Return clients that fight for one identifier, the first ones by name."""
+    found = source.broker.fights.present
+    more = [f"{len(found) - MOST_NAMED:,} more client identifiers are fought for"]
+    return [
+        Problem(CLIENTS, text)
+        for text in (*found[:MOST_NAMED], *(more if len(found) > MOST_NAMED else ()))
+    ]
 
 
 def _radios(source: Source) -> list[Problem]:

@@ -33,17 +33,19 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any, ClassVar, Protocol
-from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
 from gateway.errors import OncewayError
 from gateway.links.endpoint import Endpoint
+from gateway.links.forwarded import Proxies
+from gateway.links.http_server import Exchanges, Hosts
 from gateway.links.tls import Tls
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Publish
@@ -51,6 +53,7 @@ from gateway.web.clients import Clients
 from gateway.web.live import Live
 from gateway.web.log_lines import LogLines
 from gateway.web.messages import Messages, Watching
+from gateway.web.streams import Stream, Streams
 
 log = logging.getLogger(__name__)
 
@@ -153,8 +156,9 @@ class Deeds:
 class _Gate:
     """Login, logout, and the check of a request's session."""
 
-    def __init__(self, logins: Logins, *, secure: bool) -> None:
+    def __init__(self, logins: Logins, proxies: Proxies, *, secure: bool) -> None:
         self._logins = logins
+        self._proxies = proxies
         self._secure = secure
 
     def login(self, request: web.BaseRequest) -> Login | None:
@@ -171,7 +175,7 @@ class _Gate:
         _same_origin(request)
         session = self.session(request)
         if not hmac.compare_digest(
-            request.headers.get("X-Onceway", "").encode(), session.csrf.encode()
+            _bytes(request.headers.get("X-Onceway", "")), session.csrf.encode()
         ):
             raise _Refused(403, "This request does not come from the page. Load it again.")
         return session
@@ -182,7 +186,7 @@ class _Gate:
     async def log_in(self, request: web.BaseRequest) -> web.Response:
         _same_origin(request)
         user, password = _strings(await _body(request), "user", "password")
-        found = await self._logins.login(user, password, request.remote or "")
+        found = await self._logins.login(user, password, self._proxies.client(request))
         if isinstance(found, tuple):
             raise _Refused(*found)
         response = web.json_response(_me(self._logins.session(found)))
@@ -203,7 +207,9 @@ class _Gate:
 
 
 class PageServer:
-    """The HTTP server of the page. Runs until `close`."""
+    """The HTTP server of the page. Runs until `close`. hosts: as of `Hosts`. proxies: as of
+    `Proxies`.
+    """
 
     def __init__(
         self,
@@ -215,9 +221,11 @@ class PageServer:
         lines: LogLines,
         logins: Logins,
         deeds: Deeds,
+        hosts: Collection[str] = (),
+        proxies: Collection[str] = (),
     ) -> None:
         self._endpoint = Endpoint(host, port, tls=tls)
-        self._gate = _Gate(logins, secure=tls is not None)
+        self._gate = _Gate(logins, Proxies(proxies), secure=tls is not None)
         self._live = live
         self._clients = clients
         self._lines = lines
@@ -226,23 +234,25 @@ class PageServer:
         self._asking = asyncio.Lock()
         self._files = {f"/{name}": file for name, file in _static().items()}
         self._files["/"] = self._files["/index.html"]
-        self._server: web.Server | None = None
-        self._streams: set[object] = set()
-        """Connections that are streams."""
+        self._hosts = Hosts(hosts)
+        self._exchanges = Exchanges(
+            self._answer,
+            "page",
+            most=MOST_CONNECTIONS,
+            lifetime_s=LIFETIME_S,
+            longest_body=_LONGEST_BODY,
+        )
+        self._streams = Streams(MOST_STREAMS)
 
     async def start(self) -> None:
-        """Listen. Raises OncewayError."""
-        server = self._server = web.Server(self._answer, access_log=None)
-
-        def connection() -> asyncio.BaseProtocol:
-            if len(server.connections) >= MOST_CONNECTIONS:
-                return _Busy()
-            handler = server()
-            asyncio.get_running_loop().call_later(LIFETIME_S, self._abort, handler)
-            return handler
-
-        await self._endpoint.listen(connection)
+        """Listen, as soon as the address is there. Raises OncewayError."""
+        await self._endpoint.listen(self._exchanges.connection, waits=True)
         self._lines.start()
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -253,12 +263,7 @@ class PageServer:
         self._endpoint.close()
         self._lines.close()
         self._live.close()
-        if self._server is not None:
-            await self._server.shutdown(_SHUTDOWN_TIMEOUT)
-
-    def _abort(self, handler: web.RequestHandler) -> None:
-        if handler not in self._streams and handler.transport is not None:
-            handler.transport.abort()
+        await self._exchanges.close(_SHUTDOWN_TIMEOUT)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -267,11 +272,12 @@ class PageServer:
             response = web.json_response({"error": refusal.text}, status=refusal.status)
         if not response.prepared:
             response.headers.update(_HEADERS)
-            response.force_close()
         return response
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         method, path = request.method, request.path
+        if refusal := self._hosts.refuses(request):
+            raise _Refused(421, refusal)
         if path in self._files and method in ("GET", "HEAD"):
             kind, body = self._files[path]
             return web.Response(body=body, content_type=kind, charset="utf-8")
@@ -428,14 +434,15 @@ class PageServer:
     @contextmanager
     def _streaming(self, request: web.BaseRequest) -> Iterator[None]:
         """Let the connection of a request live longer than others."""
-        if len(self._streams) >= MOST_STREAMS:
+        session = self._gate.session(request)
+        stream = Stream(session.user, session.operator, partial(self._exchanges.drop, request))
+        if not self._streams.add(stream):
             raise _Refused(503, "Too many browsers show the page. Close one, then try again.")
-        protocol = request.protocol
-        self._streams.add(protocol)
         try:
-            yield
+            with self._exchanges.lasting(request):
+                yield
         finally:
-            self._streams.discard(protocol)
+            self._streams.discard(stream)
 
     async def _stream(self, request: web.BaseRequest, get: Get) -> web.StreamResponse:
         """Send events until there are no more, or the session has ended."""
@@ -489,13 +496,6 @@ class _Refused(Exception):
         self.text = text
 
 
-class _Busy(asyncio.Protocol):
-    """A protocol that closes a connection above the limit."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
 def _static() -> dict[str, tuple[str, bytes]]:
     """Return the page's files: content type and content by name."""
     folder = files("gateway.web").joinpath("static")
@@ -523,8 +523,13 @@ def _done(problem: str | None) -> web.Response:
 def _same_origin(request: web.BaseRequest) -> None:
     """Refuse a POST from another page. Browsers send `Origin`; other programs need not."""
     origin = request.headers.get(hdrs.ORIGIN)
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    if origin is not None and origin.partition("://")[2] != request.host:
         raise _Refused(403, "This request comes from another page.")
+
+
+def _bytes(text: str) -> bytes:
+    """Return the bytes of a header, which need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _operator(session: Login) -> Login:
@@ -542,17 +547,11 @@ def _number(text: str) -> int:
 
 
 async def _body(request: web.BaseRequest) -> Any:
-    """Return the JSON of a request. Refuse a long body and one that is not JSON."""
+    """Return the JSON of a request. Refuse one that is not JSON."""
     if request.content_type != "application/json":
         raise _Refused(415, "Send JSON.")
     try:
-        body = await request.content.readexactly(_LONGEST_BODY + 1)
-    except asyncio.IncompleteReadError as error:
-        body = error.partial
-    if len(body) > _LONGEST_BODY:
-        raise _Refused(413, "The request is too long.")
-    try:
-        return json.loads(body)
+        return json.loads(await request.read())
     except (ValueError, RecursionError) as error:
         raise _Refused(400, "The request is not valid JSON.") from error
 

@@ -3,8 +3,9 @@
 In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
 ends when its user is removed or has another password, after half a day without a request, and after
 a week. Passwords are checked on a thread with a short queue, and an address with wrong passwords
-has to wait, as at the listeners (`gateway/access/logins.py`). Only hashes of tokens are stored,
-also in a file, so that users stay logged in across a restart.
+has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from there frees a
+user from the waits of others. Only hashes of tokens are stored, also in a file, so that users stay
+logged in across a restart.
 """
 
 import asyncio
@@ -21,13 +22,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gateway.access.authentication import Passwords
-from gateway.access.logins import BackOff
+from gateway.access.logins import BackOff, Trusted
+from gateway.broker.admission import origin
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 
 log = logging.getLogger(__name__)
 
 MOST_SESSIONS = 256
+MOST_OF_ONE = 16
+"""Most sessions of one user. One more ends the oldest."""
 MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
@@ -66,7 +70,9 @@ class PageLogins:
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
         self._thread = ThreadPoolExecutor(1, "page-passwords")
-        self._waiting = 0
+        self._waiting = {False: 0, True: 0}
+        """Comparisons under way and waiting, by whether the user is trusted at the address."""
+        self._trusted = Trusted()
         if file is not None:
             self._recall(file)
 
@@ -78,21 +84,23 @@ class PageLogins:
             return 403, "There are no users yet. On the gateway: sudo onceway user add NAME"
         if not 0 < len(user) <= LONGEST_NAME or len(password) > LONGEST_PASSWORD:
             return 403, "User name or password is wrong."
-        wait = max(
-            self._users.wait_s((address, user), loop.time()),
-            self._addresses.wait_s(address, loop.time()),
-        )
+        address = origin(f"[{address}]:0" if ":" in address else address)
+        trusted = (address, user) in self._trusted
+        if trusted and passwords.known(user, password.encode()):
+            return self._let_in(user, address, passwords)
+        others = 0.0 if trusted else self._addresses.wait_s(address, loop.time())
+        wait = max(self._users.wait_s((address, user), loop.time()), others)
         if wait:
             return 429, f"Too many wrong passwords. Wait {wait:.0f} s."
-        if self._waiting >= MOST_WAITING:
+        if self._waiting[trusted] >= MOST_WAITING:
             return 503, "Too many people log in. Try again in a moment."
-        self._waiting += 1
+        self._waiting[trusted] += 1
         try:
             refusal = await loop.run_in_executor(
                 self._thread, passwords.wrong, user, password.encode(), "page", address, "page"
             )
         finally:
-            self._waiting -= 1
+            self._waiting[trusted] -= 1
         if refusal is not None:
             if refusal[0] != ReasonCode.BAD_USER_NAME_OR_PASSWORD:
                 return (
@@ -105,9 +113,14 @@ class PageLogins:
             if failures >= 4 and not failures & failures - 1:
                 log.warning("page: %s: %d wrong passwords", address, failures)
             return 403, "User name or password is wrong."
+        return self._let_in(user, address, passwords)
+
+    def _let_in(self, user: str, address: str, passwords: Passwords) -> str:
+        """Return the token of a user whose password is right."""
         self._users.succeed((address, user))
+        self._trusted.add(address, user)
         log.info("page: %s has logged in from %s", quote(user), address)
-        return self._open(user, passwords, loop.time())
+        return self._open(user, passwords, asyncio.get_running_loop().time())
 
     def session(self, token: str | None) -> PageSession | None:
         """Return the session of a token, if it is still valid."""
@@ -135,12 +148,20 @@ class PageLogins:
     def _open(self, user: str, passwords: Passwords, now: float) -> str:
         token = secrets.token_urlsafe(32)
         csrf = secrets.token_urlsafe(32)
-        if len(self._sessions) >= MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
         operator = self._is_operator(user)
+        mine = [key for key, one in self._sessions.items() if one.user == user]
+        if len(mine) >= MOST_OF_ONE:
+            del self._sessions[mine[0]]
+        elif len(self._sessions) >= MOST_SESSIONS:
+            del self._sessions[self._least()]
         self._sessions[_hash(token)] = PageSession(user, operator, csrf, passwords, now, now)
         self._keep()
         return token
+
+    def _least(self) -> bytes:
+        """Return the session that ends for a new one: a viewer's if there is one, the oldest."""
+        viewers = (key for key, one in self._sessions.items() if not one.operator)
+        return next(viewers, next(iter(self._sessions)))
 
     def _is_operator(self, user: str) -> bool:
         return any(fnmatchcase(user, pattern) for pattern in self._operators)
@@ -188,4 +209,4 @@ class PageLogins:
 
 
 def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()

@@ -5,12 +5,13 @@ seconds at most, and there are at most 32 of them. A client that asks too much, 
 costs no more.
 """
 
-import asyncio
+from collections.abc import Collection
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from gateway.links.endpoint import Endpoint
+from gateway.links.http_server import Exchanges, Hosts
 from gateway.web.everything import everything
 from gateway.web.health import health
 from gateway.web.metrics import registry
@@ -23,26 +24,25 @@ _SHUTDOWN_TIMEOUT = 1.0
 
 
 class WebServer:
-    """The HTTP server of metrics and health. Runs until `close`."""
+    """The HTTP server of metrics and health. Runs until `close`. hosts: as of `Hosts`."""
 
-    def __init__(self, host: str, port: int, source: Source) -> None:
+    def __init__(self, host: str, port: int, source: Source, hosts: Collection[str] = ()) -> None:
         self._endpoint = Endpoint(host, port)
         self._source = source
         self._uplink = UplinkReader(source.folder)
-        self._server: web.Server | None = None
+        self._hosts = Hosts(hosts)
+        self._exchanges = Exchanges(
+            self._answer, "metrics", most=MOST_CONNECTIONS, lifetime_s=LIFETIME_S
+        )
 
     async def start(self) -> None:
-        """Listen. Raises OncewayError."""
-        server = self._server = web.Server(self._answer, access_log=None)
+        """Listen, as soon as the address is there. Raises OncewayError."""
+        await self._endpoint.listen(self._exchanges.connection, waits=True)
 
-        def connection() -> asyncio.BaseProtocol:
-            if len(server.connections) >= MOST_CONNECTIONS:
-                return _Busy()
-            handler = server()
-            asyncio.get_running_loop().call_later(LIFETIME_S, _abort, handler)
-            return handler
-
-        await self._endpoint.listen(connection)
+    @property
+    def waits_for(self) -> str | None:
+        """Why it does not listen yet, or None."""
+        return self._endpoint.waits_for
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -51,13 +51,14 @@ class WebServer:
 
     async def close(self) -> None:
         self._endpoint.close()
-        if self._server is not None:
-            await self._server.shutdown(_SHUTDOWN_TIMEOUT)
+        await self._exchanges.close(_SHUTDOWN_TIMEOUT)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         pages = {"/metrics": self._metrics, "/healthz": self._health, "/status": self._status}
         page = pages.get(request.path)
-        if page is None:
+        if refusal := self._hosts.refuses(request):
+            response = web.Response(status=421, text=f"{refusal}\n")
+        elif page is None:
             response = web.Response(status=404, text="Here are /metrics, /healthz and /status.\n")
         elif request.method not in ("GET", "HEAD"):
             response = web.Response(
@@ -66,7 +67,6 @@ class WebServer:
         else:
             response = await page()
         response.headers.update({"Cache-Control": "no-store", "Server": "onceway"})
-        response.force_close()
         return response
 
     async def _metrics(self) -> web.Response:
@@ -83,15 +83,3 @@ class WebServer:
     async def _health(self) -> web.Response:
         body = health(self._source)
         return web.json_response(body, status=200 if body["status"] == "ok" else 503)
-
-
-class _Busy(asyncio.Protocol):
-    """A protocol that closes a connection above the limit."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-def _abort(handler: web.RequestHandler) -> None:
-    if handler.transport is not None:
-        handler.transport.abort()

@@ -39,7 +39,8 @@ class Source:
     overhearers: receivers of all frames that the radios hear. expected: the state of each board of
     the registry. untold: functions that return failed notifications. ways: names of the
     notification channels. history: the last readings of boards. restart: configuration keys that
-    have changed and take effect at the next start.
+    have changed and take effect at the next start. absent: functions that return a sentence
+    for each listener whose address is not there yet.
     """
 
     broker: Broker
@@ -58,6 +59,7 @@ class Source:
     ways: list[str] = field(default_factory=list)
     history: History | None = None
     restart: Sequence[str] = ()
+    absent: list[Callable[[], list[str]]] = field(default_factory=list)
 
     @property
     def by_radio(self) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identifiers import Identifiers
-from gateway.config import AccessSection, ConfigError, parse
+from gateway.config import AccessSection, ConfigError, advice, parse
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
@@ -75,6 +75,15 @@ def test_the_identifier_may_have_to_begin_with_the_user_name(
     assert found == (wanted if allowed else None)
 
 
+@pytest.mark.parametrize("way", ["any", "user name", "user name prefix"])
+@pytest.mark.parametrize("user", [None, "alice", "carol"])
+@pytest.mark.parametrize("wanted", ["bob", "bob:", "bob:phone"])
+def test_the_name_of_a_user_is_kept_for_that_user(way: str, user: str | None, wanted: str) -> None:
+    """Otherwise an [[acl]] with %c gives commands of one user to another one."""
+    assert chosen(user, wanted, identifiers=way) is None
+    assert chosen("bob", wanted, identifiers="any") == wanted
+
+
 def test_an_identifier_that_is_left_to_us_follows_the_rules() -> None:
     first, second = (chosen("alice", "", identifiers="user name prefix") for _ in range(2))
     assert first
@@ -96,6 +105,25 @@ def test_impossible_settings_are_explained() -> None:
         parse({"access": {"identifiers": "username"}}, "here")
     with pytest.raises(ConfigError, match="prefixes"):
         parse({"access": {"prefixes": [""]}}, "here")
+
+
+@pytest.mark.parametrize(
+    ("acl", "access", "warns"),
+    [
+        ({"read": ["commands/%c/#"]}, {}, True),
+        ({"write": ["a/%c"]}, {"identifiers": "any"}, True),
+        ({"read": ["commands/%u/#"]}, {}, False),
+        ({"read": ["commands/%c/#"]}, {"identifiers": "user name"}, False),
+        ({"read": ["commands/%c/#"]}, {"identifiers": "user name prefix"}, False),
+        ({"boards": True, "read": ["commands/%c/#"]}, {}, False),
+        ({"deny_read": ["commands/%c/#"]}, {}, False),
+    ],
+)
+def test_who_writes_a_rule_for_identifiers_that_are_free_is_warned(
+    acl: dict[str, object], access: dict[str, object], warns: bool
+) -> None:
+    found = advice(parse({"acl": [acl], "access": access}, "here"))
+    assert any("%c is the client identifier" in text for text in found) == warns
 
 
 @pytest.mark.mqtt("MQTT-3.1.3-7", "MQTT-3.2.2-16")

@@ -89,6 +89,28 @@ async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
         assert await login(running.port, alice()) == R.SUCCESS, "known to be right meanwhile"
 
 
+async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_path: Path) -> None:
+    """Behind a proxy, all come from one address."""
+    arguments = configured(tmp_path, LISTENER)
+    users = Users(tmp_path / "data" / "users")
+    names = [f"user{number}" for number in range(5)]
+    for name in names:
+        users.add(name, "right")
+    async with gateway(*arguments) as running:
+        connects = [Connect(name, username=name, password=b"right") for name in names]
+        for connect in connects:
+            assert await login(running.port, connect) == R.SUCCESS
+        for name in names:  # another password: none is remembered, each has to be compared
+            users.add(name, "other")
+        running.process.send_signal(signal.SIGHUP)
+        await running.logged("configuration, users and certificates read again")
+        wrong = [Connect("w", username=f"nobody{n}", password=b"x") for n in range(40)]
+        reasons = [await login(running.port, connect) for connect in wrong]
+        assert reasons[-1] == R.CONNECTION_RATE_EXCEEDED
+        connects = [Connect(name, username=name, password=b"other") for name in names]
+        assert [await login(running.port, item) for item in connects] == [R.SUCCESS] * len(names)
+
+
 async def test_who_was_removed_while_his_password_is_compared_does_not_get_in(
     tmp_path: Path,
 ) -> None:

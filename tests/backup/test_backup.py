@@ -294,3 +294,89 @@ def test_the_place_in_a_site_comes_back_and_no_open_invitation_does(
     owners = {path.owner() for path in (settings.site_folder, Path(entry.path))}
     assert owners == {"nobody" if not os.geteuid() else Path(folder).owner()}
     assert membership(settings.site_folder, "site-7").name == "site-7"
+
+
+ENTRY = {"name": "x", "path": "/x", "mode": 384, "owner": "o", "group": "g"}
+GOOD = {"format": 1, "version": "v", "gateway": "g", "made": "m", "machine": "h", "files": []}
+MANIFESTS = [
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    b"null",
+    b"3",
+    b"[]",
+    b'"text"',
+    b'[{"format": 1}]',
+    b"{}",
+    b'{"format": 2, "version": {}}',
+    b'{"format": null}',
+    b'{"format": 1' + b" " * 1_000_000 + b"}",
+    *(json.dumps(GOOD | more).encode() for more in (
+        {"files": None},
+        {"files": {}},
+        {"files": [3]},
+        {"files": [{}]},
+        {"gateway": 3},
+        {"made": None},
+        *({"files": [ENTRY | wrong]} for wrong in (
+            {"name": ""},
+            {"name": "."},
+            {"name": ".."},
+            {"name": "a/b"},
+            {"name": "/x"},
+            {"name": "a\0b"},
+            {"name": "manifest.json"},
+            {"name": 3},
+            {"path": "x"},
+            {"path": ""},
+            {"path": "/a\0b"},
+            {"path": "/a\nb"},
+            {"mode": -1},
+            {"mode": 0o4755},
+            {"mode": 10**30},
+            {"mode": "rw"},
+            {"mode": None},
+            {"owner": None},
+            {"owner": "a\0"},
+            {"group": []},
+        )),
+        {"files": [ENTRY, ENTRY]},
+        {"files": [ENTRY]},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_a_list_of_files_that_is_wrong_is_told_in_a_sentence(
+    manifest: bytes, tmp_path: Path
+) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        member = tarfile.TarInfo("manifest.json")
+        member.size = len(manifest)
+        tar.addfile(member, io.BytesIO(manifest))
+    archive.seek(0)
+    with pytest.raises(OncewayError, match=r"^the backup"):
+        read(archive, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"5"])
+@pytest.mark.parametrize("name", ["manifest.json", "gateway.db"])
+def test_an_archive_that_holds_other_things_than_files_is_told_in_a_sentence(
+    kind: bytes, name: str, tmp_path: Path
+) -> None:
+    archive = io.BytesIO()
+    files = [ENTRY | {"name": item} for item in ("gateway.db", "gateway.toml")]
+    manifest = json.dumps(GOOD | {"files": files}).encode()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        if name != "manifest.json":
+            member = tarfile.TarInfo("manifest.json")
+            member.size = len(manifest)
+            tar.addfile(member, io.BytesIO(manifest))
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, "/etc/passwd"
+        tar.addfile(member)
+    archive.seek(0)
+    with pytest.raises(OncewayError, match=r"^the backup"):
+        read(archive, tmp_path)

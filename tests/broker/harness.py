@@ -542,9 +542,10 @@ class World:
         device: DeviceIdentity | None = None,
         policy: Policy | None = None,
         listener: str = "test",
+        address: str = "memory",
     ) -> Client:
         """A connection without a CONNECT."""
-        peer = Peer(listener, "memory", device)
+        peer = Peer(listener, address, device)
         client = Client(self, peer, policy or self.policy, version, answers)
         self.clients[client.connection] = client
         return client

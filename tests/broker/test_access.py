@@ -8,7 +8,7 @@ from gateway.access.logins import Logins
 from gateway.broker.access import Policy, Refusal, SlowCheck, covers
 from gateway.broker.connection import Connection
 from gateway.broker.peer import DeviceIdentity
-from gateway.config import AclSection
+from gateway.config import AclSection, QueueSection
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
@@ -204,27 +204,41 @@ def test_no_user_takes_the_session_of_another_one(power_cut: bool) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_session_of_nobody_is_the_first_users_who_comes_for_it(power_cut: bool) -> None:
-    world = World(
-        acl=[
-            AclSection(users=["alice"], read=["t"]),
-            AclSection(users=[""], read=["#"], write=["#"]),
-        ]
-    )
-    user(world, None, "c", clean=False, properties=FOREVER).subscribe("#", qos=1)
-    assert user(world, "alice", "c", clean=False, properties=FOREVER).closed is False
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_user_gets_no_message_of_an_anonymous_session(
+    power_cut: bool, connected: bool, qos: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(queue=[QueueSection(qos_0=True)])
+    before = user(world, None, "c", clean=False, properties=FOREVER)
+    before.subscribe("#", qos=qos)
+    if not connected:
+        before.drop()
+    publisher = user(world, None, "p", answers=True)
+    publisher.publish("t", "waits", qos=qos)
     if power_cut:
         world.power_cut()
-    publisher = user(world, None, "p", answers=True)
-    assert (
-        world.connect("c", policy=Policy(Named()), username="bob").take(Connack).reason
-        == R.CLIENT_IDENTIFIER_NOT_VALID
+        publisher = user(world, None, "p", answers=True)
+    alice = world.connect(
+        "c",
+        policy=Policy(Named()),
+        username="alice",
+        clean=False,
+        properties=FOREVER,
+        answers=True,
     )
-    publisher.publish("t", "t", qos=1)
-    publisher.publish("u", "u", qos=1)
-    alice = user(world, "alice", "c", clean=False, properties=FOREVER, answers=True)
-    assert alice.payloads[-1:] == [b"t"]
-    assert b"u" not in alice.payloads
+    connack = alice.take(Connack)
+    assert (connack.reason, connack.session_present) == (0, False)
+    publisher.publish("t", "later", qos=qos)
+    assert alice.payloads == []
+    alice.subscribe("#", qos=qos)
+    publisher.publish("t", "mine", qos=qos)
+    assert alice.payloads == [b"mine"]
+    assert "the anonymous session of that name ends" in caplog.text
+    thief = world.connect("c", policy=Policy(Named()), username="bob")
+    assert thief.take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
+    nobody = world.connect("c", policy=Policy(Named()), clean=False, properties=FOREVER)
+    assert nobody.take(Connack).reason == R.CLIENT_IDENTIFIER_NOT_VALID
 
 
 def test_shared_subscription_delivers_only_readable_topics() -> None:

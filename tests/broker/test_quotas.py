@@ -49,7 +49,7 @@ def test_the_sessions_of_a_user_have_a_bound() -> None:
     assert world.broker.statistics.refusals == {("connect", R.QUOTA_EXCEEDED): 1}
 
 
-def test_a_session_that_goes_from_anonymous_to_a_user_counts_for_the_user() -> None:
+def test_a_user_who_ends_an_anonymous_session_has_one() -> None:
     world = World(quota=[QuotaSection(users=["alice"], sessions=1)])
     assert reason(world, "a", None, clean=False, properties=FOREVER) == 0
     assert reason(world, "a", clean=False, properties=FOREVER) == 0

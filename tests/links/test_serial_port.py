@@ -22,6 +22,7 @@ from gateway.links import serial_port
 from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.frames import handshake_to_bytes
 from gateway.links.greeter import Greeter, Refusal
+from gateway.links.handshake import Hello
 from gateway.links.reliable import Event
 from gateway.links.roles import UNHEARD_AFTER, DeviceLink, GatewayLink
 from gateway.links.serial_port import SerialListener, SerialPort, _why_refused
@@ -270,6 +271,25 @@ async def test_a_pattern_finds_ports_and_opens_two_names_of_one_board_once(
             board.power_off()
     for line in lines:
         line.unplug()
+
+
+async def test_greetings_of_ever_new_names_fill_neither_the_log_nor_the_memory(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    greeter = Greeter(1, admit=lambda name, proved: Refusal.STRANGER)
+    async with listening(broker, line.path, greeter) as listener:
+        for number in range(2000):
+            data = Hello(number, 1, 0, 1, 56, 2, f"stranger-{number}").to_bytes()
+            while data:
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(line.master, data) :]
+                with contextlib.suppress(BlockingIOError):
+                    os.read(line.master, 1 << 16)
+                await asyncio.sleep(0)
+        await until(lambda: listener.ports[0].refused == "stranger-1999")
+        (port,) = listener._ports.values()
+        assert len(port._said) <= 64
+    assert 10 < caplog.text.count("is not admitted") < 40
 
 
 async def test_a_device_that_is_not_admitted_is_refused_and_named_once(

@@ -383,3 +383,44 @@ async def test_connections_that_are_no_websocket_yet_are_so_many_at_most(
             item.cancel()
         for _, writer in streams:
             writer.close()
+
+
+@pytest.mark.parametrize("opcode", [0x81, 0x82, 0x02, 0x88, 0x89, 0x8A])
+async def test_a_frame_without_a_mask_closes_the_connection(broker: Broker, opcode: int) -> None:
+    """RFC 6455, section 5.1: a proxy might take such bytes for a request of its own."""
+    async with listening(broker) as listener:
+        reader, writer = await _opened(listener)
+        writer.write(b"\x82\x83" + bytes(4) + b"fit" + bytes((opcode, 3)) + b"CON")
+        closed = await asyncio.wait_for(reader.read(), 20)
+        assert closed[:1] == b"\x88"
+        assert closed[2:4] == (1002).to_bytes(2, "big")
+        await until(lambda: broker.connections and broker.last.reason)
+        assert "without a mask" in (broker.last.reason or "")
+        assert broker.last.received == b"fit"
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "text"),
+    [
+        ("/other", "Sec-WebSocket-Protocol: mqtt", "asks for '/other'"),
+        ("/mqtt", "Origin: https://evil.example", "https://evil.example"),
+        ("/mqtt", "Sec-WebSocket-Protocol: chat", "offers no WebSocket subprotocol"),
+    ],
+)
+async def test_who_is_refused_before_the_upgrade_is_told_and_logged_once(
+    broker: Broker, path: str, header: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(broker) as listener:
+        for _ in range(50):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0][1])
+            writer.write(
+                f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"Sec-WebSocket-Version: 13\r\n{header}\r\n"
+                "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+            )
+            assert b"HTTP/1.1 4" in await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+    assert len(caplog.records) == 1
+    assert text in caplog.text
+    assert "127.0.0.1" in caplog.text

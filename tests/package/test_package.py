@@ -115,3 +115,35 @@ def test_an_upgrade_gives_the_uplink_what_is_its_own_and_follows_no_link(tmp_pat
     assert [file.stat().st_mode & 0o777 for file in shared] == [0o660, 0o660]
     given = [data / "uplink.key", data / "batches", landing]
     assert [path.owner() for path in given] == ["mail"] * 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("swapped", ["file", "folder"])
+def test_an_upgrade_follows_no_link_that_comes_while_it_works(swapped: str, tmp_path: Path) -> None:
+    """A program of the gateway's account swaps a found file just before its change."""
+    data, landing, system = (tmp_path / name for name in ("data", "landing", "system"))
+    for folder in (data / "batches/deep", landing, system):
+        folder.mkdir(parents=True)
+    games = pwd.getpwnam("games").pw_uid
+    for file in (data / "gateway.db", data / "batches/deep/1.parquet", system / "1.parquet"):
+        file.touch(0o640)
+    for path in (data / "batches", data / "batches/deep", data / "batches/deep/1.parquet"):
+        os.chown(path, games, -1)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    swap = {
+        "file": f"rm -f {data}/gateway.db; ln -s {system}/1.parquet {data}/gateway.db",
+        "folder": f"mv {data}/batches/deep {data}/away; ln -s {system} {data}/batches/deep",
+    }[swapped]
+    for name in ("timeout", "chmod") if swapped == "file" else ("chown",):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\n{swap} 2>/dev/null\nexec /usr/bin/{name} "$@"\n')
+        program.chmod(0o755)
+    script = (ROOT / ".setup/debian/postinst").read_text()
+    steps = script[script.index("find /var/lib") : script.index("# A link may lead to a disk")]
+    steps = steps.replace("-user onceway", "-user games").replace("onceway-uplink", "mail")
+    steps = steps.replace("/var/lib/onceway", str(data)).replace("/srv/onceway", str(landing))
+    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+    subprocess.run(["dash", "-e", "-c", steps], check=True, env=environment)
+    file = system / "1.parquet"
+    assert (system.owner(), file.owner(), file.stat().st_mode & 0o777) == ("root", "root", 0o640)

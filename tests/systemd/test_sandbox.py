@@ -2,13 +2,20 @@
 machine, and nowhere earlier.
 """
 
+import json
+import os
+import pwd
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from gateway.access.users import Users
+from gateway.store.schema import open_store
 from tests.service.process import START_S
-from tests.systemd.unit import SYSTEMD, listed, service
+from tests.systemd.unit import BACKUP, SYSTEMD, listed, service
 
 CONFIG = """
 [gateway]
@@ -125,3 +132,80 @@ def _members(item: str) -> set[str]:
     ).stdout
     lines = [line.strip() for line in shown.splitlines()[1:]]
     return {name for line in lines if line and not line.startswith("#") for name in _members(line)}
+
+
+_DENY = """
+import ctypes, sys
+PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
+if ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0):
+    sys.exit(77)
+"""
+
+
+def _denying(command: str) -> None:
+    """Run a program that may not make memory both writable and executable, as in the units."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DENY + command], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 77:
+        pytest.skip("the kernel is older than 6.3")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "import gateway.service.cli, gateway.web.page, gateway.web.server, gateway.site.links.net",
+        "import gateway.links.websocket, gateway.links.lora.port, uvloop; uvloop.new_event_loop()",
+        "from gateway.links.keys import NO_KEY, mac; mac(NO_KEY, b'x')",
+        "from gateway.access.users import NOBODY; NOBODY.fits(b'x')",
+        "import gateway.uplink.runner, gateway.uplink.cutter, pyarrow.parquet, pyarrow as pa, io;"
+        "pyarrow.parquet.write_table(pa.table({'a': [1, 2]}), io.BytesIO(), compression='zstd')",
+        "import gateway.backup.cli, fsspec, asyncssh, botocore",
+    ],
+)
+def test_the_interpreter_needs_no_memory_that_is_writable_and_executable(command: str) -> None:
+    _denying(command)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another account")
+def test_a_backup_is_made_with_the_rights_of_its_unit(tmp_path: Path) -> None:
+    data, landing, config = (tmp_path / name for name in ("data", "landing", "gateway.toml"))
+    config.write_text(
+        f'[gateway]\nname = "site-7"\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        f'[uplink]\nlanding = "file://{landing}"\n'
+    )
+    for folder in (data, landing):
+        folder.mkdir(mode=0o750)
+    open_store(data, "site-7").close()
+    Users(data / "users").add("alice", "right")
+    games, mail = pwd.getpwnam("games"), pwd.getpwnam("mail")
+    for path in (data, *data.iterdir()):
+        os.chown(path, games.pw_uid, games.pw_gid)
+    os.chown(landing, mail.pw_uid, games.pw_gid)
+    data.chmod(0o2750)
+    config.chmod(0o640)
+    for folder in (tmp_path, *tmp_path.parents):  # pytest's folders are root's alone
+        if folder.stat().st_uid == 0 and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    settings = service(BACKUP)
+    right = settings["AmbientCapabilities"].removeprefix("CAP_").lower()
+    command = [
+        *("setpriv", f"--reuid={mail.pw_uid}", f"--regid={games.pw_gid}", "--clear-groups"),
+        *(f"--inh-caps=-all,+{right}", f"--ambient-caps=-all,+{right}"),
+        *(f"--bounding-set=-all,+{right}", "--no-new-privs"),
+        *(Path(sys.executable).with_name("onceway"), "backup", "--to-landing", "--config", config),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"ONCEWAY_PASSPHRASE": "correct horse", "HOME": str(landing)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(landing.rglob("*.owback"))
+    note = json.loads((data / "backup.json").read_text())
+    assert note["error"] is None
+    assert (data / "backup.json").stat().st_gid == games.pw_gid, "the gateway reads it"
+    assert not list(data.glob(".backup-*"))

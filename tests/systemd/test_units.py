@@ -105,7 +105,7 @@ def test_the_backup_s_command_takes_its_options_and_its_timer_says_when() -> Non
     subprocess.run(["systemd-analyze", "calendar", when], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+@pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
 def test_little_of_the_machine_is_open_to_a_service_that_was_taken_over(unit: Path) -> None:
     rated = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", unit],
@@ -115,7 +115,8 @@ def test_little_of_the_machine_is_open_to_a_service_that_was_taken_over(unit: Pa
     )
     assert rated.returncode == 0, rated.stdout.splitlines()[-1]
     settings = service(unit)
-    assert settings["CapabilityBoundingSet"] == ""
+    assert settings["MemoryDenyWriteExecute"] == "yes"
+    assert settings["CapabilityBoundingSet"] == "" or unit == BACKUP
     assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")
 
 
@@ -130,10 +131,10 @@ def test_the_gateway_cannot_read_the_credentials_of_the_uplink() -> None:
     assert not any("uplink.env" in line for line in gateway.values())
 
 
-def test_the_gateway_reaches_every_machine_and_no_group_of_them() -> None:
-    (gateway, _) = UNITS
-    assert listed(gateway, "IPAddressDeny") == ["any"]
-    words = " ".join(listed(gateway, "IPAddressAllow")).split()
+@pytest.mark.parametrize("unit", [*UNITS, BACKUP], ids=lambda unit: unit.stem)
+def test_a_service_reaches_every_machine_and_no_group_of_them(unit: Path) -> None:
+    assert listed(unit, "IPAddressDeny") == ["any"]
+    words = " ".join(listed(unit, "IPAddressAllow")).split()
     for version, several in ((4, "224.0.0.0/3"), (6, "ff00::/8")):
         nets = [net for net in map(ip_network, words) if net.version == version]
         one = ip_network("0.0.0.0/0" if version == 4 else "::/0")
@@ -152,7 +153,9 @@ def test_the_accounts_are_those_of_the_services() -> None:
 
 def test_a_backup_reads_the_files_of_all_accounts_and_does_nothing_else_of_root() -> None:
     settings = service(BACKUP)
-    assert settings["CapabilityBoundingSet"] == "CAP_DAC_OVERRIDE CAP_CHOWN"
+    assert settings["User"] != "root"
+    assert settings["AmbientCapabilities"] == settings["CapabilityBoundingSet"]
+    assert settings["CapabilityBoundingSet"] == "CAP_DAC_OVERRIDE"
     assert (settings["NoNewPrivileges"], settings["ProtectSystem"]) == ("yes", "strict")
 
 

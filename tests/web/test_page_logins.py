@@ -10,7 +10,14 @@ from gateway.access.authentication import Passwords
 from gateway.access.users import Users
 from gateway.config import AccessSection
 from gateway.web import page_logins
-from gateway.web.page_logins import IDLE_S, LONGEST_S, MOST_WAITING, PageLogins
+from gateway.web.page_logins import (
+    IDLE_S,
+    LONGEST_S,
+    MOST_OF_ONE,
+    MOST_SESSIONS,
+    MOST_WAITING,
+    PageLogins,
+)
 
 PASSWORD = "correct horse"
 
@@ -130,3 +137,61 @@ async def test_a_restart_logs_nobody_out_but_who_has_another_password(
     assert start().session(token) is None
     file.write_text("{")
     assert start().session(token) is None
+
+
+async def test_who_logs_in_again_and_again_ends_only_sessions_of_that_name(users: Users) -> None:
+    users.add("otto", PASSWORD)
+    passwords = Passwords(users, AccessSection())
+    logins = PageLogins(lambda: passwords, ["otto"])
+    operator = logins._open("otto", passwords, asyncio.get_running_loop().time())
+    tokens = [
+        logins._open("lena", passwords, asyncio.get_running_loop().time())
+        for _ in range(MOST_SESSIONS + 1)
+    ]
+    assert logins.session(operator) is not None
+    assert [logins.session(token) is not None for token in tokens].count(True) == MOST_OF_ONE
+    assert logins.session(tokens[-1]) is not None
+    logins.close()
+
+
+async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Users) -> None:
+    names = [f"lena-{number}" for number in range(MOST_SESSIONS)]
+    passwords = Passwords(users, AccessSection())
+    logins = PageLogins(lambda: passwords, ["otto"])
+    now = asyncio.get_running_loop().time()
+    first = logins._open("otto", passwords, now)
+    tokens = [logins._open(name, passwords, now) for name in names]
+    assert logins.session(first) is not None
+    assert logins.session(tokens[0]) is None
+    assert logins.session(logins._open("otto", passwords, now)) is not None
+    logins.close()
+
+
+async def test_who_logged_in_from_there_before_passes_whatever_others_guess(
+    users: Users, logins: PageLogins
+) -> None:
+    """Behind a proxy, a right user and an attacker have one address."""
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+    for number in range(40):
+        await logins.login(f"nobody-{number}", "wrong", "10.0.0.1")
+    assert (await logins.login("nobody", "wrong", "10.0.0.1"))[0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+    for _ in range(10):
+        await logins.login("lena", "wrong", "10.0.0.1")
+    assert (await logins.login("lena", "wrong", "10.0.0.1"))[0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+
+
+async def test_a_queue_full_of_wrong_names_keeps_no_known_user_out(logins: PageLogins) -> None:
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+    logins._passwords()._right.clear()  # as after a change of the file
+    tries = [logins.login(f"nobody-{n}", "wrong", f"10.0.1.{n}") for n in range(MOST_WAITING + 3)]
+    *answers, hers = await asyncio.gather(*tries, logins.login("lena", PASSWORD, "10.0.0.1"))
+    assert [answer[0] for answer in answers].count(503) == 3
+    assert isinstance(hers, str)
+
+
+async def test_an_ipv6_network_is_one_address(logins: PageLogins) -> None:
+    answers = [await logins.login(f"user-{n}", "wrong", f"2001:db8::{n:x}") for n in range(1, 24)]
+    assert answers[-1][0] == 429
+    assert isinstance(await logins.login("lena", PASSWORD, "2001:db8:0:1::1"), str)

@@ -483,9 +483,10 @@ async def test_those_who_connect_and_say_nothing_are_few(
     monkeypatch.setattr("gateway.web.server.LIFETIME_S", 1000.0)
     async with served(a_source(tmp_path)) as (host, port):
         silent = [await asyncio.open_connection(host, port) for _ in range(MOST_CONNECTIONS)]
-        reader, writer = await asyncio.open_connection(host, port)
-        assert await asyncio.wait_for(reader.read(), 20) == b""
-        for _, kept in (*silent, (reader, writer)):
+        assert value(await metrics(f"http://{host}:{port}"), "healthy") == 1
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await asyncio.wait_for(silent[0][0].readexactly(1), 20)
+        for _, kept in silent:
             kept.close()
 
 

@@ -522,6 +522,8 @@ class Net:
         task.add_done_callback(tasks.discard)
 
 
+_IP_FREEBIND = 15
+"""The option of ip(7) that binds to an address which is not there yet."""
 _DIALS, _HEARD = " that dials ", ": the knock is heard"
 """Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
 _GONE = "it was removed from the site, or its name has a newer certificate"
@@ -535,7 +537,12 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         if host:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            made = socket.create_server((host, port), family=family, backlog=MOST_HANDSHAKES)
+            made = socket.socket(family)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # the address may come later (DHCP), and the boards here have to be served meanwhile
+            made.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
+            made.bind((host, port))
+            made.listen(MOST_HANDSHAKES)
         else:
             both = socket.has_dualstack_ipv6()
             made = socket.create_server(

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from gateway.access.logins import MOST_OF_ONE
 from gateway.access.users import Users
+from gateway.links.handshake import Hello
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
+from tests.links.board import Pty
 from tests.links.certificates import Authority
 from tests.service.floods.site import (
     MEGABYTE,
@@ -230,6 +232,53 @@ def _tls(folder: Path) -> dict[str, str]:
     return {}
 
 
+ODD_REQUESTS = [
+    b"GET %s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n%s\r\n" % found
+    for found in (
+        (b"/", b"A: " + b"a" * 8000 + b"\r\n" * 2),
+        (b"/", b"A\x00: b\r\n"),
+        (b"/other", b""),
+        (b"/mqtt", b"Origin: http://[\r\n"),
+        (b"/mqtt", b"Origin: https://evil.example\r\n"),
+        (b"/mqtt", b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: chat\r\n"),
+        (b"/metrics", b"Content-Length: x\r\n"),
+    )
+]
+HELLOS = 20_000
+_LINES: dict[Path, Pty] = {}
+
+
+def _serial(folder: Path) -> dict[str, str]:
+    line = _LINES[folder] = Pty()
+    (folder / "line").symlink_to(line.path)
+    return {}
+
+
+async def strangers(site: Site) -> None:
+    """Requests that are none at a WebSocket listener and at the metrics, from three addresses; and
+    greetings of boards that are not registered, each with a name of its own.
+    """
+
+    async def ask(number: int, port: int) -> None:
+        client = await site.open(f"127.0.0.{2 + number % 3}", port)
+        client.writer.write(ODD_REQUESTS[number % len(ODD_REQUESTS)])
+        await gone(client)
+        client.writer.close()
+
+    for port in (await _port(site, "WEB"), int(site.web.rpartition(":")[2])):
+        await together([ask(number, port) for number in range(700)])
+    line = _LINES[site.folder]
+    for number in range(HELLOS):
+        data = Hello(number, 1, 0, 1, 56, 2, f"stranger-{number}").to_bytes()
+        while data:
+            with suppress(BlockingIOError):
+                data = data[os.write(line.master, data) :]
+            with suppress(BlockingIOError):
+                os.read(line.master, 1 << 16)
+            await asyncio.sleep(0)
+    _LINES.pop(site.folder).unplug()
+
+
 def listener(name: str, *lines: str) -> str:
     """A second listener; its port stands in the file NAME of the folder."""
     return f'[[listener]]\nbind = "127.0.0.1:{name}-PORT"\n' + "".join(
@@ -238,6 +287,15 @@ def listener(name: str, *lines: str) -> str:
 
 
 FLOODS = [
+    Flood(
+        "log lines about requests and greetings of strangers",
+        strangers,
+        listener("WEB", 'type = "websocket"') + '[[serial]]\nport = "FOLDER/line"\n',
+        memory=16 * MEGABYTE,
+        says="is not admitted",
+        lines=90,
+        env=_serial,
+    ),
     Flood(
         "what comes due at once: sessions that expire, wills, silent clients",
         due,

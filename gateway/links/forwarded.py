@@ -1,0 +1,49 @@
+"""The address of a client behind a proxy: `X-Forwarded-For`, from proxies that are named only.
+
+In: an HTTP request. Out: the address of its client. A proxy appends the address that it sees, so
+the list is read from its end, up to the first address of a stranger. Addresses before that one may
+be invented.
+"""
+
+from collections.abc import Collection
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from aiohttp import web
+
+_MOST = 64
+"""Most proxies in a row."""
+
+
+class Proxies:
+    """The proxies of a listener. networks: addresses and networks, such as 10.0.0.0/24."""
+
+    def __init__(self, networks: Collection[str] = ()) -> None:
+        self._networks = [ip_network(item, strict=False) for item in networks]
+
+    def client(self, request: web.BaseRequest) -> str:
+        """Return the client's address, without a port; empty if the connection is gone."""
+        found = _parse(request.remote or "")
+        if found is None or not self._networks:
+            return request.remote or ""
+        lines = request.headers.getall("X-Forwarded-For", ())
+        for text in reversed(",".join(lines).split(",")[-_MOST:]):
+            if not any(found in network for network in self._networks):
+                break
+            before = _parse(text.strip())
+            if before is None:
+                break
+            found = before
+        return str(found)
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the address in a text with or without port, brackets and zone; None for any other."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found

@@ -1,0 +1,72 @@
+"""The mask bit of each WebSocket frame of a client (RFC 6455, sections 5.1 and 5.2).
+
+In: the bytes of a connection from its first one, in pieces of any size: an HTTP request, then
+frames. Out: the same bytes; where the first unmasked frame begins, a frame that no parser takes in
+place of everything behind it.
+"""
+
+_INVALID = b"\xf2\x80"
+"""The header of a frame with reserved bits: the parser closes with 1002, a protocol error."""
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class Masks:
+    """The state of one connection."""
+
+    def __init__(self) -> None:
+        self.lacking = False
+        """Whether an unmasked frame has come."""
+        self._matched: bytes | None = b""
+        """The last bytes of the request, shorter than its end; None behind the request."""
+        self._first = b""
+        """The first byte of a frame, kept until the second one says whether a mask follows."""
+        self._length = b""
+        """The bytes so far of a long length, and the number of those that are still to come."""
+        self._length_lacks = 0
+        self._skip = 0
+        """Bytes until the next frame: mask and payload."""
+
+    def passed(self, data: bytes) -> bytes:
+        """Return the bytes to pass on."""
+        if self.lacking:
+            return b""
+        data, self._first = self._first + data, b""
+        position = self._behind_head(data)
+        while position < len(data):
+            if self._length_lacks:
+                position += self._take_length(data[position : position + self._length_lacks])
+            elif self._skip:
+                step = min(self._skip, len(data) - position)
+                self._skip -= step
+                position += step
+            elif position == len(data) - 1:
+                self._first = data[position:]
+                return data[:position]
+            elif not data[position + 1] & 0x80:
+                self.lacking = True
+                return data[:position] + _INVALID
+            else:
+                length = data[position + 1] & 0x7F
+                self._length, self._length_lacks = b"", {126: 2, 127: 8}.get(length, 0)
+                self._skip = 4 + (0 if self._length_lacks else length)
+                position += 2
+        return data
+
+    def _take_length(self, piece: bytes) -> int:
+        self._length += piece
+        self._length_lacks -= len(piece)
+        if not self._length_lacks:
+            self._skip += int.from_bytes(self._length, "big")
+        return len(piece)
+
+    def _behind_head(self, data: bytes) -> int:
+        """Return the position behind the HTTP request."""
+        if self._matched is None:
+            return 0
+        seen = self._matched + data
+        end = seen.find(_END_OF_HEAD)
+        if end < 0:
+            self._matched = seen[-3:]
+            return len(data)
+        before, self._matched = len(self._matched), None
+        return end + len(_END_OF_HEAD) - before

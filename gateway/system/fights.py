@@ -1,0 +1,87 @@
+"""Clients that fight for one client identifier: each takes the session from the other.
+
+In: each takeover, with both addresses. Out: one log line a minute for each identifier, and the
+fights of the last minute. A client that has lost its connection takes its own session over, too: a
+fight is more than MOST_PEACEFUL takeovers in a minute.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.system.log_throttle import LogThrottle
+from gateway.system.logs import about
+
+log = logging.getLogger(__name__)
+
+MINUTE_S = 60.0
+MOST_PEACEFUL = 5
+_MOST = 1024
+"""Most identifiers that are watched; the one whose last takeover is oldest is forgotten."""
+
+
+@dataclass(slots=True)
+class _Takeovers:
+    """The takeovers of one identifier since `since`. was: as many in the minute before."""
+
+    since: float
+    count: int = 0
+    was: int = 0
+    addresses: tuple[str, str] = ("", "")
+
+    def turn(self, now: float) -> None:
+        """Begin a new minute if this one is over."""
+        if now - self.since >= MINUTE_S:
+            self.was = self.count if now - self.since < 2 * MINUTE_S else 0
+            self.since, self.count = now, 0
+
+    @property
+    def most(self) -> int:
+        return max(self.count, self.was)
+
+
+class Fights:
+    """The takeovers by client identifier. now: a clock in seconds, of any origin."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._known: dict[str, _Takeovers] = {}
+        self._throttle = LogThrottle(now)
+        self._told: dict[str, float] = {}
+
+    def take_over(self, client: str, former: str, address: str) -> None:
+        """Note that a connection has taken the place of a former one of the same client."""
+        now = self._now()
+        found = self._known.pop(client, None) or _Takeovers(now)
+        found.turn(now)
+        found.count += 1
+        found.addresses = former, address
+        if len(self._known) >= _MOST:
+            del self._known[next(iter(self._known))]
+        self._known[client] = found
+        if found.most <= MOST_PEACEFUL or now - self._told.get(client, -MINUTE_S) < MINUTE_S:
+            return
+        self._told.pop(client, None)
+        if len(self._told) >= _MOST:
+            del self._told[next(iter(self._told))]
+        self._told[client] = now
+        if self._throttle.has_room():
+            log.warning("%s", _sentence(client, found), extra=about(client=client, address=address))
+
+    @property
+    def present(self) -> list[str]:
+        """A sentence for each fight of the last minute."""
+        now, found = self._now(), []
+        for client, takeovers in self._known.items():
+            takeovers.turn(now)
+            if takeovers.most > MOST_PEACEFUL:
+                found.append(_sentence(client, takeovers))
+        return found
+
+
+def _sentence(client: str, takeovers: _Takeovers) -> str:
+    one, other = takeovers.addresses
+    return (
+        f"{client!r}: two clients fight for this client identifier, {one} and {other}:"
+        f" {takeovers.most:,} takeovers in a minute. Give each client an identifier of its own"
+    )

@@ -1,0 +1,58 @@
+"""A limit for the lines of each place in the code that logs, whichever package it belongs to.
+
+In: log records. Out: whether to write them. `LogThrottle` says which lines are worth reading; this
+filter is behind it, and holds for a library's loggers, too: whatever strangers send, the log grows
+by a bounded number of lines.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Lock
+
+AT_ONCE = 200
+EVERY_S = 2.0
+"""Seconds per line after the first AT_ONCE lines of one place."""
+
+
+class LogFlood:
+    """The limit, as a filter for log handlers. least: lines below this level have none. now: a
+    clock in seconds, of any origin.
+    """
+
+    def __init__(
+        self, least: int = logging.INFO, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._least = least
+        self._now = now
+        self._full_until: dict[tuple[str, int], float] = {}
+        """Time at which AT_ONCE lines are allowed again, by file and line in the code."""
+        self._left_out: dict[tuple[str, int], int] = {}
+        self._lock = Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to write a record. Several handlers may ask about one record."""
+        known = getattr(record, "is_written", None)
+        if known is None:
+            with self._lock:
+                known = record.is_written = record.levelno < self._least or self._has_room(record)
+        return bool(known)
+
+    def _has_room(self, record: logging.LogRecord) -> bool:
+        place, now = (record.pathname, record.lineno), self._now()
+        until = max(self._full_until.get(place, now), now) + EVERY_S
+        left_out = self._left_out.get(place, 0)
+        if until > now + AT_ONCE * EVERY_S:
+            self._left_out[place] = left_out + 1
+            return False
+        self._full_until[place] = until
+        if left_out:
+            _add(record, f" ({left_out} lines like this were left out before)")
+        elif until + EVERY_S > now + AT_ONCE * EVERY_S:
+            _add(record, " (more lines like this are left out)")
+        self._left_out[place] = 0
+        return True
+
+
+def _add(record: logging.LogRecord, text: str) -> None:
+    record.msg, record.args = f"{record.getMessage()}{text}", ()

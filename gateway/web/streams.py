@@ -1,0 +1,61 @@
+"""The streams of the page: a bound in all, of which one user cannot take what others need.
+
+In: a stream that begins. Out: whether it may, and the end of another one for it. Operators come
+first: for their streams one of a viewer ends.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """A stream of a user. end: closes its connection."""
+
+    user: str
+    operator: bool
+    end: Callable[[], None]
+
+
+class Streams:
+    """The open streams. most: bound in all; a user may have half of it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: list[Stream] = []
+        """Oldest first."""
+
+    def add(self, stream: Stream) -> bool:
+        """Add a stream if there is room or another user has more streams. Operators take no more
+        from each other than their half.
+        """
+        count = Counter(item.user for item in self._open)
+        if count[stream.user] >= self._most // 2:
+            return False
+        if len(self._open) >= self._most:
+            worst = self._worst(stream, count)
+            if worst is None:
+                return False
+            self._open.remove(worst)
+            worst.end()
+        self._open.append(stream)
+        return True
+
+    def discard(self, stream: Stream) -> None:
+        """Remove a stream that has ended."""
+        if stream in self._open:
+            self._open.remove(stream)
+
+    def _worst(self, stream: Stream, count: Counter[str]) -> Stream | None:
+        """Return the stream that ends for another one: the oldest of the viewer with the most, or
+        of the operator with the most if only operators have streams.
+        """
+        viewers = [item for item in self._open if not item.operator]
+        if not stream.operator or not viewers:
+            least = count[stream.user] + 1
+            among = viewers if viewers or not stream.operator else self._open
+            among = [item for item in among if count[item.user] > least]
+        else:
+            among = viewers
+        return max(among, key=lambda item: count[item.user], default=None)

@@ -1,0 +1,115 @@
+"""Listeners whose address is not there yet, as when DHCP is late: they wait, and all else runs."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.commands import control_client as control
+from gateway.errors import OncewayError
+from gateway.links import endpoint
+from gateway.links.endpoint import Endpoint
+from gateway.links.tcp import TcpListener
+from gateway.links.websocket import WebSocketListener
+from gateway.mqtt.packets import Connect, Puback, Publish
+from tests.links.board import Broker, until
+from tests.service.process import free_port, gateway
+from tests.service.wire import wire
+
+ABSENT = "192.0.2.1"
+"""An address for examples (RFC 5737), which no machine has."""
+BINDS = {
+    "tcp": '[[listener]]\nbind = "ABSENT"\nanonymous = true\n',
+    "websocket": '[[listener]]\ntype = "websocket"\nbind = "ABSENT"\nanonymous = true\n',
+    "page": '[page]\nbind = "ABSENT"\n',
+    "metrics": '[web]\nbind = "ABSENT"\n',
+}
+
+
+def status(data: Path) -> dict[str, Any]:
+    (found,) = control.ask(data, do="status")
+    return found
+
+
+@pytest.mark.parametrize("kind", BINDS)
+@pytest.mark.parametrize("address", [ABSENT, "[2001:db8::1]"])
+async def test_an_address_that_is_absent_stops_nothing_else_and_is_a_problem(
+    kind: str, address: str, tmp_path: Path
+) -> None:
+    data, file = tmp_path / "data", tmp_path / "gateway.toml"
+    text = f'[gateway]\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+    absent = f"{address}:{free_port()}"
+    file.write_text(text + BINDS[kind].replace("ABSENT", absent))
+    async with gateway(data, "--config", str(file)) as running:
+        async with wire(running.port, Connect("c")) as client:
+            client.send(Publish("t", b"x", 1, 1))
+            await client.take(Puback)
+        await until(lambda: status(data)["problems"])
+        (problem,) = status(data)["problems"]
+        assert problem["part"] == "listeners"
+        assert problem["what"].startswith(absent)
+        assert "does not have that address" in problem["what"]
+        assert sum("does not have that address" in line for line in running.log) == 1
+        running.process.send_signal(signal.SIGHUP)
+        await running.logged("read again")
+        assert status(data)["problems"] == [problem]
+        if kind in ("tcp", "websocket"):
+            file.write_text(text)
+            running.process.send_signal(signal.SIGHUP)
+            await until(lambda: not status(data)["problems"])
+        assert await running.end() == 0
+
+
+def tcp(broker: Broker) -> TcpListener:
+    return TcpListener(broker.accept, ABSENT, 0)
+
+
+def websocket(broker: Broker) -> WebSocketListener:
+    return WebSocketListener(broker.accept, ABSENT, 0)
+
+
+@pytest.mark.parametrize("make", [tcp, websocket])
+async def test_a_listener_listens_when_its_address_comes(
+    make: Callable[[Broker], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(endpoint, "AGAIN_S", 0.01)
+    listener = make(Broker())
+    await listener.start(waits=True)
+    assert "192.0.2.1:0: this machine does not have that address" in listener.waits_for
+    assert listener.stalled_s == 0, "the watchdog starts nothing anew because of it"
+    assert listener.addresses == []
+    listener._endpoint._host = "127.0.0.1"
+    await until(lambda: listener.waits_for is None)
+    _, writer = await asyncio.open_connection(*listener.addresses[0])
+    writer.close()
+    assert "listening on 127.0.0.1" in caplog.text
+    await listener.close()
+    assert listener.stalled_s > 0
+
+
+async def test_an_endpoint_that_waits_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "AGAIN_S", 0.01)
+    waiting = Endpoint(ABSENT, 0)
+    await waiting.listen(asyncio.Protocol, waits=True)
+    task = waiting._waiting
+    waiting.close()
+    assert task is not None
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert waiting.waits_for is None
+    assert not waiting.is_listening
+
+
+async def test_what_stays_wrong_is_an_error_as_before() -> None:
+    with pytest.raises(OncewayError, match="does not have that address"):
+        await Endpoint(ABSENT, 0).listen(asyncio.Protocol)
+    taken = Endpoint("127.0.0.1", 0)
+    await taken.listen(asyncio.Protocol)
+    with pytest.raises(OncewayError, match="in use"):
+        await Endpoint(*taken.addresses[0]).listen(asyncio.Protocol, waits=True)
+    taken.close()
