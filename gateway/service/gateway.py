@@ -47,6 +47,7 @@ from gateway.store.schema import StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
 from gateway.store.uptime import uptime
 from gateway.system.accounts import leave_for_uplink
+from gateway.system.causes import cause
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 
@@ -340,7 +341,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
         raise StoreError(
             f"cannot write the files beside the store ({error.strerror})",
             str(folder),
-            "Look at the disk",
+            cause(error).todo,
         ) from error
     except (sqlite3.DatabaseError, ValueError) as error:
         raise unusable(folder, error) from error

@@ -32,6 +32,7 @@ from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
+from gateway.system.causes import cause
 
 log = logging.getLogger(__name__)
 
@@ -236,14 +237,13 @@ def _say(error: Exception) -> None:
             name,
         )
         return
-    advice = (
-        ""
-        if isinstance(error, sqlite3.OperationalError)
-        else ". Stop the gateway and run: onceway store check"
-    )
+    what, todo = cause(error)
+    if not isinstance(error, sqlite3.OperationalError):
+        todo = "Stop the gateway and run: onceway store check"
     log.error(
-        "the store takes no data (%s, %s); nothing is acknowledged until it does%s",
+        "the store takes no data: %s (%s, %s). Nothing is acknowledged until it does. %s",
+        what,
         error,
         name,
-        advice,
+        todo,
     )

@@ -74,7 +74,8 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Volume:
     """The size of a spool. rows, bytes: as the broker counts them. waiting: rows in no batch yet.
-    recent_bytes: bytes of the last span_us.
+    recent_bytes: bytes of the last span_us; times in the future, of a clock that was wrong,
+    do not count.
     """
 
     rows: int
@@ -272,15 +273,15 @@ class Spool(DamagedRows):
         rows, size, waiting, recent, oldest = self._db.execute(
             "SELECT count(*), coalesce(sum(size), 0), "  # noqa: S608
             " coalesce(sum(id > :last), 0),"
-            " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size"
-            " END), 0), min(iif(typeof(received) = 'integer', received, NULL))"
+            " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) BETWEEN :since AND"
+            " :now THEN size END), 0), min(iif(typeof(received) = 'integer', received, NULL))"
             f" FROM (SELECT id, received, {ROW_SIZE} AS size FROM spool)",
             key,
         ).fetchone()
         cut, first = self._db.execute(
             "SELECT coalesce(sum(spool_bytes), 0), (SELECT min(cut) FROM batch)"
-            " FROM batch JOIN batch_content USING (number) WHERE cut >= ?",
-            (since,),
+            " FROM batch JOIN batch_content USING (number) WHERE cut BETWEEN ? AND ?",
+            (since, now),
         ).fetchone()
         begun = min(first or now, oldest or now)
         return Volume(rows, size, waiting, recent + cut, max(0, now - max(since, begun)))

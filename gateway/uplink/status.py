@@ -143,7 +143,7 @@ def _way(way: str | None) -> str:
 
 def _rival(text: str | None) -> dict[str, Any] | None:
     found: dict[str, Any] | None = json.loads(text) if text else None
-    if found is None or time.time_ns() // 1000 - found["seen"] >= RIVAL_US:
+    if found is None or not 0 <= time.time_ns() // 1000 - found["seen"] < RIVAL_US:
         return None
     return {"seen": found["seen"], "what": found["what"]}
 
@@ -153,6 +153,8 @@ def _moment(us: int) -> str:
 
 
 def _duration(seconds: int) -> str:
+    if seconds >= 3650 * 86_400:
+        return "more than ten years"
     if seconds >= 2 * 86_400:
         return f"{seconds // 86_400} days"
     return f"{seconds // 3600} hours" if seconds >= 2 * 3600 else f"{seconds // 60} minutes"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
+from gateway.system.causes import remedy
 from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
@@ -97,14 +98,9 @@ def problems(source: Source) -> list[Problem]:
 
 
 def _store(source: Source) -> list[Problem]:
-    if source.broker.disk_full:
-        return [
-            Problem(
-                "store",
-                "the store takes no data"
-                f" ({source.times.error or 'the disk is full but for a reserve'})",
-            )
-        ]
+    if lack := source.broker.disk_lack:
+        why = f"{lack}: {source.times.error}" if source.times.error else f"{lack} but for a reserve"
+        return [Problem("store", f"the store takes no data ({why})", remedy(lack))]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
     return []

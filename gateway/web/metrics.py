@@ -283,7 +283,7 @@ def _store(source: Source) -> Iterator[Metric]:
     yield _gauge(
         "store_writable",
         "0 while commits fail, or the disk has no room for more messages",
-        not source.broker.disk_full,
+        not source.broker.disk_lack,
     )
     path = source.folder / FILE
     sizes = {"database": _size(f"{path}"), "log": _size(f"{path}-wal")}

@@ -158,7 +158,7 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
         if not uplink.running:
             found.append(("process", "the uplink does not run: no batch lands"))
         elif uplink.outage:
-            found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
+            found.append(("uplink", f"no batch lands: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
             found.append(("late", f"the oldest reading has waited for {age / 3600:.0f} h"))
     if not broker.config.spooled and broker.spool.count:

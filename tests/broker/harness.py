@@ -69,6 +69,7 @@ from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
+from gateway.system.causes import FULL
 
 P = TypeVar("P", bound=Packet)
 UPLINK = UplinkSection(landing="file:///landing")
@@ -584,7 +585,8 @@ class World:
 
     def disk_full(self, short: bool) -> None:
         """The store has no room for messages, or has it again."""
-        self.disk.short = self.broker.disk_full = short
+        self.disk.short = short
+        self.broker.disk_lack = FULL.what if short else ""
 
     def sleep(self, seconds: float) -> None:
         """Time passes; what came due is done, and what has no hurry comes to disk, too."""
