@@ -48,6 +48,7 @@ from gateway.runtime.clock import Clock
 from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer, is_damage
 from gateway.system.causes import FULL, cause
+from gateway.system.jobs import Job
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,11 @@ class Engine:
     def commit_times(self) -> CommitTimes:
         """Durations of the commits so far."""
         return self._writer.times
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The background jobs of the store."""
+        return self._writer.jobs
 
     @property
     def commit_waits_s(self) -> float:

@@ -77,6 +77,7 @@ class Management:
             registry.expected,
             history=registry.history,
             restart=restart,
+            jobs=[*engine.jobs, *registry.jobs],
         )
         self._membership = membership
         self._registry = registry
@@ -127,6 +128,7 @@ class Management:
             lambda name: not self._registry.expected.is_problem(name),
         )
         mirror.start()
+        self._source.jobs.extend(mirror.jobs)
         self._open.append(mirror)
         self._registry.boards.taken = mirror.take
         return mirror
@@ -141,6 +143,7 @@ class Management:
             lambda: [item.what for item in problems(self._source) if item.part != UNTOLD],
         )
         teller.start()
+        self._source.jobs.extend(teller.jobs)
         self._source.untold.append(lambda: teller.failures)
         self._source.ways.extend(teller.ways)
         self.control.test_notify = teller.test
@@ -159,6 +162,7 @@ class Management:
             lambda: [item.what for item in problems(self._source)],
         )
         home.start()
+        self._source.jobs.append(home.job)
         self._open.append(home)
 
     async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
@@ -207,6 +211,7 @@ class Management:
         )
         await page.start()
         live.start()
+        self._source.jobs.append(live.job)
         self._open += [flash, page]
         for address in page.addresses:
             scheme = "http" if tls is None else "https"

@@ -19,7 +19,7 @@ from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
 Part = Literal[
-    "store", "spool", "publishers", "serial", "boards", "radio", "site", "backup", "notify"
+    "store", "spool", "publishers", "serial", "boards", "radio", "site", "backup", "notify", "jobs"
 ]
 BOARDS: Part = "boards"
 """The part whose problems are outside the gateway: a restart of the gateway mends no board."""
@@ -94,6 +94,7 @@ def problems(source: Source) -> list[Problem]:
         *_site(source),
         *_backup(source),
         *(Problem(UNTOLD, text) for failures in source.untold for text in failures()),
+        *(Problem("jobs", text, job.todo) for job in source.jobs if (text := job.problem)),
     ]
 
 

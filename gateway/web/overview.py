@@ -31,6 +31,7 @@ _TODO = {
     "site": "Make sure that it runs and can be reached: sudo onceway site status",
     "backup": "See why: journalctl -u onceway-backup; try it: systemctl start onceway-backup",
     "notify": "Look at [notify], then try it: sudo onceway notify test",
+    "jobs": "See why: journalctl -u onceway-gateway",
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",

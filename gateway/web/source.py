@@ -14,6 +14,7 @@ from gateway.broker.broker import Broker
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.store.times import CommitTimes
+from gateway.system.jobs import Job
 
 
 class Boards(Protocol):
@@ -39,7 +40,7 @@ class Source:
     overhearers: receivers of all frames that the radios hear. expected: the state of each board of
     the registry. untold: functions that return failed notifications. ways: names of the
     notification channels. history: the last readings of boards. restart: configuration keys that
-    have changed and take effect at the next start.
+    have changed and take effect at the next start. jobs: background jobs of all parts.
     """
 
     broker: Broker
@@ -58,6 +59,7 @@ class Source:
     ways: list[str] = field(default_factory=list)
     history: History | None = None
     restart: Sequence[str] = ()
+    jobs: list[Job] = field(default_factory=list)
 
     @property
     def by_radio(self) -> set[str]:

@@ -70,6 +70,7 @@ from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 from gateway.system.causes import FULL
+from gateway.system.jobs import Job
 
 P = TypeVar("P", bound=Packet)
 UPLINK = UplinkSection(landing="file:///landing")
@@ -173,6 +174,7 @@ class MemoryWriter:
         landed: Callable[[int, None], None],
     ) -> None:
         self.times = CommitTimes()
+        self.jobs: list[Job] = []
         self.space = world.disk
         self._world = world
         self._done = done
