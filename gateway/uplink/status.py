@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gateway.commands.control_client import NotRunning, ask
+from gateway.errors import OncewayError
 from gateway.system.lock import holder
 from gateway.uplink.landing.base import Way
 from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
@@ -105,7 +107,7 @@ class Status:
 
 def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
     origin = spool.origin()
-    volume = spool.volume(time.time_ns() // 1000 - DAY_US)
+    volume = spool.volume(time.time_ns() // 1000 - DAY_US, _counted(data))
     number, _ = spool.last_cut()
     landed, landed_at = spool.last_landed()
     outage = spool.get(OUTAGE)
@@ -121,7 +123,7 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         rows=volume.rows,
         bytes=volume.bytes,
         waiting=volume.waiting,
-        clockless=spool.lacks_time(volume.waiting),
+        clockless=spool.waits_for_clock(),
         cut=number,
         landed=landed,
         landed_at=landed_at,
@@ -134,6 +136,17 @@ def look(spool: Spool, data: Path, max_bytes: int | None = None) -> Status:
         room_bytes=room,
         lasts_s=room * 86_400 // per_day if per_day else None,
     )
+
+
+def _counted(data: Path) -> tuple[int, int] | None:
+    """Return rows and bytes of the spool as the running gateway counts them; None if none runs, or
+    this account may not ask.
+    """
+    try:
+        (row,) = ask(data, do="status")
+        return int(row["spool"]["messages"]), int(row["spool"]["bytes"])
+    except (NotRunning, OncewayError, ValueError, KeyError):
+        return None
 
 
 def _way(way: str | None) -> str:
