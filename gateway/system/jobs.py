@@ -1,4 +1,4 @@
-"""Background jobs: work that nobody waits for, such as checkpoints and saved files.
+"""Background jobs: work besides all requests, such as checkpoints and saved files.
 
 In: begin, success and failure of each job, from any thread. Out: a problem as a sentence once a job
 is overdue, figures for the metrics, and one log line when a job begins to fail and when it succeeds
@@ -38,7 +38,7 @@ class Job:
         self.error: str | None = None
         """The last failure in words; None after a success."""
         self.todo = ""
-        """What to do about the last failure; empty if that is not known."""
+        """The remedy for the last failure; empty if none is known."""
         self._clock = clock
         self._succeeded = clock()
         self._due: float | None = None

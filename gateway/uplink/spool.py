@@ -278,9 +278,9 @@ class Spool(DamagedRows):
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
     def volume(self, since: int, known: tuple[int, int] | None = None) -> Volume:
-        """Return the size of the spool, and what came since a time (µs UTC), of the newest rows
-        and batches at most. known: rows and bytes, as a running gateway counts them; without them,
-        the whole spool is read once.
+        """Return the size of the spool, and the bytes that came since a time (µs UTC), counted in
+        the newest rows and batches. known: rows and bytes, as a running gateway counts them;
+        without them, the whole spool is read once.
         """
         now = time.time_ns() // 1000
         rows, size = (

@@ -288,7 +288,7 @@ def test_batch_of_a_row_is_found_among_many_with_holes(data):
 
 
 def test_status_takes_the_size_from_a_running_gateway(data, monkeypatch):
-    """What a running gateway counts needs no read of all rows."""
+    """Rows and bytes come from the gateway's memory, without a read of all rows."""
     data.add(10)
     told = {"spool": {"used": True, "messages": 7, "bytes": 99}}
     monkeypatch.setattr("gateway.uplink.status.ask", lambda *_, **__: [told])
