@@ -18,6 +18,7 @@ import sqlite_utils
 
 from gateway.errors import NotAllowed, OncewayError, Unknown
 from gateway.site.shared_state.board_entry import Entry
+from gateway.system.causes import DAMAGED, cause
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
 from provisioning.schema import migrate
@@ -144,13 +145,11 @@ class Registry:
         try:
             yield
         except sqlite3.Error as error:
-            hint = (
-                "Is its disk full, or does another process hold it? `onceway registry import`"
-                " restores a backup of a damaged one"
-            )
-            raise OncewayError(
-                f"the device registry cannot be used ({error})", str(self.path), hint
-            ) from error
+            what, todo = cause(error)
+            if what == DAMAGED.what:
+                todo = "Restore a backup: onceway registry import"
+            text = f"the device registry cannot be used: {what} ({error})"
+            raise OncewayError(text, str(self.path), todo) from error
 
     def _table(self, name: str) -> sqlite_utils.db.Table:
         return cast(sqlite_utils.db.Table, self._database[name])

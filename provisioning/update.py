@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.errors import OncewayError
+from gateway.system.causes import cause
 from gateway.system.sync import sync
 from provisioning import avrdude, device, exclusive, plans
 from provisioning.device import Contact, Target
@@ -81,7 +82,7 @@ def _keep(
                 raise OncewayError(
                     f"the old firmware cannot be kept ({error.strerror}), so nothing was written",
                     str(before),
-                    "Is the disk full?",
+                    cause(error).todo,
                 ) from error
 
 

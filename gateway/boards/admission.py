@@ -14,7 +14,6 @@ slow disk or writer does not delay the gateway.
 import asyncio
 import json
 import logging
-import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.payload.readings import readings
 from gateway.runtime.engine import Engine
+from gateway.system.jobs import LOOP_S, Job, SavedFile
 from gateway.system.lock import holder
 from gateway.system.logs import about
 
@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 FILE = "registry.db"
 PENDING = "pending.json"
 LOOK_S = 1.0
+REGISTRY_S = 30.0
+"""Longest time in seconds for which the registry may stay unread after a change."""
 _LOCKED_S = 5.0
 """Longest wait for the lock of a registry writer, which takes milliseconds. Until the writer is
 done, the registry read before stays in force.
@@ -79,7 +81,17 @@ class Registry:
         self.rekeyed: set[str] = set()
         """Names whose key has changed since `refresh` last reported changes."""
         self._replaced: set[str] = set()
+        text = f"{self._path}: the device registry cannot be read"
+        self.reading = Job("registry", text, REGISTRY_S)
+        self.looking = Job("boards", "the look at boards and their registry is not done", LOOP_S)
+        self.pending = SavedFile(folder / PENDING, "the list of boards that ask to be admitted")
         self.refresh()
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The background jobs of registry and boards."""
+        saved = (self.pending, self.expected.saved, self.boards.saved)
+        return [self.reading, self.looking, *(file.job for file in saved)]
 
     def refresh(self) -> bool:
         """Read the registry if it has changed; on any thread. Return whether there is news since
@@ -107,23 +119,23 @@ class Registry:
     def _reread(self, patience_s: float) -> bool:
         stamp = self._look()
         if stamp in (b"", self._stamp):  # one that is gone for a moment has let nobody in
+            if stamp:
+                self.reading.succeed()
             return False
         before = self._known or {}
         try:
             self._known = known = self._read(patience_s)
             self._numbers = {item.number: name for name, item in known.items() if item.number}
         except sqlite3.Error as error:
+            if patience_s or getattr(error, "sqlite_errorcode", None) not in _LOCKED:
+                self.reading.fail(error)
             if getattr(error, "sqlite_errorcode", None) in _LOCKED:
-                if patience_s:
-                    log.warning("the device registry cannot be read (%s): looking again", error)
-            elif self._known is not None:
-                log.error(
-                    "%s: the device registry cannot be read (%s); boards are refused",
-                    self._path,
-                    error,
-                )
-                self._known = None
+                return False
+            if self._known is not None:
+                log.error("%s: boards are refused until this can be read", self._path)
+            self._known, self._stamp = None, b""
             return False
+        self.reading.succeed()
         self._stamp = stamp
         self._replaced |= {
             name for name, old in before.items() if name in known and known[name].key != old.key
@@ -181,7 +193,10 @@ class Registry:
             with self._path.open("rb") as file:
                 file.seek(_COUNTER_AT)
                 return file.read(_COUNTER_SIZE)
-        except OSError:
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            self.reading.fail(error)
             return b""
 
     def _read(self, patience_s: float) -> "dict[str, _Known]":
@@ -346,6 +361,7 @@ class Watch:
         is_first: Callable[[], bool] = lambda: True,
     ) -> None:
         self._file = folder / PENDING
+        registry.looking.begin()
         self._nowhere = Nowhere(holders, is_first)
         self._settings = SharedSettings(engine, registry.expected)
         self._changed = changed
@@ -381,13 +397,14 @@ class Watch:
                 if news := self._registry.expected.news():
                     await loop.run_in_executor(self._thread, self._registry.expected.write, news)
                 text = json.dumps(self._strangers())
-                if text != self._written:
+                if text != self._written or self._registry.pending.unwritten:
                     self._written = text
-                    await loop.run_in_executor(self._thread, self._write, text)
+                    await loop.run_in_executor(self._thread, self._registry.pending.write, text)
                 if news := self._registry.boards.news():
                     await loop.run_in_executor(self._thread, self._registry.boards.write, news)
-            except Exception:
-                log.exception("the look at the device registry met an internal error")
+                self._registry.looking.go_round()
+            except Exception as error:
+                self._registry.looking.fail(error)
             await asyncio.sleep(LOOK_S)
 
     def _dismiss(self) -> None:
@@ -485,14 +502,6 @@ class Watch:
                     stranger["name"],
                 )
         return strangers
-
-    def _write(self, text: str) -> None:
-        new = self._file.with_suffix(".new")
-        try:
-            new.write_text(text)
-            os.replace(new, self._file)
-        except OSError as error:
-            log.error("%s: cannot write which devices are pending (%s)", self._file, error.strerror)
 
 
 def _unknown_key(port: PortStatus) -> dict[str, str]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from gateway.boards.intervals import Gaps, of_command, words
+from gateway.system.jobs import SavedFile
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +196,8 @@ class Expected:
     """The expected boards. folder: the data directory. clock: the time axis, in seconds."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: 0.0) -> None:
-        self._file = folder / FILE
-        self._known = _read(self._file)
+        self.saved = SavedFile(folder / FILE, "the state of the boards")
+        self._known = _read(folder / FILE)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
         """Time at which a command gave back a board's port, by board."""
@@ -338,7 +338,7 @@ class Expected:
         """Return the text for `write` if a write is due."""
         now = self.clock()
         if not (self._new or at_end or now - self._saved >= SAVE_S):
-            return None
+            return self.saved.unwritten
         self._new, self._saved = False, now
         rows = {
             name: {**asdict(known), "gaps": known.gaps.kept()}
@@ -348,12 +348,7 @@ class Expected:
 
     def write(self, text: str) -> None:
         """Write the file; on any thread."""
-        new = self._file.with_suffix(".new")
-        try:
-            new.write_text(text)
-            os.replace(new, self._file)
-        except OSError as error:
-            log.error("%s: cannot write the state of the boards (%s)", self._file, error.strerror)
+        self.saved.write(text)
 
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:
         known = self._memory(name)

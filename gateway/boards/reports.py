@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from gateway.payload import answers
 from gateway.payload.faults import FAULT
 from gateway.payload.faults import words as fault_words
 from gateway.payload.loss import LOST
+from gateway.system.jobs import SavedFile
 from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 
@@ -84,7 +84,7 @@ class Boards:
     """The statuses and present refusals of boards, by name. The oldest board is dropped first."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / FILE
+        self.saved = SavedFile(folder / FILE, "the reports of boards")
         self._statuses = read(folder)
         self._refusals: dict[str, Refusal] = {}
         self._losses: dict[str, Loss] = {}
@@ -179,18 +179,13 @@ class Boards:
     def news(self) -> str | None:
         """Return the text for `write` if there is news since the last call."""
         if not self._new:
-            return None
+            return self.saved.unwritten
         self._new = False
         return json.dumps(self._statuses)
 
     def write(self, text: str) -> None:
         """Write the file; on any thread."""
-        new = self._file.with_suffix(".new")
-        try:
-            new.write_text(text)
-            os.replace(new, self._file)
-        except OSError as error:
-            log.error("%s: cannot write the reports of boards (%s)", self._file, error.strerror)
+        self.saved.write(text)
 
     def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:
         known = self._losses.get(name)

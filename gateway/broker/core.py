@@ -1,6 +1,4 @@
-"""State that all connections share: sessions, subscriptions, retained messages, spool. The files
-above this one work on it.
-"""
+"""State that all connections share: sessions, subscriptions, retained messages, spool."""
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ from gateway.broker.spool import Spool
 from gateway.broker.store_rows import Recovered
 from gateway.broker.will import StoredWill
 from gateway.config import Config
+from gateway.system.causes import FULL
 from gateway.system.fights import Fights
 from gateway.system.log_throttle import LogThrottle
 
@@ -86,8 +85,8 @@ class Core(Ledger):
         self.neighbours = neighbours(self, state)
         """The peer gateways."""
         self._next_session = state.next_session
-        self.disk_full = False
-        """Whether the store is full; publications that need the disk are refused."""
+        self.disk_lack = ""
+        """Why the disk takes no messages, in words; empty while the disk takes them."""
         self.disk_room = sys.maxsize
         """Most bytes of messages in the open changes. Publications beyond that are refused too."""
 
@@ -117,9 +116,9 @@ class Core(Ledger):
             session.account = self.accounts.of(user)
             session.account.sessions += 1
 
-    def lacks_room(self, size: int) -> bool:
-        """Whether the disk lacks room for this many bytes more."""
-        return self.disk_full or self.changes.bytes + size > self.disk_room
+    def lacks_room(self, size: int) -> str:
+        """Return why the disk cannot take this many bytes more, in words, or ""."""
+        return self.disk_lack or FULL.what * (self.changes.bytes + size > self.disk_room)
 
     def must_wait(self, commit: int) -> bool:
         """Whether a commit still has to reach a second disk, where required."""

@@ -209,7 +209,7 @@ def _pong(connection: Connection) -> None:
     """
     broker = connection.broker
     if (
-        broker.disk_full
+        broker.disk_lack
         and connection.held
         and connection.greeted is not None
         and connection.greeted <= broker.committed

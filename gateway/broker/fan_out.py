@@ -83,7 +83,7 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
             return Bound.SPOOL
         if run.qos and core.neighbours.refuses:
             return Bound.SECOND_DISK
-    full = core.disk_full or core.changes.bytes + run.count * run.weight > core.disk_room
+    full = core.disk_lack or core.changes.bytes + run.count * run.weight > core.disk_room
     if full and (
         topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
     ):
@@ -124,7 +124,7 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
     if bound is Bound.SECOND_DISK:
         return f"{bound.words} (site.copies)"
     if bound is Bound.DISK:
-        return "the disk is full"
+        return core.lacks_room(run.count * run.weight)
     if bound is Bound.IDENTIFIERS:
         return f"{bound.words}: limits.memory_bytes"
     if bound is Bound.MEMORY:

@@ -265,8 +265,8 @@ def _will(connection: Connection, will: Will) -> StoredWill:
     if taken + stored.size > broker.limits.will_bytes:
         text = "the wills take too much memory (limits.will_bytes)"
         raise refusal(connection, text, ReasonCode.QUOTA_EXCEEDED)
-    if broker.lacks_room(stored.size):
-        raise refusal(connection, "the disk has no room for the will", ReasonCode.QUOTA_EXCEEDED)
+    if lack := broker.lacks_room(stored.size):
+        raise refusal(connection, f"no room for the will: {lack}", ReasonCode.QUOTA_EXCEEDED)
     return stored
 
 

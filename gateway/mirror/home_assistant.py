@@ -24,6 +24,7 @@ from gateway.mirror.json_topics import Mirror, tell
 from gateway.mqtt.packets import Publish
 from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import InternalClient
+from gateway.system.jobs import LOOP_S, Job
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class HomeAssistant:
         self._kinds: dict[str, Kind] = {}
         self._inside: InternalClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self.job = Job("home_assistant", "Home Assistant is not told of boards", LOOP_S)
         mirror.on_gone.append(self._clear)
 
     def start(self) -> None:
@@ -83,6 +85,7 @@ class HomeAssistant:
 
     async def _run(self) -> None:
         self._kinds = await asyncio.to_thread(kinds)
+        self.job.begin()
         while True:
             try:
                 if self._inside is None or self._inside.closed:
@@ -90,8 +93,9 @@ class HomeAssistant:
                         self._engine, [f"{self._section.prefix}/status"], self._heard
                     )
                 await self._look()
-            except Exception:
-                log.exception("what Home Assistant is told met an internal error")
+                self.job.go_round()
+            except Exception as error:
+                self.job.fail(error)
             await asyncio.sleep(LOOK_S)
 
     def _heard(self, message: Publish) -> None:

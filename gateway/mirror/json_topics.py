@@ -24,6 +24,7 @@ from gateway.mirror.announce import announce
 from gateway.mirror.last import LastReadings
 from gateway.payload.readings import DEVICE_NAME, Reading, readings
 from gateway.runtime.engine import Engine
+from gateway.system.jobs import LOOP_S, Job
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class Mirror:
         """Names of removed boards, until the next check. Home Assistant must first learn that the
         board is removed, so that it does not take an empty message for a value."""
         self._coming: list[tuple[str, Reading]] = []
+        self.looking = Job("mirror", "the mirror of readings does not go on", LOOP_S)
+        self.jobs = [self.looking, self.last.saved.job, self.last.saved_counts.job]
         self._thread = ThreadPoolExecutor(1, "readings")
         self._task: asyncio.Task[None] | None = None
 
@@ -77,6 +80,7 @@ class Mirror:
             }
         )
         self._look()
+        self.looking.begin()
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -129,8 +133,9 @@ class Mirror:
                 if loop.time() - saved >= SAVE_S and (news := self.last.news()):
                     saved = loop.time()
                     await loop.run_in_executor(self._thread, self.last.write, news)
-            except Exception:
-                log.exception("the mirror of readings met an internal error")
+                self.looking.go_round()
+            except Exception as error:
+                self.looking.fail(error)
 
     def _look(self) -> None:
         """Update the state of each board, and drop those that may not connect any more."""

@@ -7,7 +7,6 @@ at most the displayed values of these minutes, and nothing that was acknowledged
 
 import json
 import logging
-import os
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from gateway.mirror.counts import HourCounts
 from gateway.payload.faults import FAULT
 from gateway.payload.readings import Reading
+from gateway.system.jobs import SavedFile
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +46,15 @@ class LastReadings:
     """Series by board and name. Names beyond the bounds are not kept."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / FILE
+        self.saved = SavedFile(folder / FILE, "the last readings")
+        self.saved_counts = SavedFile(folder / COUNTS, "the counts of readings")
         self._boards: dict[str, dict[str, Series]] = {}
         self._count = 0
         self._new = False
-        self._counts_file, self._counts_text = folder / COUNTS, "{}"
-        self._counts = _counts(self._counts_file)
+        self._counts_text = "{}"
+        self._counts = _counts(folder / COUNTS)
         counts, self._counts = self._counts, HourCounts()  # restored readings were counted before
-        for name, known in _read(self._file).items():
+        for name, known in _read(folder / FILE).items():
             for reading in known:
                 self.take(name, reading)
         self._new, self._counts = False, counts
@@ -120,7 +121,7 @@ class LastReadings:
     def news(self) -> str | None:
         """Return the text for `write` if anything has changed since the last call, else None."""
         if not self._new:
-            return None
+            return self.saved.unwritten
         self._new = False
         self._counts_text = json.dumps(self._counts.kept())
         shown = {
@@ -131,13 +132,8 @@ class LastReadings:
 
     def write(self, text: str) -> None:
         """Write the files. For any thread."""
-        try:
-            for file, what in ((self._file, text), (self._counts_file, self._counts_text)):
-                new = file.with_suffix(".new")
-                new.write_text(what)
-                os.replace(new, file)
-        except OSError as error:
-            log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
+        self.saved.write(text)
+        self.saved_counts.write(self._counts_text)
 
 
 def _counts(file: Path) -> HourCounts:

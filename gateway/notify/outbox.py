@@ -17,6 +17,7 @@ from pathlib import Path
 from gateway.notify.channels import MAIL
 from gateway.notify.notices import MOST, Message
 from gateway.system.amounts import amount
+from gateway.system.jobs import FILE_S, Job
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Outbox:
 
     def __init__(self, folder: Path, channels: list[str]) -> None:
         self._file = folder / FILE
-        self._failed: str | None = None
+        self.job = Job("notices", f"{self._file}: the waiting messages cannot be written", FILE_S)
         self.lost = 0
         """Messages dropped since the start to make room for later ones."""
         kept = _read(self._file)
@@ -80,6 +81,7 @@ class Outbox:
         """Write the file, so that a restart loses no message. Runs on any thread, one call at a
         time. Return whether the file was written.
         """
+        self.job.begin()
         new = self._file.with_suffix(".new")
         try:
             with new.open("w") as file:
@@ -88,11 +90,9 @@ class Outbox:
                 os.fsync(file.fileno())
             os.replace(new, self._file)
         except OSError as error:
-            if self._failed != error.strerror:
-                log.error("%s: cannot write the waiting messages (%s)", self._file, error.strerror)
-            self._failed = error.strerror
+            self.job.fail(error)
             return False
-        self._failed = None
+        self.job.succeed()
         return True
 
 

@@ -23,6 +23,7 @@ from gateway.notify.mqtt_beat import keep
 from gateway.notify.notices import Message, Notices
 from gateway.notify.outbox import Outbox
 from gateway.system.amounts import are, wait
+from gateway.system.jobs import LOOP_S, Job
 
 if TYPE_CHECKING:
     from gateway.config import NotifySection
@@ -57,6 +58,8 @@ class Teller:
             name: _Line(name, send, self._outbox, self._save, self._is_quiet)
             for name, send in ways.items()
         }
+        self.job = Job("notify", "problems are not looked at for notifications", LOOP_S)
+        self.jobs = [self.job, self._outbox.job]
         self._saving = asyncio.Lock()
         self._unsaved = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,6 +81,7 @@ class Teller:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(line.run()) for line in self._lines.values()]
+        self.job.begin()
         self._tasks.append(loop.create_task(self._look()))
         if self._section.heartbeat is not None:
             self._tasks.append(loop.create_task(self._beat(self._section.heartbeat)))
@@ -116,8 +120,9 @@ class Teller:
                     self._notices.keep()
                 for line in self._lines.values() if found else ():  # a full disk holds none back
                     line.more.set()
-            except Exception:
-                log.exception("notifications met an internal error")
+                self.job.go_round()
+            except Exception as error:
+                self.job.fail(error)
             await asyncio.sleep(LOOK_S)
 
     async def _save(self) -> bool:

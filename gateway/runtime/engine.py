@@ -47,6 +47,8 @@ from gateway.runtime.client_link import MANY, ClientLink
 from gateway.runtime.clock import Clock
 from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer, is_damage
+from gateway.system.causes import FULL, cause
+from gateway.system.jobs import Job
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -123,6 +125,11 @@ class Engine:
     def commit_times(self) -> CommitTimes:
         """Durations of the commits so far."""
         return self._writer.times
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The background jobs of the store."""
+        return self._writer.jobs
 
     @property
     def commit_waits_s(self) -> float:
@@ -310,7 +317,7 @@ class Engine:
         """Whether enough bytes wait for the disk. If the disk is full, publishers are read anyway,
         and refused.
         """
-        return not self.broker.disk_full and self.broker.changes.bytes > self._writer.space.backlog
+        return not self.broker.disk_lack and self.broker.changes.bytes > self._writer.space.backlog
 
     def hold_back(self, link: ClientLink) -> None:
         """Stop reading from a publisher until a commit is on disk."""
@@ -552,16 +559,17 @@ class Engine:
         messages submitted since.
         """
         space = self._writer.space
-        self.broker.disk_full, self.broker.disk_room = space.short, max(0, space.room - under_way)
+        self.broker.disk_lack = FULL.what if space.short else ""
+        self.broker.disk_room = max(0, space.room - under_way)
 
     def _on_failure(self, error: Exception) -> None:
         if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
             self._loop.call_soon_threadsafe(self.fail, error, "a commit was written")
             return
-        self._loop.call_soon_threadsafe(self._do, self._refuse)
+        self._loop.call_soon_threadsafe(self._do, self._refuse, cause(error).what)
 
-    def _refuse(self) -> None:
-        self.broker.disk_full = True
+    def _refuse(self, lack: str) -> None:
+        self.broker.disk_lack = lack
         self._read_on()
 
     def _on_landed(self, lowest: int, oldest: Oldest | None) -> None:

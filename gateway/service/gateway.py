@@ -48,6 +48,7 @@ from gateway.store.space import release
 from gateway.store.uptime import uptime
 from gateway.system.accounts import leave_for_uplink
 from gateway.system.amounts import stranded
+from gateway.system.causes import cause
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 
@@ -357,7 +358,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
         raise StoreError(
             f"cannot write the files beside the store ({error.strerror})",
             str(folder),
-            "Look at the disk",
+            cause(error).todo,
         ) from error
     except (sqlite3.DatabaseError, ValueError) as error:
         raise unusable(folder, error) from error

@@ -85,6 +85,7 @@ class Management:
             history=registry.history,
             restart=restart,
             absent=[absent],
+            jobs=[*engine.jobs, *registry.jobs],
         )
         self._membership = membership
         self._registry = registry
@@ -135,6 +136,7 @@ class Management:
             lambda name: not self._registry.expected.is_problem(name),
         )
         mirror.start()
+        self._source.jobs.extend(mirror.jobs)
         self._open.append(mirror)
         self._registry.boards.taken = mirror.take
         return mirror
@@ -150,6 +152,7 @@ class Management:
             Told(self._source).problems,
         )
         teller.start()
+        self._source.jobs.extend(teller.jobs)
         self._source.untold.append(lambda: teller.failures)
         self._source.ways.extend(teller.ways)
         self.control.test_notify = teller.test
@@ -168,6 +171,7 @@ class Management:
             lambda: [item.what for item in problems(self._source)],
         )
         home.start()
+        self._source.jobs.append(home.job)
         self._open.append(home)
 
     async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
@@ -220,6 +224,7 @@ class Management:
         await page.start()
         self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])
         live.start()
+        self._source.jobs.append(live.job)
         self._open += [flash, page]
         for address in page.addresses:
             scheme = "http" if tls is None else "https"

@@ -22,13 +22,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.store.log_readers import log_readers
 from gateway.store.schema import BUSY_TIMEOUT_S, WAL_BYTES, WAL_LIMIT, connect
 from gateway.store.wal import FRAME_BYTES, Index
+from gateway.system.jobs import Job
 
 log = logging.getLogger(__name__)
 
 WAL_WARN_BYTES = 4 * WAL_LIMIT
 """A log of this size is reported."""
+
+CHECKPOINT_S = 30.0
+"""Longest time in seconds for which a checkpoint that is due may fail before it is a problem."""
 
 _REST_PAGES = 64
 _ROUNDS = 4
@@ -37,6 +42,36 @@ _READERS_S = 0.2
 _OTHERS_S = 2.0
 """Longest wait of the writer for a checkpoint of another process."""
 _POLL_S = 0.005
+
+
+class LogJob(Job):
+    """The checkpoints as a background job. path: of the database."""
+
+    def __init__(self, path: Path) -> None:
+        what = "the store's write-ahead log cannot be copied into the database"
+        super().__init__("checkpoint", what, CHECKPOINT_S)
+        self.too_large = False
+        """Whether the log has WAL_WARN_BYTES and could not be cut."""
+        self._path = path
+
+    @property
+    def holders(self) -> list[str]:
+        """The programs that keep the log from being cut, while that is a problem."""
+        return log_readers(self._path) if self.too_large or self.overdue else []
+
+    @property
+    def problem(self) -> str | None:
+        if not (self.too_large or self.overdue):
+            return None
+        what = (
+            f"the store's write-ahead log has more than {WAL_WARN_BYTES // 1_000_000} MB"
+            if self.too_large
+            else f"{self.what} for more than {self.bound_s:.0f} s"
+        )
+        if self.error is not None:
+            return f"{what} ({self.error})"
+        holders = ", ".join(self.holders) or "a program that has ended meanwhile"
+        return f"{what}: {holders} keeps a view of the database open"
 
 
 class Checkpointer:
@@ -62,8 +97,7 @@ class Checkpointer:
         """Held by the copying thread; SQLite refuses a second checkpoint at the same time."""
         self._waits_at = WAL_LIMIT
         """Bytes of the log at which the writer waits. Higher while a reader prevents the cut."""
-        self._reported = False
-        """Whether the log line about a too large log was written."""
+        self.job = LogJob(path)
         self._stopping = False
         self._due = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-checkpoint")
@@ -72,7 +106,10 @@ class Checkpointer:
     def committed(self) -> None:
         """Begin a checkpoint if one is due. Called on the writer's thread after each commit."""
         frames, copied = self._index.look()
-        if self.idle.is_set() and (frames - copied) * self._frame >= WAL_BYTES:
+        if (frames - copied) * self._frame < WAL_BYTES:
+            return
+        self.job.begin()
+        if self.idle.is_set():
             self.idle.clear()
             self._due.set()
 
@@ -101,7 +138,9 @@ class Checkpointer:
         """Copy the rest. Called on the writer's thread with its connection."""
         try:
             with self._copying:
-                checkpoint(database)
+                self._note(checkpoint(database))
+        except sqlite3.Error as error:
+            self.job.fail(error)
         finally:
             self.idle.set()
 
@@ -110,8 +149,8 @@ class Checkpointer:
             self._due.clear()
             try:
                 self._copy()
-            except Exception:
-                log.exception("a checkpoint met an internal error")
+            except Exception as error:
+                self.job.fail(error)
             self._between_commits(self.finish)
 
     def _copy(self) -> None:
@@ -132,33 +171,33 @@ class Checkpointer:
                     busy, pages, _ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                     # -1: another process makes a checkpoint, for which SQLite does not wait
                     if pages >= 0 or time.monotonic() > deadline:
+                        if not busy:
+                            self.job.succeed()
                         return not busy
                     time.sleep(_POLL_S)
             except sqlite3.Error as error:
-                log.warning("the store's log cannot be copied into the database now (%s)", error)
+                self.job.fail(error)
                 return False
             finally:
                 database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
 
+    def _note(self, rest: int) -> None:
+        """Note the result of a checkpoint. rest: pages that it could not copy."""
+        if rest * self._frame < WAL_BYTES:
+            self.job.succeed()
+
     def _report(self, size: int, cut: bool) -> None:
-        if not cut and size >= WAL_WARN_BYTES and not self._reported:
-            self._reported = True
-            log.warning(
-                "the store's write-ahead log has more than %d MB: a program that reads the"
-                " database keeps it from being cut, and it grows until that program is done. Does"
-                " a backup hang, or has somebody opened the database?",
-                WAL_WARN_BYTES // 1_000_000,
-            )
-        elif cut and self._reported:
-            self._reported = False
+        if not cut and size >= WAL_WARN_BYTES and not self.job.too_large:
+            self.job.too_large = True
+            log.warning("%s. It grows on until then", self.job.problem)
+        elif cut and self.job.too_large:
+            self.job.too_large = False
             log.warning("the store's write-ahead log is short again")
 
 
 def checkpoint(database: sqlite3.Connection) -> int:
-    """Copy as many pages as possible. Return the number of pages left in the log."""
-    try:
-        _, pages, done = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    except sqlite3.Error as error:
-        log.warning("the store's log cannot be copied into the database now (%s)", error)
-        return 0
+    """Copy as many pages as possible. Return the number of pages left in the log. Raises
+    sqlite3.Error.
+    """
+    _, pages, done = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return max(0, int(pages) - int(done))

@@ -17,6 +17,7 @@ from gateway.errors import OncewayError
 from gateway.store import meta, wal
 from gateway.store.rewrite import rewrite_log
 from gateway.system.accounts import leave, share
+from gateway.system.causes import UNKNOWN, cause
 
 FILE = "gateway.db"
 SCHEMA_VERSION = 7
@@ -207,9 +208,8 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
-        raise StoreError(
-            f"cannot make the data directory ({error.strerror})", str(folder)
-        ) from error
+        text = f"cannot make the data directory ({error.strerror})"
+        raise StoreError(text, str(folder), cause(error).todo) from error
 
 
 def salvaged(folder: Path) -> list[Path]:
@@ -266,7 +266,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
         raise StoreError(
             f"the disk does not take the store's log ({error.strerror})",
             str(path),
-            "Look at the disk",
+            cause(error).todo,
         ) from error
     except sqlite3.DatabaseError as error:
         raise unusable(folder, error) from error
@@ -320,8 +320,10 @@ def unusable(folder: Path, error: Exception) -> StoreError:
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
     if isinstance(error, sqlite3.OperationalError) and not damaged:
-        hint = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
-        return StoreError(f"the store cannot be opened ({error})", str(folder / FILE), hint)
+        what, todo = why = cause(error)
+        if why == UNKNOWN:
+            todo = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
+        return StoreError(f"the store cannot be opened: {what} ({error})", str(folder / FILE), todo)
     return StoreError(
         f"the store is damaged ({str(error) or type(error).__name__})",
         str(folder / FILE),

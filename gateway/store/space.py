@@ -82,20 +82,22 @@ class Space:
         self._database = database
         self._may_use_all = os.geteuid() == 0  # only root can use a file system's last blocks
         self._page = self._ask("page_size")
-        self.look()
+        with contextlib.suppress(OSError, sqlite3.Error):  # the writer looks again
+            self.look()
 
     def look(self) -> None:
-        """Measure the space. Called between two commits."""
-        with contextlib.suppress(OSError, sqlite3.Error):  # then the old figures stay
-            free = self._free()
-            if free >= _PLENTY * self._size and not self.short:
-                self.room, self.backlog = free // (_COPIES + 1), _MOST_BACKLOG
-                return
-            self.backlog = int(_BACKLOG * self._size)
-            if self._uncopied() > _UNCOPIED * self._size or self._above() < _HIGH * self._size:
-                self._empty_log()
-            self._judge(self._above())
-            self._keep_reserve()
+        """Measure the space. Called between two commits. Raises OSError and sqlite3.Error; then
+        the old figures stay.
+        """
+        free = self._free()
+        if free >= _PLENTY * self._size and not self.short:
+            self.room, self.backlog = free // (_COPIES + 1), _MOST_BACKLOG
+            return
+        self.backlog = int(_BACKLOG * self._size)
+        if self._uncopied() > _UNCOPIED * self._size or self._above() < _HIGH * self._size:
+            self._empty_log()
+        self._judge(self._above())
+        self._keep_reserve()
 
     def release(self) -> bool:
         """Delete the reserve. Return whether there was one."""

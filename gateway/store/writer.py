@@ -14,7 +14,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic, perf_counter
@@ -32,6 +32,8 @@ from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
+from gateway.system.causes import cause
+from gateway.system.jobs import LOOP_S, Job
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,16 @@ class Writer:
         self._gave_up = False
         self._busy_since: float | None = None
         self._checkpointer = Checkpointer(self._path, self._orders.put)
+        self._looking = Job("space", "the free space of the disk is not measured", LOOP_S)
+        self._renewing = Job("generation", "the word of the store's generation stays old", LOOP_S)
+        self._counting = Job("landed", "landed rows of the spool are not noticed", LOOP_S)
+        self.jobs: list[Job] = [
+            self._checkpointer.job,
+            self._looking,
+            self._renewing,
+            self._counting,
+        ]
+        """The background jobs of the store."""
         self._thread = threading.Thread(target=self._run, name="store-writer")
         self._thread.start()
 
@@ -148,7 +160,8 @@ class Writer:
                 # a commit holds the changes since the one before, and needs that one in the store
                 continue
             elif self._write(order):
-                self.space.look()
+                with _noted(self._looking):
+                    self.space.look()
                 self._checkpointer.committed()
                 # last: it wakes the event loop, which would wait for the interpreter lock
                 self._done(order.number)
@@ -164,12 +177,14 @@ class Writer:
             log.exception("an order to the store was dropped after an internal error")
 
     def _look_around(self, _: sqlite3.Connection) -> None:
-        self.space.look()
-        with contextlib.suppress(sqlite3.Error, OSError):
+        with _noted(self._looking):
+            self.space.look()
+        with _noted(self._renewing):
             self._generation.look()
+        self._checkpointer.committed()
 
     def _look(self, database: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.Error):
+        with _noted(self._counting):
             row = database.execute(
                 "SELECT id, boot, monotonic, received FROM spool ORDER BY id LIMIT 1"
             ).fetchone()
@@ -206,6 +221,17 @@ class Writer:
                 return True
 
 
+@contextlib.contextmanager
+def _noted(job: Job) -> Iterator[None]:
+    """Note the success of a block, or its error of the disk or the database, as of a job."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        job.fail(error)
+    else:
+        job.succeed()
+
+
 def _passes(error: Exception) -> bool:
     """Return whether a read error can be temporary: the disk, memory, another program's lock."""
     code = getattr(error, "sqlite_errorcode", None)
@@ -236,14 +262,13 @@ def _say(error: Exception) -> None:
             name,
         )
         return
-    advice = (
-        ""
-        if isinstance(error, sqlite3.OperationalError)
-        else ". Stop the gateway and run: onceway store check"
-    )
+    what, todo = cause(error)
+    if not isinstance(error, sqlite3.OperationalError):
+        todo = "Stop the gateway and run: onceway store check"
     log.error(
-        "the store takes no data (%s, %s); nothing is acknowledged until it does%s",
+        "the store takes no data: %s (%s, %s). Nothing is acknowledged until it does. %s",
+        what,
         error,
         name,
-        advice,
+        todo,
     )

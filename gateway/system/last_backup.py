@@ -23,6 +23,8 @@ FILE, LOCK = "backup.json", "backup.lock"
 LATE_S = 8 * 86_400
 """Largest age of the last backup, in seconds, where a systemd timer makes them: a day more than a
 week, since some make one a week."""
+AHEAD_US = 60_000_000
+"""Most µs by which a backup may lie in the future: clocks are corrected a little."""
 _OF_SYSTEMD = "INVOCATION_ID"
 """The variable that systemd sets in each of its services (systemd.exec(5))."""
 
@@ -85,6 +87,8 @@ class LastBackup:
             return f"the last backup failed: {self.error}; {good}"
         if not self.timed or self.landed is None or utc is None:
             return None
+        if self.landed - utc > AHEAD_US:
+            return f"the clock was or is wrong, so the age of the last backup is not known; {good}"
         if utc - self.landed > LATE_S * 1_000_000:
             days = (utc - self.landed) // 86_400_000_000
             return f"no backup has been made for {days} days; {good}"

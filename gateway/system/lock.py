@@ -9,10 +9,12 @@ own record lock, it stays when another part of the process closes the same file.
 import fcntl
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.errors import OncewayError
 from gateway.system.accounts import share
+from gateway.system.causes import cause
 
 _FLOCK = struct.Struct("hhqqi4x")
 """`struct flock` on 64-bit Linux: type, whence, start, length (0 = the whole file), process."""
@@ -33,9 +35,8 @@ class ProcessLock:
         try:
             self._file = os.open(path, flags, 0o640)
         except OSError as error:
-            hint = "Is that the data directory, and may this account write there?"
             raise OncewayError(
-                f"cannot take the lock ({error.strerror})", str(path), hint
+                f"cannot take the lock ({error.strerror})", str(path), cause(error).todo
             ) from error
         try:
             fcntl.fcntl(
@@ -49,13 +50,14 @@ class ProcessLock:
                 str(path),
                 "Stop it first, or use another data directory.",
             ) from None
-        share(path)
-        # after root has held the lock for a moment, the service must be able to take it
-        if not os.geteuid():
-            owner = path.parent.stat()
-            os.fchown(self._file, owner.st_uid, owner.st_gid)
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"process {os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds, only its holder has no name
+            share(path)
+            # after root has held the lock for a moment, the service must be able to take it
+            if not os.geteuid():
+                owner = path.parent.stat()
+                os.fchown(self._file, owner.st_uid, owner.st_gid)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"process {os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         os.close(self._file)

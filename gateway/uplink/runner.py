@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
+from gateway.system.causes import UNKNOWN, cause
 from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.lander import NumberLost, NumberTaken, land
@@ -55,6 +56,14 @@ class Backoff:
         wait = min(self.first_s * 2.0 ** min(self.tries, 16), self.longest_s)
         self.tries += 1
         return wait * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, no secret
+
+
+def _words(error: Exception) -> str:
+    """Return an error in words. An error of this machine's disk is not blamed on the landing
+    place.
+    """
+    found = cause(error)
+    return str(error) if found is UNKNOWN else f"on this gateway, {found.what} ({error})"
 
 
 class Uplink:
@@ -112,7 +121,7 @@ class Uplink:
                         raise (
                             error
                             if isinstance(error, OncewayError)
-                            else OncewayError(f"cannot go on: {error}")
+                            else OncewayError(f"cannot go on: {_words(error)}")
                         ) from error
                     self._failed(error, stop)
                     continue
@@ -258,7 +267,7 @@ class Uplink:
             self._outage_since = time.monotonic()
             log.warning(
                 "outage: %s. Readings stay in the spool; trying again until it works",
-                str(error).rstrip("."),
+                _words(error).rstrip("."),
             )
             outage = self._as_outage(error)
         self._count_failure(outage)
@@ -271,7 +280,7 @@ class Uplink:
         """
         known = self._spool.get(OUTAGE)
         since = json.loads(known)["since"] if known else time.time_ns() // 1000
-        return json.dumps({"since": since, "error": str(error)})
+        return json.dumps({"since": since, "error": _words(error)})
 
     def _count_failure(self, outage: str | None) -> None:
         """Record a failure for `onceway uplink status` and the gateway's metrics, unless the disk

@@ -35,6 +35,8 @@ from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Num
 
 KEEP = 50_000  # landed batches that are remembered
 EVER = (1 << 63) - 1  # above every spool id
+RECENT, RECENT_BATCHES = 100_000, 10_000
+"""Most rows and batches that are read to tell how much comes: a day at one reading a second."""
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
 WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
@@ -74,7 +76,8 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Volume:
     """The size of a spool. rows, bytes: as the broker counts them. waiting: rows in no batch yet.
-    recent_bytes: bytes of the last span_us.
+    recent_bytes: bytes of the last span_us; times in the future, of a clock that was wrong,
+    do not count.
     """
 
     rows: int
@@ -222,6 +225,17 @@ class Spool(DamagedRows):
         ).fetchone()
         return bool(found[0])
 
+    def waits_for_clock(self) -> bool:
+        """Whether the newest waiting row has no UTC yet and may still get it. If the time is not
+        known, no row of this start has one.
+        """
+        found = self._db.execute(
+            "SELECT received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
+            " key = 'boot') FROM spool WHERE id > ? ORDER BY id DESC LIMIT 1",
+            (self.last_cut()[1],),
+        ).fetchone()
+        return bool(found and found[0])
+
     def rows(self, after: int, count: int, max_bytes: int = EVER, before: int = EVER) -> list[Row]:
         """Return the oldest rows with after < id < before: at most `count`, with topics and
         payloads of at most `max_bytes` (but at least one row). A row of a client without identity
@@ -264,26 +278,36 @@ class Spool(DamagedRows):
         row = self._db.execute("SELECT min(id) FROM spool").fetchone()
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
-    def volume(self, since: int) -> Volume:
-        """Return the size of the spool, and the part since a time (µs UTC). Reads the whole spool
-        once.
+    def volume(self, since: int, known: tuple[int, int] | None = None) -> Volume:
+        """Return the size of the spool, and the bytes that came since a time (µs UTC), counted in
+        the newest rows and batches. known: rows and bytes, as a running gateway counts them;
+        without them, the whole spool is read once.
         """
         now = time.time_ns() // 1000
-        key = {"last": self.last_cut()[1], "since": since, "now": now}
-        rows, size, waiting, recent, oldest = self._db.execute(
-            "SELECT count(*), coalesce(sum(size), 0), "  # noqa: S608
-            " coalesce(sum(id > :last), 0),"
-            " coalesce(sum(CASE WHEN id > :last AND coalesce(received, :now) >= :since THEN size"
-            " END), 0), min(iif(typeof(received) = 'integer', received, NULL))"
-            f" FROM (SELECT id, received, {ROW_SIZE} AS size FROM spool)",
-            key,
+        rows, size = (
+            known
+            or self._db.execute(
+                f"SELECT count(*), coalesce(sum({ROW_SIZE}), 0) FROM spool"  # noqa: S608
+            ).fetchone()
+        )
+        unlanded = self.unlanded()
+        recent, newest, oldest = self._db.execute(
+            "SELECT coalesce(sum(iif(coalesce(received, :now) BETWEEN :since AND :now, size, 0)),"  # noqa: S608
+            " 0), count(*), min(iif(typeof(received) = 'integer', received, NULL))"
+            f" FROM (SELECT received, {ROW_SIZE} AS size FROM spool WHERE id > :last"
+            " ORDER BY id DESC LIMIT :count)",
+            {"last": self.last_cut()[1], "since": since, "now": now, "count": RECENT},
         ).fetchone()
-        cut, first = self._db.execute(
-            "SELECT coalesce(sum(spool_bytes), 0), (SELECT min(cut) FROM batch)"
-            " FROM batch JOIN batch_content USING (number) WHERE cut >= ?",
-            (since,),
-        ).fetchone()
+        cut, first = (0, None)
+        if newest < RECENT:  # otherwise these rows alone give the rate
+            cut, first = self._db.execute(
+                "SELECT coalesce(sum(iif(cut BETWEEN ? AND ?, spool_bytes, 0)), 0), min(cut)"
+                " FROM (SELECT number, cut FROM batch ORDER BY number DESC LIMIT ?)"
+                " JOIN batch_content USING (number)",
+                (since, now, RECENT_BATCHES),
+            ).fetchone()
         begun = min(first or now, oldest or now)
+        waiting = max(0, rows - (unlanded.rows if unlanded else 0))
         return Volume(rows, size, waiting, recent + cut, max(0, now - max(since, begun)))
 
     def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
@@ -343,17 +367,29 @@ class Spool(DamagedRows):
     def unlanded(self) -> Cut | None:
         """Return the oldest batch that was cut and has not landed, or None."""
         row = self._db.execute(
-            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch WHERE landed"
-            " IS NULL ORDER BY number LIMIT 1"
+            "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch"
+            # batches land in their order, so only the newest ones have not
+            " WHERE number > ? AND landed IS NULL ORDER BY number LIMIT 1",
+            (self.last_landed()[0],),
         ).fetchone()
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
-        """Return the batch of a spool id, or None."""
-        row = self._db.execute(
-            "SELECT number FROM batch WHERE ? BETWEEN first AND last", (spool_id,)
-        ).fetchone()
-        return None if row is None else int(row[0])
+        """Return the batch of a spool id, or None. Both grow together, so halving finds it."""
+        low, high = self.oldest_known_batch() or 1, self.last_cut()[0]
+        while low <= high:
+            middle = (low + high) // 2
+            number, first, last = self._db.execute(
+                "SELECT number, first, last FROM batch WHERE number >= ? ORDER BY number LIMIT 1",
+                (middle,),
+            ).fetchone()
+            if first <= spool_id <= last:
+                return int(number)
+            if spool_id < first:
+                high = middle - 1
+            else:
+                low = number + 1
+        return None
 
     def landed_batches(self) -> Iterator[tuple[Cut, bytes | None]]:
         """Yield the landed batches that are remembered, newest first, with their packed keys; None

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gateway.commands.control_client import NotRunning, ask
 from gateway.config import UplinkSection
+from gateway.errors import OncewayError
 from gateway.system.lock import holder
 from gateway.uplink.holding import reasons
 from gateway.uplink.landing.base import Way
@@ -114,7 +116,7 @@ def look(
     spool: Spool, data: Path, max_bytes: int | None = None, settings: UplinkSection | None = None
 ) -> Status:
     origin = spool.origin()
-    volume = spool.volume(time.time_ns() // 1000 - DAY_US)
+    volume = spool.volume(time.time_ns() // 1000 - DAY_US, _counted(data))
     number, _ = spool.last_cut()
     landed, landed_at = spool.last_landed()
     outage = spool.get(OUTAGE)
@@ -131,7 +133,7 @@ def look(
         rows=volume.rows,
         bytes=volume.bytes,
         waiting=volume.waiting,
-        clockless=spool.lacks_time(volume.waiting),
+        clockless=spool.waits_for_clock(),
         cut=number,
         landed=landed,
         landed_at=landed_at,
@@ -149,6 +151,17 @@ def look(
     )
 
 
+def _counted(data: Path) -> tuple[int, int] | None:
+    """Return rows and bytes of the spool as the running gateway counts them; None if none runs, or
+    this account may not ask.
+    """
+    try:
+        (row,) = ask(data, do="status")
+        return int(row["spool"]["messages"]), int(row["spool"]["bytes"])
+    except (NotRunning, OncewayError, ValueError, KeyError):
+        return None
+
+
 def _way(way: str | None) -> str:
     """Return the end of the line about batches; empty before the first proof."""
     return f"; there, {Way(way).text}" if way in list(Way) else ""
@@ -156,7 +169,7 @@ def _way(way: str | None) -> str:
 
 def _rival(text: str | None) -> dict[str, Any] | None:
     found: dict[str, Any] | None = json.loads(text) if text else None
-    if found is None or time.time_ns() // 1000 - found["seen"] >= RIVAL_US:
+    if found is None or not 0 <= time.time_ns() // 1000 - found["seen"] < RIVAL_US:
         return None
     return {"seen": found["seen"], "what": found["what"]}
 
@@ -166,6 +179,8 @@ def _moment(us: int) -> str:
 
 
 def _duration(seconds: int) -> str:
+    if seconds >= 3650 * 86_400:
+        return "more than ten years"
     if seconds >= 2 * 86_400:
         return f"{seconds // 86_400} days"
     return f"{seconds // 3600} hours" if seconds >= 2 * 3600 else f"{seconds // 60} minutes"

@@ -15,6 +15,7 @@ from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
 from gateway.system.amounts import amount
+from gateway.system.causes import remedy
 from gateway.system.last_backup import last_backup
 from gateway.web.source import Source
 
@@ -30,6 +31,7 @@ Part = Literal[
     "site",
     "backup",
     "notify",
+    "jobs",
 ]
 BOARDS: Part = "boards"
 """The part whose problems are outside the gateway: a restart of the gateway mends no board."""
@@ -112,18 +114,14 @@ def problems(source: Source) -> list[Problem]:
         *_site(source),
         *_backup(source),
         *(Problem(UNTOLD, text) for failures in source.untold for text in failures()),
+        *(Problem("jobs", text, job.todo) for job in source.jobs if (text := job.problem)),
     ]
 
 
 def _store(source: Source) -> list[Problem]:
-    if source.broker.disk_full:
-        return [
-            Problem(
-                "store",
-                "the store takes no data"
-                f" ({source.times.error or 'the disk is full but for a reserve'})",
-            )
-        ]
+    if lack := source.broker.disk_lack:
+        why = f"{lack}: {source.times.error}" if source.times.error else f"{lack} but for a reserve"
+        return [Problem("store", f"the store takes no data ({why})", remedy(lack))]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
     return []

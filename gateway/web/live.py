@@ -18,6 +18,7 @@ from typing import Any
 
 from gateway.broker.connection import Connection
 from gateway.mirror.last import LastReadings
+from gateway.system.jobs import LOOP_S, Job
 from gateway.web.air import air, heard
 from gateway.web.board_rows import BoardRows, value
 from gateway.web.overview import SAMPLE_S, History, overview
@@ -76,6 +77,7 @@ class Live:
         self._uplink: UplinkState | None = None
         self._overview: dict[str, Any] = {}
         self._subscribers: set[Subscriber] = set()
+        self.job = Job("page", "the page is not updated", LOOP_S)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -84,6 +86,7 @@ class Live:
         return self._source.broker.utc
 
     def start(self) -> None:
+        self.job.begin()
         self._task = asyncio.create_task(self._run())
 
     def close(self) -> None:
@@ -149,10 +152,9 @@ class Live:
                     sampled = now
                     self._history.add(self._source, self._uplink)
                 self._tell()
-            except Exception:
-                log.exception(
-                    "the page could not be updated (internal error); it is tried again each second"
-                )
+                self.job.go_round()
+            except Exception as error:
+                self.job.fail(error)
             await asyncio.sleep(LOOK_S)
 
     def _tell(self) -> None:

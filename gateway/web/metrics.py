@@ -30,6 +30,7 @@ from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.statistics import LinkStatistics
 from gateway.mqtt.reason import ReasonCode
+from gateway.store.checkpoint import LogJob
 from gateway.store.schema import FILE
 from gateway.store.times import BOUNDS_S, Histogram
 from gateway.web.health import gateway_problems
@@ -279,11 +280,36 @@ def _store(source: Source) -> Iterator[Metric]:
         "Time of a commit's last step: write the log, wait for fsync",
         times.sync,
     )
+    yield _gauges(
+        "job_age_seconds",
+        "Time since a background job last succeeded, or since the start",
+        "job",
+        {job.name: job.age_s for job in source.jobs},
+    )
+    yield _counters(
+        "job_failures",
+        "Failures of a background job",
+        "job",
+        {job.name: job.failures for job in source.jobs},
+    )
+    yield _gauges(
+        "job_overdue",
+        "1 while a background job has not succeeded within its bound",
+        "job",
+        {job.name: int(job.problem is not None) for job in source.jobs},
+    )
+    holders = [name for job in source.jobs if isinstance(job, LogJob) for name in job.holders]
+    yield _gauges(
+        "store_log_held",
+        "1 for each program that keeps the store's log from being cut",
+        "by",
+        dict.fromkeys(holders, 1),
+    )
     yield _counter("store_failures", "Commits that failed and were tried again", times.failures)
     yield _gauge(
         "store_writable",
         "0 while commits fail, or the disk has no room for more messages",
-        not source.broker.disk_full,
+        not source.broker.disk_lack,
     )
     path = source.folder / FILE
     sizes = {"database": _size(f"{path}"), "log": _size(f"{path}-wal")}

@@ -34,6 +34,7 @@ _TODO = {
     "site": "Make sure that it runs and can be reached: sudo onceway site status",
     "backup": "See why: journalctl -u onceway-backup; try it: systemctl start onceway-backup",
     "notify": "Look at [notify], then try it: sudo onceway notify test",
+    "jobs": "See why: journalctl -u onceway-gateway",
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
@@ -169,7 +170,7 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
         if not uplink.running:
             found.append(("process", "the uplink does not run: no batch lands"))
         elif uplink.outage:
-            found.append(("uplink", f"the landing place does not answer: {uplink.error}"))
+            found.append(("uplink", f"no batch lands: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
             found.append(("late", f"the oldest message has waited for {age / 3600:.0f} h"))
     if not broker.config.spooled and broker.spool.count:

@@ -14,6 +14,7 @@ from gateway.broker.broker import Broker
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.store.times import CommitTimes
+from gateway.system.jobs import Job
 
 
 class Boards(Protocol):
@@ -40,7 +41,7 @@ class Source:
     the registry. untold: functions that return failed notifications. ways: names of the
     notification channels. history: the last readings of boards. restart: configuration keys that
     have changed and take effect at the next start. absent: functions that return a sentence
-    for each listener whose address is not there yet.
+    for each listener whose address is not there yet. jobs: background jobs of all parts.
     """
 
     broker: Broker
@@ -60,6 +61,7 @@ class Source:
     history: History | None = None
     restart: Sequence[str] = ()
     absent: list[Callable[[], list[str]]] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
 
     @property
     def by_radio(self) -> set[str]:

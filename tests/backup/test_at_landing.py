@@ -222,3 +222,13 @@ def test_a_backup_goes_to_a_file_or_to_the_landing_place(site: Path, tmp_path: P
     for arguments in ((), (tmp_path / "b", "--to-landing")):
         done = onceway("backup", *arguments, "--config", site / "gateway.toml")
         assert (done.returncode, "name a file, or give --to-landing" in done.stderr) == (2, True)
+
+
+def test_backup_of_a_clock_that_was_ahead_is_a_problem(tmp_path: Path) -> None:
+    note = LastBackup(began=AHEAD, ended=AHEAD, landed=AHEAD, timed=True)
+    assert "clock" in (note.problem(tmp_path, AHEAD - 86_400_000_000) or "")
+    assert note.problem(tmp_path, AHEAD - 1_000_000) is None
+
+
+AHEAD = 2_208_988_800_000_000
+"""In 2040, in µs UTC."""

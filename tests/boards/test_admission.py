@@ -212,7 +212,7 @@ async def test_locked_or_missing_registry_disconnects_no_board(
         with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as writer:
             writer.execute("PRAGMA locking_mode = EXCLUSIVE")
             writer.execute("UPDATE device SET port = 'elsewhere'")
-            await running.logged("cannot be read (database is locked): looking again")
+            await running.logged("another program holds the database: database is locked")
         (folder / FILE).rename(folder / "away")
         await asyncio.sleep(1.5 * LOOK_S)  # nothing shall happen: there is no event to wait for
         (folder / "away").rename(folder / FILE)
@@ -233,7 +233,7 @@ async def test_a_registry_that_is_being_written_holds_no_board_up(
                 await _connected(line, name)
                 for line, name in zip(lines, ("roof-1", "roof-5"), strict=True)
             ]
-            await running.logged("cannot be read (database is locked): looking again")
+            await running.logged("another program holds the database: database is locked")
         for board in boards:
             assert (board.refused, len(board.started)) == (False, 1)
             board.power_off()
@@ -246,7 +246,7 @@ async def test_damaged_registry_admits_and_disconnects_no_board(
         board = await _connected(lines[0], "roof-1")
         (folder / "bad").write_bytes(b"not a database" * 100)
         (folder / "bad").rename(folder / FILE)
-        await running.logged("the device registry cannot be read (file is not a database)")
+        await running.logged("the database is damaged: file is not")
         other = Board(lines[1], "roof-5")
         await until(lambda: other.refused)
         assert board.ended == []

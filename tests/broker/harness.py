@@ -69,6 +69,8 @@ from gateway.store.recovery import recover
 from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
+from gateway.system.causes import FULL
+from gateway.system.jobs import Job
 
 P = TypeVar("P", bound=Packet)
 UPLINK = UplinkSection(landing="file:///landing")
@@ -174,6 +176,7 @@ class MemoryWriter:
         landed: Callable[[int, None], None],
     ) -> None:
         self.times = CommitTimes()
+        self.jobs: list[Job] = []
         self.space = world.disk
         self._world = world
         self._done = done
@@ -587,7 +590,8 @@ class World:
 
     def disk_full(self, short: bool) -> None:
         """The store has no room for messages, or has it again."""
-        self.disk.short = self.broker.disk_full = short
+        self.disk.short = short
+        self.broker.disk_lack = FULL.what if short else ""
 
     def sleep(self, seconds: float) -> None:
         """Time passes; due work is done, and lazy changes come to disk, too."""

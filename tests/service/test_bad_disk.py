@@ -170,8 +170,10 @@ def test_a_disk_that_is_full_when_the_store_is_read_is_not_called_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def recover(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
 
     monkeypatch.setattr("gateway.service.gateway.recover", recover)
-    with pytest.raises(StoreError, match="Is the disk full"):
+    with pytest.raises(StoreError, match="cannot be opened: the disk is full"):
         asyncio.run(Gateway(parse({"gateway": {"data": str(tmp_path)}}, "here")).run())

@@ -3,6 +3,8 @@
 import logging
 import queue
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.store_rows import Commit, SpoolRow
+from gateway.store import checkpoint
 from gateway.store.checkpoint import WAL_WARN_BYTES
+from gateway.store.log_readers import log_readers
 from gateway.store.schema import (
     FILE,
     WAL_BYTES,
@@ -160,6 +164,69 @@ def test_reader_that_keeps_the_log_open_is_logged_once_and_loses_nothing(
     said = [line for line in caplog.messages if "write-ahead log" in line]
     assert len(said) == 2
     assert rows_of(store.folder) == store.rows
+
+
+HOLD = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN")
+database.execute("SELECT count(*) FROM spool").fetchone()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_program_that_holds_the_log_is_named(store: Store) -> None:
+    store.commit(SMALL)
+    job = store.writer.jobs[0]
+    assert (job.problem, log_readers(store.folder / FILE)) == (None, [])
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store.folder / FILE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        store.commit(LARGE, WAL_WARN_BYTES // LARGE + 100)
+        store.commit(SMALL)
+        store.settle()
+        assert job.problem is not None
+        assert f"process {other.pid} (python" in job.problem
+        assert f"{WAL_WARN_BYTES // 1_000_000} MB" in job.problem
+        other.communicate("")
+    store.commit(LARGE, 1000)
+    store.settle()
+    assert job.problem is None
+    assert store.log_bytes <= WAL_LIMIT
+
+
+def test_checkpoint_that_fails_is_a_problem_and_is_tried_again_without_commits(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gateway's commits go well, and only the copy into the database fails."""
+
+    def fails(_: sqlite3.Connection) -> int:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+        raise error
+
+    job = store.writer.jobs[0]
+    monkeypatch.setattr(checkpoint, "checkpoint", fails)
+    monkeypatch.setattr(job, "bound_s", 0.0)
+    for _ in range(WAL_BYTES * 5 // 4 // LARGE):  # below WAL_LIMIT, where the writer itself copies
+        store.commit(LARGE)
+    store.writer._checkpointer.idle.wait(DONE_S)
+    store.settle()
+    assert job.problem is not None
+    assert "the disk fails" in job.problem
+    assert sum("cannot be copied" in line for line in caplog.messages) == 1
+    monkeypatch.undo()
+    while job.error is not None:
+        store.writer.look_for_space()
+        store.writer._checkpointer.idle.wait(DONE_S)
+        store.settle()
+    assert "no longer" in caplog.messages[-1]
 
 
 def test_short_readers_do_not_make_the_log_grow(store: Store) -> None:

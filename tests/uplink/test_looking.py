@@ -22,8 +22,8 @@ from gateway.store.doubts import Doubt
 from gateway.uplink import spool as spool_module
 from gateway.uplink.cutter import Cutter
 from gateway.uplink.delta_reader import arrivals
-from gateway.uplink.spool import OUTAGE, Spool
-from gateway.uplink.status import look
+from gateway.uplink.spool import OUTAGE, RIVAL, Spool
+from gateway.uplink.status import _duration, look
 
 NOW = 1_795_608_000_000_000
 
@@ -270,6 +270,82 @@ def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path, monkeypatch
         assert status.lasts_s == pytest.approx(43_200, rel=0.02)
         assert "bytes until the disk is full" in status.as_text()
     spool.close()
+
+
+def test_batch_of_a_row_is_found_among_many_with_holes(data):
+    ranges = [(number, 10 * number, 10 * number + 6) for number in range(3, 200) if number % 7]
+    with data.db() as db:
+        db.executemany("INSERT INTO batch VALUES (?, ?, ?, 7, 1, '', 1, 1)", ranges)
+    with closing(Spool(data.path)) as spool:
+        for spool_id in range(2010):
+            expected = next((n for n, first, last in ranges if first <= spool_id <= last), None)
+            assert spool.batch_of(spool_id) == expected
+        assert spool.unlanded() is None
+        assert spool.last_landed()[0] == ranges[-1][0]
+        with data.db() as db:
+            db.execute("UPDATE batch SET landed = NULL WHERE number > 197")
+        assert spool.unlanded().number == 198
+
+
+def test_status_takes_the_size_from_a_running_gateway(data, monkeypatch):
+    """Rows and bytes come from the gateway's memory, without a read of all rows."""
+    data.add(10)
+    told = {"spool": {"used": True, "messages": 7, "bytes": 99}}
+    monkeypatch.setattr("gateway.uplink.status.ask", lambda *_, **__: [told])
+    with closing(Spool(data.path)) as spool:
+        status = look(spool, data.path)
+        assert (status.rows, status.bytes, status.waiting) == (7, 99, 7)
+
+
+def test_rate_is_taken_from_the_newest_rows_alone_if_there_are_many(data, monkeypatch):
+    data.add(300)
+    monkeypatch.setattr(spool_module, "RECENT", 100)
+    second, now = 1_000_000, time.time_ns() // 1000
+    with data.db() as db:
+        db.execute("UPDATE spool SET received = ? - (300 - id) * ?", (now, second))
+    with closing(Spool(data.path)) as spool:
+        volume = spool.volume(now - 86_400 * second)
+    row = 24 + len("sensors/sensor-1") + 64
+    assert (volume.rows, volume.waiting, volume.recent_bytes) == (300, 300, 100 * row)
+    assert volume.span_us == pytest.approx(99 * second, abs=5 * second)
+
+
+@pytest.mark.parametrize("table", ["batch", "spool"])
+def test_times_of_a_clock_that_was_ahead_are_not_of_the_last_day(data, drain, table):
+    data.add(100)
+    if table == "batch":
+        drain(data, f"file://{data.path}/landing", count=100)
+    with data.db() as db:
+        column = "cut" if table == "batch" else "received"
+        assert db.execute(f"UPDATE {table} SET {column} = {2_208_988_800_000_000}").rowcount
+    spool = Spool(data.path)
+    try:
+        status = look(spool, data.path)
+    finally:
+        spool.close()
+    assert (status.bytes_per_day, status.lasts_s) == (0, None)
+
+
+def test_rival_seen_by_a_clock_that_was_ahead_is_forgotten(data):
+    with closing(Spool(data.path)) as spool:
+        seen = json.dumps({"seen": 2_208_988_800_000_000, "what": "another", "note": ""})
+        spool.put({RIVAL: seen})
+        assert look(spool, data.path).rival is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (119, "1 minutes"),
+        (7200, "2 hours"),
+        (3 * 86_400, "3 days"),
+        (3649 * 86_400, "3649 days"),
+        (3650 * 86_400, "more than ten years"),
+        (12_345_679 * 86_400, "more than ten years"),
+    ],
+)
+def test_time_that_room_lasts_is_a_time_that_can_be_known(seconds, words):
+    assert _duration(seconds) == words
 
 
 def test_status_says_that_readings_wait_for_the_clock(data):

@@ -11,6 +11,7 @@ from gateway.bridge.status import BridgeStatus
 from gateway.broker.lack import Bound
 from gateway.broker.spool import Oldest
 from gateway.config import parse
+from gateway.system.causes import FULL
 from gateway.uplink.spool import Totals
 from gateway.web.overview import SAMPLE_S, SAMPLES, History, overview
 from gateway.web.source import Source
@@ -86,7 +87,7 @@ def test_without_a_clock_the_time_axis_knows_how_long_a_message_waits(tmp_path: 
 
 def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None:
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
-    made.broker.disk_full = True
+    made.broker.disk_lack = FULL.what
     made.broker.spool.full = True
     made.broker.pauses.refused(1, made.broker.now, Bound.SPOOL, "t")
     silent = {"name": "barn", "connected": False, "problem": None}

@@ -31,6 +31,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.store.times import CommitTimes
+from gateway.system.causes import FULL
 from gateway.web.health import STUCK_S, problems
 from gateway.web.server import MOST_CONNECTIONS, WebServer
 from gateway.web.source import Source
@@ -352,7 +353,7 @@ def a_source(
 
 
 def _fail(source: Source) -> None:
-    source.broker.disk_full = True
+    source.broker.disk_lack = FULL.what
     source.times.error = "database or disk is full"
 
 

@@ -109,7 +109,8 @@ def _take(
         if connection.state is State.OPEN:
             _take(connection, peer, run.part(half, run.count - half), identifiers)
     elif reason == ReasonCode.QUOTA_EXCEEDED:
-        bound = "limits.memory_bytes" if is_crowded(broker, run) else "the disk is full"
+        lack = broker.lacks_room(run.count * run.weight)
+        bound = "limits.memory_bytes" if is_crowded(broker, run) else lack
         text = f"no room for messages that another gateway forwards ({bound})"
         say(broker, connection, reason, text)
         connection.disconnect(reason, text)

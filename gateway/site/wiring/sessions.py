@@ -295,8 +295,8 @@ class SessionHolder:
             done(f"{head.messages} messages wait in it (limits.queue_messages)")
         elif len(broker.sessions) >= most.sessions and name_of(client) not in broker.sessions:
             done("there are too many sessions (limits.sessions)")
-        elif broker.lacks_room(size := sum(map(len, parts))):
-            done("the disk has no room for it")
+        elif lack := broker.lacks_room(size := sum(map(len, parts))):
+            done(lack)
         else:
             broker.changes.bytes += size
             self._bring(client, parts, head.messages, Place(epoch, suspect, older), done)

@@ -38,6 +38,7 @@ from gateway.store.schema import prepare
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
 from gateway.store.writer import RETRY_S, Writer
+from gateway.system.jobs import Job
 from tests.broker.harness import Anonymous, Disk, Passwords
 from tests.sim.whole.clock import Loop, Time
 from tests.sim.whole.line import Line, Port
@@ -72,6 +73,7 @@ class _Writer(Writer):
         landed: Callable[[int, Oldest | None], None],
     ) -> None:
         self.times = CommitTimes()
+        self.jobs: list[Job] = []
         self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop

@@ -1,0 +1,48 @@
+"""Programs that keep the write-ahead log from being cut.
+
+In: the path of a database. Out: the processes with a read mark on its log. A reader marks the part
+of the log that its snapshot needs by a shared lock on a byte of the wal-index
+(https://sqlite.org/walformat.html#locks); the kernel lists such locks in /proc/locks.
+"""
+
+import os
+from pathlib import Path
+
+_FIRST, _LAST = 123, 127
+"""Bytes of the wal-index whose locks are read marks."""
+_LOCKS = Path("/proc/locks")
+
+
+def log_readers(path: Path) -> list[str]:
+    """Return the processes with a read mark, as `process 1234 (sqlite3)`; empty without one, and
+    where the kernel lists no locks.
+    """
+    try:
+        inode = str(path.with_name(path.name + "-shm").stat().st_ino)
+        lines = _LOCKS.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    pids = {pid for line in lines if (pid := _pid(line.split(), inode)) is not None}
+    return [_name(pid) for pid in sorted(pids)]
+
+
+def _pid(words: list[str], inode: str) -> int | None:
+    """Return the process of a line of /proc/locks if the line is a read mark of this inode."""
+    if "->" in words or len(words) < 8 or words[3] != "READ":
+        return None
+    if words[5].rpartition(":")[2] != inode or not words[6].isdecimal():
+        return None
+    first, last = int(words[6]), words[7]
+    if first > _LAST or (last.isdecimal() and int(last) < _FIRST):
+        return None
+    return int(words[4])
+
+
+def _name(pid: int) -> str:
+    if pid == os.getpid():
+        return "this gateway itself"
+    try:
+        command = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        command = "its name is not known"
+    return f"process {pid} ({command})"

@@ -1,0 +1,95 @@
+"""Causes of a disk or a database that takes no data: one table from the cause to its sentence.
+
+In: an error of SQLite or of the operating system. Out: the cause in words, as a clause without a
+full stop, and what to do. Each text of the product that names such a cause takes it from here.
+"""
+
+import errno
+import sqlite3
+from typing import NamedTuple
+
+
+class Cause(NamedTuple):
+    """The cause of an error. what: a clause. todo: the remedy, a sentence without a full stop."""
+
+    what: str
+    todo: str
+
+
+FULL = Cause("the disk is full", "Make room on the disk: sudo onceway doctor")
+QUOTA = Cause("the disk quota of this account is used up", "Make room, or raise the quota")
+READ_ONLY = Cause(
+    "the disk or the file is read-only",
+    "See why with dmesg: a disk with errors is made read-only. Then mount it for writing",
+)
+FAILS = Cause("the disk fails: it reports an error", "Look at dmesg, and replace the disk")
+DAMAGED = Cause("the database is damaged", "See: onceway store check")
+LINK = Cause("the path is a symbolic link", "Remove the link, or name another file")
+BUSY = Cause("another program holds the database", "End the program that has the database open")
+CANNOT_OPEN = Cause("the file cannot be opened", "See whether the file and its folder are there")
+GONE = Cause(
+    "the file or its folder is not there",
+    "See whether the folder is the right one, and its disk is mounted",
+)
+FORBIDDEN = Cause("this account may not write there", "Give the folder to the service's account")
+NO_MEMORY = Cause("the machine has no memory left", "See what takes the memory: free -m")
+NO_FILES = Cause("too many files are open", "Raise LimitNOFILE of the service")
+TOO_BIG = Cause("a value or file is larger than its limit", "See the error, and the log")
+UNKNOWN = Cause("an error without a known cause", "See the log")
+
+_SQLITE = {
+    sqlite3.SQLITE_FULL: FULL,
+    sqlite3.SQLITE_READONLY: READ_ONLY,
+    sqlite3.SQLITE_IOERR: FAILS,
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_NOTADB: DAMAGED,
+    sqlite3.SQLITE_BUSY: BUSY,
+    sqlite3.SQLITE_LOCKED: BUSY,
+    sqlite3.SQLITE_PROTOCOL: BUSY,
+    sqlite3.SQLITE_CANTOPEN: CANNOT_OPEN,
+    sqlite3.SQLITE_PERM: FORBIDDEN,
+    sqlite3.SQLITE_AUTH: FORBIDDEN,
+    sqlite3.SQLITE_NOMEM: NO_MEMORY,
+    sqlite3.SQLITE_TOOBIG: TOO_BIG,
+}
+"""By the primary result code, the low byte of an extended one (https://sqlite.org/rescode.html)."""
+
+_EXTENDED = {sqlite3.SQLITE_IOERR_NOMEM: NO_MEMORY}
+"""Extended codes whose cause is not that of their primary code."""
+
+_SYSTEM = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: QUOTA,
+    errno.EROFS: READ_ONLY,
+    errno.EIO: FAILS,
+    errno.ENODEV: FAILS,
+    errno.ENXIO: FAILS,
+    errno.ELOOP: LINK,
+    errno.ENOENT: GONE,
+    errno.ENOTDIR: GONE,
+    errno.ESTALE: GONE,
+    errno.EACCES: FORBIDDEN,
+    errno.EPERM: FORBIDDEN,
+    errno.ENOMEM: NO_MEMORY,
+    errno.EMFILE: NO_FILES,
+    errno.ENFILE: NO_FILES,
+    errno.EFBIG: TOO_BIG,
+    errno.EAGAIN: BUSY,
+    errno.EBUSY: BUSY,
+}
+
+
+def cause(error: BaseException) -> Cause:
+    """Return the cause of an error, UNKNOWN if the table has none."""
+    if isinstance(error, OSError):
+        return _SYSTEM.get(error.errno or 0, UNKNOWN)
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return UNKNOWN
+    return _EXTENDED.get(code) or _SQLITE.get(code & 0xFF, UNKNOWN)
+
+
+def remedy(what: str) -> str:
+    """Return what to do about a cause that is known by its words; empty for other words."""
+    known = {*_SQLITE.values(), *_EXTENDED.values(), *_SYSTEM.values()}
+    return next((one.todo for one in known if one.what == what), "")

@@ -1,0 +1,118 @@
+"""Background jobs: work besides all requests, such as checkpoints and saved files.
+
+In: begin, success and failure of each job, from any thread. Out: a problem as a sentence once a job
+is overdue, figures for the metrics, and one log line when a job begins to fail and when it succeeds
+again.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from gateway.system.causes import UNKNOWN, cause
+
+log = logging.getLogger(__name__)
+
+FILE_S = 60.0
+"""Longest time in seconds for which a file may stay unwritten."""
+LOOP_S = 60.0
+"""Longest time in seconds between two rounds of a loop that has a round each second."""
+
+
+class Job:
+    """A background job. name: label of the metrics. what: the failed work, as a clause ("X is not
+    done"). bound_s: longest time in seconds from its begin to its success. clock: monotonic, in
+    seconds.
+    """
+
+    def __init__(
+        self, name: str, what: str, bound_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.name = name
+        self.what = what
+        self.bound_s = bound_s
+        self.failures = 0
+        """Failures since the start."""
+        self.error: str | None = None
+        """The last failure in words; None after a success."""
+        self.todo = ""
+        """The remedy for the last failure; empty if none is known."""
+        self._clock = clock
+        self._succeeded = clock()
+        self._due: float | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last success, or since the start without one."""
+        return self._clock() - self._succeeded
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the job was begun and has not succeeded within its bound."""
+        due = self._due
+        return due is not None and self._clock() - due > self.bound_s
+
+    @property
+    def problem(self) -> str | None:
+        """The problem as a sentence, or None."""
+        if not self.overdue:
+            return None
+        return f"{self.what} for more than {self.bound_s:.0f} s ({self.error or 'it hangs'})"
+
+    def begin(self) -> None:
+        """Note that there is work. Further calls before the next success change nothing."""
+        if self._due is None:
+            self._due = self._clock()
+
+    def succeed(self) -> None:
+        """Note a success: nothing is left to do."""
+        self._due, self._succeeded = None, self._clock()
+        if self.error is not None:
+            self.error, self.todo = None, ""
+            log.warning("%s no longer: it has succeeded", self.what)
+
+    def go_round(self) -> None:
+        """Note a finished round of a loop; the next round begins."""
+        self.succeed()
+        self.begin()
+
+    def fail(self, error: Exception) -> None:
+        """Note a failure. The log has it once until the next success."""
+        self.begin()
+        self.failures += 1
+        first = self.error is None
+        known = cause(error)
+        self.todo = "" if known is UNKNOWN else known.todo
+        said = str(error) or type(error).__name__
+        self.error = said if known is UNKNOWN else f"{known.what}: {said}"
+        if first:
+            internal = error if known is UNKNOWN else None
+            log.error("%s (%s). It is tried again", self.what, self.error, exc_info=internal)
+
+
+class SavedFile:
+    """A small file that a job writes again and again, whole or not at all. No fsync: after a power
+    cut the last state may be missing. what: the content, as a noun phrase.
+    """
+
+    def __init__(self, file: Path, what: str) -> None:
+        self.job = Job(file.name, f"{file}: {what} cannot be written", FILE_S)
+        self.unwritten: str | None = None
+        """The text of the last failed write, to be written again; None after a success."""
+        self._file = file
+
+    def write(self, text: str) -> None:
+        """Write the file. Runs on any thread, one call at a time."""
+        self.job.begin()
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_text(text)
+            os.replace(new, self._file)
+        except OSError as error:
+            self.unwritten = text
+            self.job.fail(error)
+        else:
+            self.unwritten = None
+            self.job.succeed()
