@@ -14,6 +14,7 @@ slow disk or writer does not delay the gateway.
 import asyncio
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -423,13 +423,13 @@ class _Own:
         `copies_silent_s`: by then the message has usually landed, while a session that returns in
         doubt may publish it a second time.
         """
-        broker, waits = self._broker, self._broker.waits.twice
+        broker, waits = self._broker, self._broker.waits.copied
         waiting = {holder for holders in waits.values() for holder in holders}
         patient = self._loop.time() - self._refusing_since < self._silent_s
 
         def has_waited(item: Attached) -> bool:
             session = item.session
-            if item not in waiting or session is None or item.peer.device or item.policy.stays:
+            if item not in waiting or session is None or item.peer.device or item.policy.never_moves:
                 return False
             return not (patient and session.receive_flow.received)
 

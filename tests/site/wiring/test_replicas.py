@@ -194,7 +194,7 @@ def test_who_waits_for_a_copy_in_vain_is_sent_away_with_the_reason(
     assert "site.copies" in (goodbye.properties or {})[PropertyId.REASON_STRING]
     assert "connections closed: 1, no other gateway of the site has a copy" in caplog.text
     assert not idle.closed
-    assert sum(map(len, pair["a"].broker.waits.twice.values())) == 0, "it takes no memory"
+    assert sum(map(len, pair["a"].broker.waits.copied.values())) == 0, "it takes no memory"
     back = publisher(pair, "a")
     pair.say(back, Publish("spool/x", b"3", 1, 3), Publish("other", b"4", 1, 4))
     refused, taken = back.take_all(Puback)
