@@ -21,6 +21,7 @@ from gateway.bridge.aside import BridgeAside
 from gateway.bridge.exchange import Exchange, Near
 from gateway.bridge.far import Far
 from gateway.bridge.pairing import Pair, Pairing, forget
+from gateway.bridge.setting_aside import take_out
 from gateway.bridge.status import BridgeStatus
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
 from gateway.bridge.translate import Unfit
@@ -57,6 +58,8 @@ _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
 """Packet identifiers of requests count down from here, away from those of messages."""
+_MOST_LOOPS = 16
+"""Most loops that are logged, each with the bridge that closes it."""
 
 _Request = tuple[bool, str]
 """Whether to subscribe or unsubscribe, and a filter at the other broker."""
@@ -85,10 +88,14 @@ class Bridge:
         """Requests at which the other broker closes the connection."""
         self._not_taken = 0
         """Messages from the other broker that can never be taken here, since the start."""
+        self._looped = 0
+        """Messages that came back in a loop of bridges and were stopped, since the start."""
         self._unconfirmed = 0
         """Messages given up at their PUBREL since the start. They may have arrived."""
         self._begin_anew: Callable[[str], None] = lambda reason: None
         """Called with a reason to end the connection and the session at the other broker."""
+        self._loops: set[str] = set()
+        """Bridges that brought messages back, each logged once."""
         self._lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
@@ -165,6 +172,7 @@ class Bridge:
             unconfirmed=self._unconfirmed,
             not_taken=self._not_taken,
             held=len(self._exchange.held) if self._exchange is not None else 0,
+            looped=self._looped,
         )
 
     @property
@@ -254,7 +262,7 @@ class Bridge:
                     hello[PropertyId.RECEIVE_MAXIMUM] = 1
             near = self._near = Near(self._engine, self.section, far, hello)
             self._established = True
-            exchange.begin(far, answer, near)
+            exchange.begin(far, answer, near, self._mark(pair))
             near.take(self._wishes())
             for request in requests:
                 if (packet := self._request(request, far)) is not None:
@@ -359,7 +367,18 @@ class Bridge:
         that the session at the other broker is not met again.
         """
         held = self._pairing.read()
-        return held if held is not None and self._session is not None else self._pairing.draw()
+        if held is None or self._session is None:
+            return self._pairing.draw()
+        return self._pairing.identify(held)
+
+    @property
+    def _full_name(self) -> str:
+        """The name of the bridge for people at other gateways."""
+        return f"{self._engine.broker.config.gateway.name}/{self.section.name}"
+
+    def _mark(self, pair: Pair) -> str:
+        """Return the mark of the messages that cross this bridge."""
+        return f"{self._full_name}/{pair.mark}"
 
     def _name_there(self, pair: Pair) -> str:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
@@ -546,6 +565,36 @@ class Bridge:
                 quote(topic),
                 why,
             )
+
+    def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
+        """Count and log a message that has already crossed this bridge. other: the last bridge that
+        it crossed. up: our broker sends it, so its queue has to forget it.
+        """
+        self._looped += 1
+        if other not in self._loops and len(self._loops) < _MOST_LOOPS:
+            self._loops.add(other)
+            log.warning(
+                "bridge %s: a message that had crossed this bridge came back by way of %s, topic"
+                " %s. It does not cross again, and neither does any other that comes back. Give"
+                " the bridges topics that do not meet: up, down and prefix of [[bridge]]",
+                self._full_name,
+                other,
+                quote(packet.topic),
+            )
+        near = self._near
+
+        def forget() -> None:
+            session = self._session
+            if near is not self._near or session is None or session.connection is None:
+                return
+            self._engine.begin()
+            with self._engine.broker.step:
+                take_out(session, packet.packet_id, packet.qos, taken=packet.dup)
+            if packet.packet_id in session.send_flow.released:
+                self._released.add(packet.packet_id)
+
+        if up and packet.qos:
+            self._soon("a message is taken out of a loop", forget)
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""

@@ -74,6 +74,8 @@ def _never_there(part: str, state: dict[str, Any]) -> Iterator[Finding]:
         yield warning(part, text, _LOG)
     if state.get("held"):
         yield warning(part, f"{state['held']:,} messages from the other broker wait for room", _LOG)
+    if state.get("looped"):
+        yield warning(part, f"{state['looped']:,} messages came back in a loop of bridges", _LOG)
     for item in state.get("lacking", ()):
         yield warning(part, f"the other broker gives no subscription to {item}", _LACKING)
 

@@ -87,6 +87,7 @@ _BRIDGE_COUNTERS = {
     "aside_lost": "Of them, those that the bound of what is kept has cost",
     "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
     "not_taken": "Messages from the other broker that this gateway can never take",
+    "looped": "Messages that came back in a loop of bridges and did not cross again",
 }
 _SITE_COUNTERS = {
     "asked": "Questions about clients, one for each member that was asked",
