@@ -36,9 +36,12 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_PACKET
+from gateway.system.dial import connected
 
 CONNECT_S = 20.0
 """Timeout for TCP, TLS and CONNACK together."""
+TCP_S = 15.0
+"""Timeout for name lookup and TCP."""
 KEEP_ALIVE_S = 30
 RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
@@ -99,12 +102,17 @@ class Far(asyncio.Protocol):
         )
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(lambda: self, host, port, ssl=context)
+                line = await connected(host, port, TCP_S)
+                name = host if encrypted else None
+                await self._loop.create_connection(
+                    lambda: self, sock=line, ssl=context, server_hostname=name
+                )
                 self.send(self._hello(section, client, password))
                 answer = await self._connack
-        except TimeoutError:
+        except TimeoutError as error:
             self.close()
-            raise OncewayError("it does not answer", section.server) from None
+            why = f" ({error})" if str(error) else ""
+            raise OncewayError(f"it does not answer{why}", section.server) from None
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", None) or error.reason or str(error)
             raise OncewayError(
