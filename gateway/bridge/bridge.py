@@ -36,8 +36,10 @@ from gateway.mqtt.packets import (
     Ack,
     Packet,
     Pingreq,
+    Puback,
     Pubcomp,
     Publish,
+    Pubrec,
     Suback,
     Subscribe,
     Subscription,
@@ -519,20 +521,40 @@ class Bridge:
 
     def refused(self, identifier: int, reason: ReasonCode) -> None:
         """Set aside a message that the other broker refuses for good."""
-        self._refused += 1
         kind = f"the other broker refuses a message for good: {reason.name}"
         self._engine.begin()
-        self._set_aside(identifier, kind, kind, taken=False)
+        self._refused += self._set_aside(identifier, kind, kind, taken=False)
 
-    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> None:
+    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> bool:
         session = self._session
         if session is None:
-            return
+            return False
         moved = self.aside.move(session, identifier, kind, reason, taken=taken)
         if moved and identifier in session.send_flow.released:
             self._released.add(identifier)
+        return moved
 
     # -- counts
+
+    def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
+        """Whether a message waits for an acknowledgement. Log it if none does."""
+        session, identifier = self._session, packet.packet_id
+        if session is not None:
+            flow = session.send_flow
+            found = flow.in_flight(identifier)
+            if found is not None and not isinstance(packet, Pubcomp):
+                return (found[0].flags >> 1 & 3 == 1) is isinstance(packet, Puback)
+            if identifier in flow.released and not isinstance(packet, Puback):
+                return True
+        if self._engine.broker.log_throttle.allows(f"bridge {self.section.name} expects no ack"):
+            log.warning(
+                "bridge %s: the other broker acknowledges a message that is not in flight (%s,"
+                " packet identifier %d). That is ignored",
+                self.section.name,
+                type(packet).__name__.upper(),
+                identifier,
+            )
+        return False
 
     def finished(self, packet: Ack) -> None:
         """Count a message that the other broker has fully acknowledged."""

@@ -105,6 +105,9 @@ class Watcher(Protocol):
     def refused(self, identifier: int, reason: ReasonCode) -> None:
         """Set aside a message that the other broker refuses for good."""
 
+    def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
+        """Whether a message waits for an acknowledgement. Log it if none does."""
+
     def finished(self, packet: Ack) -> None:
         """Count a message that the other broker has fully acknowledged."""
 
@@ -193,7 +196,10 @@ class Exchange:
             return
         inward: list[Packet] = []
         for packet in packets:
-            if isinstance(packet, Publish):
+            if isinstance(packet, Puback | Pubrec | Pubcomp) and not self._watcher.expects(packet):
+                if isinstance(packet, Pubrec):
+                    inward.append(Pubrec(packet.packet_id))  # our broker answers with 0x92
+            elif isinstance(packet, Publish):
                 inward += self._incoming(far, packet)
             elif isinstance(packet, Puback | Pubrec):
                 if not self._acknowledged(packet, inward):

@@ -21,6 +21,7 @@ from gateway.links.tls import client_context
 from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.packets import (
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -133,7 +134,7 @@ class Far(asyncio.Protocol):
                 "Raise its maximum packet size",
             )
         wanted = (answer.properties or {}).get(PropertyId.SERVER_KEEP_ALIVE, KEEP_ALIVE_S)
-        self._keep_alive = float(wanted or KEEP_ALIVE_S)
+        self._keep_alive = float(min(wanted or KEEP_ALIVE_S, KEEP_ALIVE_S))
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
         return answer
 
@@ -285,6 +286,10 @@ class Far(asyncio.Protocol):
                 return
             self._most = (answer.properties or {}).get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
             self._connack.set_result(answer)
+        if any(isinstance(packet, Connack | Auth) for packet in packets):
+            self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]
+            self._drop("it sends a second CONNACK, or AUTH without being asked")
+            return
         bye = next((packet for packet in packets if isinstance(packet, Disconnect)), None)
         if bye is not None:
             del packets[packets.index(bye) :]
