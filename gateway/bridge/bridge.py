@@ -21,6 +21,7 @@ from gateway.bridge.aside import BridgeAside
 from gateway.bridge.exchange import Exchange, NearClient
 from gateway.bridge.far import FarConnection
 from gateway.bridge.pairing import Pair, Pairing, forget
+from gateway.bridge.setting_aside import take_out
 from gateway.bridge.status import BridgeStatus
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
 from gateway.bridge.translate import Unfit
@@ -35,8 +36,10 @@ from gateway.mqtt.packets import (
     Ack,
     Packet,
     Pingreq,
+    Puback,
     Pubcomp,
     Publish,
+    Pubrec,
     Suback,
     Subscribe,
     Subscription,
@@ -57,6 +60,8 @@ _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
 """Packet identifiers of requests count down from here, away from those of messages."""
+_MOST_LOOPS = 16
+"""Most loops that are logged, each with the bridge that closes it."""
 
 _Request = tuple[bool, str]
 """Whether to subscribe or unsubscribe, and a filter at the other broker."""
@@ -85,10 +90,14 @@ class Bridge:
         """Requests at which the other broker closes the connection."""
         self._not_taken = 0
         """Messages from the other broker that can never be taken here, since the start."""
+        self._looped = 0
+        """Messages that came back in a loop of bridges and were stopped, since the start."""
         self._unconfirmed = 0
         """Messages given up at their PUBREL since the start. They may have arrived."""
         self._start_over: Callable[[str], None] = lambda reason: None
         """Called with a reason to end the connection and the session at the other broker."""
+        self._loops: set[str] = set()
+        """Bridges that brought messages back, each logged once."""
         self._lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
@@ -165,6 +174,7 @@ class Bridge:
             unconfirmed=self._unconfirmed,
             not_taken=self._not_taken,
             held=len(self._exchange.held) if self._exchange is not None else 0,
+            looped=self._looped,
         )
 
     @property
@@ -254,7 +264,7 @@ class Bridge:
                     hello[PropertyId.RECEIVE_MAXIMUM] = 1
             near = self._near = NearClient(self._engine, self.section, far, hello)
             self._established = True
-            exchange.begin(far, answer, near)
+            exchange.begin(far, answer, near, self._mark(pair))
             near.take(self._subscribe_packets())
             for request in requests:
                 if (packet := self._request(request, far)) is not None:
@@ -359,7 +369,18 @@ class Bridge:
         that the session at the other broker is not met again.
         """
         held = self._pairing.read()
-        return held if held is not None and self._session is not None else self._pairing.draw()
+        if held is None or self._session is None:
+            return self._pairing.draw()
+        return self._pairing.identify(held)
+
+    @property
+    def _full_name(self) -> str:
+        """The name of the bridge for people at other gateways."""
+        return f"{self._engine.broker.config.gateway.name}/{self.section.name}"
+
+    def _mark(self, pair: Pair) -> str:
+        """Return the mark of the messages that cross this bridge."""
+        return f"{self._full_name}/{pair.mark}"
 
     def _name_there(self, pair: Pair) -> str:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
@@ -500,20 +521,40 @@ class Bridge:
 
     def refused(self, identifier: int, reason: ReasonCode) -> None:
         """Set aside a message that the other broker refuses for good."""
-        self._refused += 1
         kind = f"the other broker refuses a message for good: {reason.name}"
         self._engine.begin()
-        self._set_aside(identifier, kind, kind, taken=False)
+        self._refused += self._set_aside(identifier, kind, kind, taken=False)
 
-    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> None:
+    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> bool:
         session = self._session
         if session is None:
-            return
+            return False
         moved = self.aside.move(session, identifier, kind, reason, taken=taken)
         if moved and identifier in session.send_flow.released:
             self._released.add(identifier)
+        return moved
 
     # -- counts
+
+    def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
+        """Whether a message waits for an acknowledgement. Log it if none does."""
+        session, identifier = self._session, packet.packet_id
+        if session is not None:
+            flow = session.send_flow
+            found = flow.in_flight(identifier)
+            if found is not None and not isinstance(packet, Pubcomp):
+                return (found[0].flags >> 1 & 3 == 1) is isinstance(packet, Puback)
+            if identifier in flow.released and not isinstance(packet, Puback):
+                return True
+        if self._engine.broker.log_throttle.allows(f"bridge {self.section.name} expects no ack"):
+            log.warning(
+                "bridge %s: the other broker acknowledges a message that is not in flight (%s,"
+                " packet identifier %d). That is ignored",
+                self.section.name,
+                type(packet).__name__.upper(),
+                identifier,
+            )
+        return False
 
     def finished(self, packet: Ack) -> None:
         """Count a message that the other broker has fully acknowledged."""
@@ -546,6 +587,36 @@ class Bridge:
                 quote(topic),
                 why,
             )
+
+    def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
+        """Count and log a message that has already crossed this bridge. other: the last bridge that
+        it crossed. up: our broker sends it, so its queue has to forget it.
+        """
+        self._looped += 1
+        if other not in self._loops and len(self._loops) < _MOST_LOOPS:
+            self._loops.add(other)
+            log.warning(
+                "bridge %s: a message that had crossed this bridge came back by way of %s, topic"
+                " %s. It does not cross again, and neither does any other that comes back. Give"
+                " the bridges topics that do not meet: up, down and prefix of [[bridge]]",
+                self._full_name,
+                other,
+                quote(packet.topic),
+            )
+        near = self._near
+
+        def forget() -> None:
+            session = self._session
+            if near is not self._near or session is None or session.connection is None:
+                return
+            self._engine.begin()
+            with self._engine.broker.step:
+                take_out(session, packet.packet_id, packet.qos, taken=packet.dup)
+            if packet.packet_id in session.send_flow.released:
+                self._released.add(packet.packet_id)
+
+        if up and packet.qos:
+            self._soon("a message is taken out of a loop", forget)
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from gateway.bridge.far import FarConnection
@@ -20,7 +21,7 @@ from gateway.bridge.held import MOST_BYTES, Held
 from gateway.bridge.incoming import Unusable
 from gateway.bridge.reasons import blames_message
 from gateway.bridge.suspects import TIMES, Release, Suspects
-from gateway.bridge.translate import Translator, Unfit, refusal
+from gateway.bridge.translate import MARK_BYTES, Translator, Unfit, refusal
 from gateway.broker.refusals import words
 from gateway.broker.session import NEVER
 from gateway.config import INSIDE, BridgeSection
@@ -58,7 +59,8 @@ class NearClient(Client):
             clean_start=False,
             properties={PropertyId.SESSION_EXPIRY_INTERVAL: NEVER} | hello,
         )
-        super().__init__(engine, f"bridge {section.name}", INSIDE, self._one, connect)
+        most = engine.broker.limits.packet_bytes + MARK_BYTES
+        super().__init__(engine, f"bridge {section.name}", INSIDE, self._one, connect, most)
 
     def _one(self, packet: Packet | None) -> None:
         if packet is None:
@@ -103,6 +105,9 @@ class Watcher(Protocol):
     def refused(self, identifier: int, reason: ReasonCode) -> None:
         """Set aside a message that the other broker refuses for good."""
 
+    def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
+        """Whether a message waits for an acknowledgement. Log it if none does."""
+
     def finished(self, packet: Ack) -> None:
         """Count a message that the other broker has fully acknowledged."""
 
@@ -120,6 +125,11 @@ class Watcher(Protocol):
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""
+
+    def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
+        """Count and log a message that has already crossed this bridge. other: the last bridge that
+        it crossed. up: our broker sends it, so its queue has to forget it.
+        """
 
     def waits(self, topic: str) -> None:
         """Log that a message of the other broker waits, because our broker refuses it for now."""
@@ -150,7 +160,7 @@ class Exchange:
         self._ended = ended
         self._far: FarConnection | None = None
         self._near: NearClient | None = None
-        self._translator = Translator(watcher.section.prefix, True)
+        self._translator = Translator(watcher.section.prefix, True, "")
         self._to_release: list[Pubrel] = []
         """PUBRELs of our broker that were not sent."""
         self._releasing: set[int] = set()
@@ -158,9 +168,10 @@ class Exchange:
         self.held = Held(watcher.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
-    def begin(self, far: FarConnection, answer: Connack, near: NearClient) -> None:
+    def begin(self, far: FarConnection, answer: Connack, near: NearClient, mark: str) -> None:
+        """Serve both sides. mark: of the bridge (`translate.py`)."""
         retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
-        self._translator = Translator(self._watcher.section.prefix, bool(retain))
+        self._translator = Translator(self._watcher.section.prefix, bool(retain), mark)
         self._far, self._near = far, near
         near.came = self._from_near
         near.ended = lambda: self._ended("our broker has ended the session's connection")
@@ -185,7 +196,10 @@ class Exchange:
             return
         inward: list[Packet] = []
         for packet in packets:
-            if isinstance(packet, Publish):
+            if isinstance(packet, Puback | Pubrec | Pubcomp) and not self._watcher.expects(packet):
+                if isinstance(packet, Pubrec):
+                    inward.append(Pubrec(packet.packet_id))  # our broker answers with 0x92
+            elif isinstance(packet, Publish):
                 inward += self._incoming(far, packet)
             elif isinstance(packet, Puback | Pubrec):
                 if not self._acknowledged(packet, inward):
@@ -205,13 +219,24 @@ class Exchange:
         and return an empty list.
         """
         self._watcher.count_received()
+        reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
         if isinstance(packet, Unusable):
             reason, why = packet.reason, packet.why
+        elif (other := self._translator.came_back_from(packet)) is not None:
+            self._watcher.came_back(packet, other, up=False)
+            return self._done_with(far, packet)
         elif (found := self._translator.to_near(packet)) is not None:
             return [found] if self.held.may_go(found) else []
-        else:
-            reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
         self._refuse(far, packet, reason, why)
+        return []
+
+    def _done_with(self, far: FarConnection, packet: Publish) -> list[Packet]:
+        """Acknowledge a message of the other broker that does not go on. At QoS 2 the PUBREL goes
+        to our broker, which answers it.
+        """
+        if packet.qos:
+            answer = Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id)
+            far.write(b"".join(self._acknowledgement(far, answer)))
         return []
 
     def _refuse(self, far: FarConnection, packet: Publish, reason: ReasonCode, why: str) -> None:
@@ -330,9 +355,20 @@ class Exchange:
     def _is_guilty(self, packet: Pubrel) -> bool:
         return self._suspects.guilty(Release(packet.packet_id))
 
+    def _encoded(self, far: FarConnection, packet: Publish) -> bytes:
+        """Return the bytes of a PUBLISH for the other broker, without the mark if only that fits.
+        Raises Unfit if neither fits.
+        """
+        with suppress(Unfit):
+            return far.encoded(self._translator.to_far(packet, marked=True))
+        return far.encoded(self._translator.to_far(packet, marked=False))
+
     def _publication(self, far: FarConnection, packet: Publish) -> bytes | None:
         """Return the bytes of a PUBLISH for the other broker, or None if it is not sent."""
         suspects, identifier = self._suspects, packet.packet_id
+        if (other := self._translator.came_back_from(packet)) is not None:
+            self._watcher.came_back(packet, other, up=True)
+            return None
         if packet.qos and suspects.guilty(identifier):
             suspects.forget_guilty(identifier)
             kind = "the other broker closes the connection at a message"
@@ -342,7 +378,7 @@ class Exchange:
                 self._watcher.suspect_answered()
             return None
         try:
-            data = far.encoded(self._translator.to_far(packet))
+            data = self._encoded(far, packet)
         except Unfit as error:
             self._watcher.put_aside(packet, error.kind, str(error), taken=packet.dup)
             return None

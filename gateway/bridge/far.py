@@ -21,6 +21,7 @@ from gateway.links.tls import client_context
 from gateway.mqtt.encode import encode, encode_within
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.packets import (
+    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -36,9 +37,12 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_PACKET
+from gateway.system.dial import connected
 
 CONNECT_S = 20.0
 """Timeout for TCP, TLS and CONNACK together."""
+TCP_S = 15.0
+"""Timeout for name lookup and TCP."""
 KEEP_ALIVE_S = 30
 RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
@@ -99,12 +103,17 @@ class FarConnection(asyncio.Protocol):
         )
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(lambda: self, host, port, ssl=context)
+                line = await connected(host, port, TCP_S)
+                name = host if encrypted else None
+                await self._loop.create_connection(
+                    lambda: self, sock=line, ssl=context, server_hostname=name
+                )
                 self.send(self._hello(section, client, password))
                 answer = await self._connack
-        except TimeoutError:
+        except TimeoutError as error:
             self.close()
-            raise OncewayError("it does not answer", section.server) from None
+            why = f" ({error})" if str(error) else ""
+            raise OncewayError(f"it does not answer{why}", section.server) from None
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", None) or error.reason or str(error)
             raise OncewayError(
@@ -125,7 +134,7 @@ class FarConnection(asyncio.Protocol):
                 "Raise its maximum packet size",
             )
         wanted = (answer.properties or {}).get(PropertyId.SERVER_KEEP_ALIVE, KEEP_ALIVE_S)
-        self._keep_alive = float(wanted or KEEP_ALIVE_S)
+        self._keep_alive = float(min(wanted or KEEP_ALIVE_S, KEEP_ALIVE_S))
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
         return answer
 
@@ -277,6 +286,10 @@ class FarConnection(asyncio.Protocol):
                 return
             self._most = (answer.properties or {}).get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
             self._connack.set_result(answer)
+        if any(isinstance(packet, Connack | Auth) for packet in packets):
+            self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]
+            self._drop("it sends a second CONNACK, or AUTH without being asked")
+            return
         bye = next((packet for packet in packets if isinstance(packet, Disconnect)), None)
         if bye is not None:
             del packets[packets.index(bye) :]

@@ -23,12 +23,14 @@ FOLDER = "bridges"
 class Pair:
     """A pair of sessions. word: in the client identifier at the other broker. joined: the session
     there exists, and ours has received only its identifiers. down: the filters it may be subscribed
-    to.
+    to. mark: the random part of the bridge's identity in the messages that cross it, the same for
+    every pair; empty in files of older releases.
     """
 
     word: str
     joined: bool
     down: tuple[str, ...] = ()
+    mark: str = ""
 
 
 class Pairing:
@@ -41,13 +43,20 @@ class Pairing:
         """Return the pair, or None if there is none or the file is unreadable."""
         try:
             held = json.loads(self._path.read_bytes())
-            return Pair(str(held["word"]), held["joined"] is True, tuple(map(str, held["down"])))
+            down, mark = tuple(map(str, held["down"])), str(held.get("mark", ""))
+            return Pair(str(held["word"]), held["joined"] is True, down, mark)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def draw(self) -> Pair:
         """Draw a new word: the session at the other broker no longer counts."""
-        return self._keep(Pair(secrets.token_hex(4), False))
+        held = self.read()
+        mark = "" if held is None else held.mark
+        return self._keep(Pair(secrets.token_hex(4), False, mark=mark or secrets.token_hex(4)))
+
+    def identify(self, pair: Pair) -> Pair:
+        """Give the bridge an identity if the file of an older release has none."""
+        return pair if pair.mark else self._keep(replace(pair, mark=secrets.token_hex(4)))
 
     def join(self, pair: Pair) -> Pair:
         """Note that the session there exists, and that ours has forgotten earlier identifiers."""

@@ -43,9 +43,8 @@ def set_aside(
     identifier, and would take a later message for this one. So PUBREL follows, and the identifier
     is used again only after PUBCOMP.
     """
-    flow, connection = session.send_flow, session.connection
-    found = flow.in_flight(identifier)
-    if found is None or connection is None:
+    found = session.send_flow.in_flight(identifier)
+    if found is None or session.connection is None:
         return None
     delivery, index = found
     run = delivery.run
@@ -60,11 +59,19 @@ def set_aside(
     )
     with core.step:
         lost = core.aside.keep(bridge, message, reason, most, core.utc)
-        if qos == 1:
-            flow.puback((identifier,))
-        elif taken:
-            recorded(cast("Connection", connection), session, (identifier,))
-        else:
-            flow.refused(identifier)
-        flow.pump()
+        take_out(session, identifier, qos, taken=taken)
     return SetAside(message.topic, lost)
+
+
+def take_out(session: Session, identifier: int, qos: int, *, taken: bool) -> None:
+    """Remove a message in flight from the queue, within a step of the broker. The session has a
+    connection. taken: as for `set_aside`.
+    """
+    flow = session.send_flow
+    if qos == 1:
+        flow.puback((identifier,))
+    elif taken:
+        recorded(cast("Connection", session.connection), session, (identifier,))
+    else:
+        flow.refused(identifier)
+    flow.pump()

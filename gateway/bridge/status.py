@@ -14,7 +14,8 @@ class BridgeStatus:
     messages kept now. lacking: filters of `down` that the other broker refuses. unconfirmed:
     messages given up because the other broker closes the connection at their PUBREL; they may have
     arrived. not_taken: messages from the other broker that this gateway can never take. held:
-    messages that this gateway refuses for now; the other broker keeps them.
+    messages that this gateway refuses for now; the other broker keeps them. looped: messages that
+    came back in a loop of bridges and did not cross again.
     """
 
     name: str
@@ -34,3 +35,4 @@ class BridgeStatus:
     unconfirmed: int = 0
     not_taken: int = 0
     held: int = 0
+    looped: int = 0

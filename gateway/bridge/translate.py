@@ -4,12 +4,15 @@ In: PUBLISH and acknowledgements, as received. Out: the same for the other side:
 without the prefix, and RETAIN only if the other broker has retained messages. Packet identifiers,
 QoS, DUP and reasons stay the same. So a message has one flow from our store to the other broker's,
 without a copy in between.
+
+Each message gets the mark of the bridge, a user property. A message that already has the mark has
+come back in a loop of bridges, and must not cross again.
 """
 
 from dataclasses import replace
 
 from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
-from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.properties import MOST_OF_ONE, Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_U16
 
@@ -17,6 +20,13 @@ _LONGEST_CHARACTER = 4
 """Most bytes of a character in UTF-8."""
 _OF_THE_LINE = (PropertyId.SUBSCRIPTION_IDENTIFIER, PropertyId.TOPIC_ALIAS)
 """Properties that are valid only on the other broker's connection."""
+
+MARK = "onceway-bridge"
+"""Name of the user property that each bridge adds to the messages that cross it. Its value is
+GATEWAY/BRIDGE/WORD, where WORD is random and stays the same for the life of the bridge."""
+MARK_BYTES = 512
+"""Most bytes by which the mark makes a packet longer."""
+NO_MARK = "a bridge that leaves no mark"
 
 
 class Unfit(Exception):
@@ -31,23 +41,41 @@ class Unfit(Exception):
 
 class Translator:
     """The translator of one bridge. prefix: of topics there. retain: whether the other broker keeps
-    retained messages.
+    retained messages. mark: the value of MARK.
     """
 
-    def __init__(self, prefix: str, retain: bool) -> None:
+    def __init__(self, prefix: str, retain: bool, mark: str) -> None:
         self._prefix = prefix
         self._retain = retain
+        self._mark = mark
 
-    def to_far(self, packet: Publish | Ack) -> Publish | Ack:
+    def came_back_from(self, packet: Publish) -> str | None:
+        """Return None if a message has never crossed this bridge. Otherwise return the name of the
+        last bridge that it crossed.
+        """
+        properties = packet.properties or {}
+        marks = [value for name, value in _user(properties) if name == MARK]
+        if self._mark not in marks:
+            return None
+        return marks[-1].rpartition("/")[0] if marks[-1] != self._mark else NO_MARK
+
+    def _marked(self, properties: Properties | None) -> Properties:
+        """Return the properties of a message, with the mark unless it has too many already."""
+        found = properties or {}
+        user = _user(found)
+        mark = [(MARK, self._mark)] if len(user) < MOST_OF_ONE else []
+        return found | {PropertyId.USER_PROPERTY: [*user, *mark]}
+
+    def to_far(self, packet: Publish, marked: bool) -> Publish:
         """Return the packet for the other broker. Raises Unfit if its topic is too long there."""
-        if not isinstance(packet, Publish):
-            return packet
         topic = self._prefix + packet.topic
         if len(topic) > MAX_U16 // _LONGEST_CHARACTER and len(topic.encode()) > MAX_U16:
             size = len(topic.encode())
             text = f"its topic has {size:,} bytes with the prefix, and at most {MAX_U16:,} fit"
             raise Unfit("its topic is too long", text)
-        return replace(packet, topic=topic, retain=packet.retain and self._retain)
+        retain = packet.retain and self._retain
+        properties = self._marked(packet.properties) if marked else packet.properties
+        return replace(packet, topic=topic, retain=retain, properties=properties)
 
     def to_near(self, packet: Publish) -> Publish | None:
         """Return the packet for our broker, or None if its topic is not below the prefix.
@@ -56,10 +84,16 @@ class Translator:
         topic = packet.topic.removeprefix(self._prefix)
         if not topic or not packet.topic.startswith(self._prefix):
             return None
-        properties = dict(packet.properties or {})
+        properties = self._marked(packet.properties)
         for key in _OF_THE_LINE:
             properties.pop(key, None)
-        return replace(packet, topic=topic, properties=properties or None)
+        return replace(packet, topic=topic, properties=properties)
+
+
+def _user(properties: Properties) -> list[tuple[str, str]]:
+    """Return the user properties of a message."""
+    found: list[tuple[str, str]] = properties.get(PropertyId.USER_PROPERTY, [])
+    return found
 
 
 def refusal(packet: Publish, reason: ReasonCode) -> Ack | None:

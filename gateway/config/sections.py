@@ -594,8 +594,10 @@ class BridgeSection(Section):
     """
     max_messages: Count = 1_000_000
     """Messages that may wait for the other broker; beyond it the oldest are dropped and counted."""
-    max_bytes: Count = 100 * MEGABYTE
-    """Bytes that may wait for the other broker."""
+    max_bytes: Count | None = None
+    """Bytes that may wait for the other broker; default: 100 MB, or an equal share of half of
+    limits.memory_bytes if all bridges without this key have less than that.
+    """
     aside_messages: Count = 1000
     """Messages kept that can never reach the other broker (`onceway bridge aside`); beyond it the
     oldest are lost, and counted.
@@ -798,8 +800,9 @@ class Config(Section):
         """The section for a client's queue."""
         for bridge in self.bridge:
             if bridge.client == client:
+                most = bridge.max_bytes or self._bridge_share
                 return QueueSection(
-                    full="drop the oldest", messages=bridge.max_messages, bytes=bridge.max_bytes
+                    full="drop the oldest", messages=bridge.max_messages, bytes=most
                 )
         default = _MEMBER_QUEUE if client.startswith(MEMBER) else _DEFAULT_QUEUE
         return next(
@@ -831,13 +834,20 @@ class Config(Section):
     @model_validator(mode="after")
     def _has_room(self) -> "Config":
         """Check that the queues of bridges leave enough memory for the queues of other clients."""
-        wanted = sum(item.max_bytes for item in self.bridge)
+        wanted = sum(item.max_bytes or MEGABYTE for item in self.bridge)
         if wanted > self.limits.memory_bytes // 2:
             raise ValueError(
-                f"bridges may keep {wanted} bytes (bridge.max_bytes), more than half of"
-                f" limits.memory_bytes = {self.limits.memory_bytes}: raise that, too"
+                f"bridges may keep {wanted} bytes (bridge.max_bytes, at least 1 MB), more than half"
+                f" of limits.memory_bytes = {self.limits.memory_bytes}: raise that, too"
             )
         return self
+
+    @property
+    def _bridge_share(self) -> int:
+        """Bytes that may wait for each bridge without max_bytes."""
+        given = [item.max_bytes for item in self.bridge]
+        free = self.limits.memory_bytes // 2 - sum(filter(None, given))
+        return min(100 * MEGABYTE, free // given.count(None))
 
     @model_validator(mode="after")
     def _is_member(self) -> "Config":

@@ -75,6 +75,9 @@ def _undelivered(part: str, state: dict[str, Any]) -> Iterator[Finding]:
         yield warning(part, text, _LOG)
     if state.get("held"):
         yield warning(part, f"{wait(state['held'])} for room here, from the other broker", _LOG)
+    if state.get("looped"):
+        text = f"{amount(state['looped'], 'message')} came back in a loop of bridges"
+        yield warning(part, text, _LOG)
     for item in state.get("lacking", ()):
         yield warning(part, f"the other broker gives no subscription to {item}", _LACKING)
 

@@ -242,6 +242,11 @@ def _say_bridge(bridge: dict[str, Any]) -> None:
             f"bridge {bridge['name']}: {wait(bridge['held'])} for room here, from the other"
             " broker. See the log"
         )
+    if bridge["looped"]:
+        typer.echo(
+            f"bridge {bridge['name']}: {bridge['looped']} messages came back in a loop of bridges"
+            " and did not cross again. See the log"
+        )
     for item in bridge["lacking"]:
         typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
 

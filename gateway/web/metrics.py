@@ -88,6 +88,7 @@ _BRIDGE_COUNTERS = {
     "aside_lost": "Messages lost because too many were kept aside",
     "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
     "not_taken": "Messages from the other broker that this gateway can never take",
+    "looped": "Messages that came back in a loop of bridges and did not cross again",
 }
 _SITE_COUNTERS = {
     "asked": "Questions about clients, one for each member that was asked",

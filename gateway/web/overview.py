@@ -43,6 +43,7 @@ _TODO = {
     "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
     "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
     "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
+    "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl",
@@ -209,6 +210,9 @@ def _never_there(source: Source) -> list[tuple[str, str]]:
         if item.held:
             text = f"{wait(item.held)} for room here, from the other broker"
             found.append(("held", f"bridge {item.name}: {text}"))
+        if item.looped:
+            text = f"{item.looped:,} messages came back in a loop of bridges"
+            found.append(("looped", f"bridge {item.name}: {text}"))
         found += [
             ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
             for name in item.lacking

@@ -19,6 +19,7 @@ import pytest
 
 from gateway.bridge.cli import _row
 from gateway.bridge.reasons import OF_ANYTHING_ELSE, OF_THE_MESSAGE
+from gateway.bridge.translate import MARK
 from gateway.commands import control_client as control
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
@@ -707,6 +708,7 @@ async def test_message_tried_again_keeps_its_properties(tmp_path: Path) -> None:
             await far.until(1)
             (came,) = far.taken
             expiry = (came.properties or {}).pop(PropertyId.MESSAGE_EXPIRY_INTERVAL)
+            assert (came.properties or {})[PropertyId.USER_PROPERTY].pop()[0] == MARK
             assert 440 <= expiry <= 500
             assert (came.topic, came.payload, came.qos, came.retain, came.properties) == (
                 READING,

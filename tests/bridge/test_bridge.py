@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.config import parse
 from gateway.mqtt.packets import (
     Connack,
     Connect,
@@ -465,3 +466,19 @@ async def test_a_bridge_that_is_gone_leaves_nothing_behind(tmp_path: Path) -> No
     assert not list((tmp_path / "data" / "bridges").iterdir())
     listed = await asyncio.to_thread(onceway, tmp_path, "session", "list", "--json")
     assert "onceway-bridge" not in listed
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 64])
+@pytest.mark.parametrize("given", [(), (50_000_000,)])
+def test_any_number_of_bridges_at_their_defaults_share_the_memory(
+    count: int, given: tuple[int, ...]
+) -> None:
+    whole = {"server": "mqtt://127.0.0.1", "up": ["#"]}
+    sections: list[dict[str, Any]] = [whole | {"name": f"b{number}"} for number in range(count)]
+    sections += [whole | {"name": f"own{size}", "max_bytes": size} for size in given]
+    config = parse({"bridge": sections}, "a file")
+    most = [config.queueing(section.client).bytes or 0 for section in config.bridge]
+    assert most[count:] == list(given)
+    assert len(set(most[:count])) == 1
+    assert sum(most) <= config.limits.memory_bytes // 2
+    assert most[0] == min(100_000_000, (128_000_000 - sum(given)) // count)

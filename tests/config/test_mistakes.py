@@ -68,6 +68,11 @@ def _load(folder: Path, text: str) -> Config:
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",
             "more than half of limits.memory_bytes = 256000000: raise that, too",
         ),
+        (
+            "[limits]\nmemory_bytes = 1_000_000\n"
+            "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']",
+            "bridges may keep 1000000 bytes (bridge.max_bytes, at least 1 MB), more than half of",
+        ),
     ],
 )
 def test_mistake_is_reported_with_what_to_write(tmp_path: Path, text: str, said: str) -> None:

@@ -200,12 +200,13 @@ def test_set_aside_messages_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     config = parse({"gateway": {"data": str(tmp_path)}, "bridge": [bridge]}, "a file")
     state = {"name": "cloud", "error": None, "waiting": 0, "dropped": 0, "sent": 1}
     state |= {"aside": 3, "aside_lost": 1, "lacking": ["commands/#"]}
-    state |= {"unconfirmed": 4, "not_taken": 5}
+    state |= {"unconfirmed": 4, "not_taken": 5, "looped": 6}
     monkeypatch.setattr(bridges, "ask", lambda *_, **__: [{"bridges": [state]}])
-    connected, aside, unconfirmed, not_taken, lacking = bridges.bridges(config)
+    connected, aside, unconfirmed, not_taken, looped, lacking = bridges.bridges(config)
     assert (unconfirmed.state, not_taken.state) == (State.WARNING, State.WARNING)
     assert "4 messages were given up" in unconfirmed.what
     assert "5 messages from the other broker" in not_taken.what
+    assert (looped.state, looped.what.startswith("6 messages came back")) == (State.WARNING, True)
     assert connected.state == State.OK
     assert (aside.state, lacking.state) == (State.WARNING, State.WARNING)
     assert "3 messages are set aside, 1 more were lost" in aside.what

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
 from contextlib import AsyncExitStack
@@ -21,6 +22,7 @@ from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import expected_authority
 from tests.service.process import free_port
 from tests.site.members import Member, Site, as_member, dialled, joined, running, until
+from tests.system.test_dial import silent
 
 SILENT_S = 2.0
 """The bound that `[site]` promises."""
@@ -75,6 +77,21 @@ async def test_three_members_send_each_other_frames(
             attic.net.send("barn", b"x" * ((1 << 20) + 1))
     assert said(log, "barn: joined from 127.0.0.1:") == 2
     assert barn.events.count(("left", "attic")) == 1, "goodbye is left, too"
+
+
+async def test_members_meet_past_a_silent_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, look_up = Site(tmp_path, "attic", "barn"), socket.getaddrinfo
+    with silent("::1") as dead:
+        row = (socket.AF_INET6, socket.SOCK_STREAM, 0, "", dead)
+
+        def both(host: str, port: int, **more: int) -> list[object]:
+            return [row, *look_up(host, port, **more)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", both)
+        async with running(site.config("barn")), running(site.config("attic")) as (attic,):
+            await until(lambda: attic.linked("barn"))
 
 
 async def test_a_member_that_stops_is_lost_at_once_and_comes_back(

@@ -181,5 +181,8 @@ def test_what_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> None:
     ((what, todo),) = found(not_taken=2)
     assert what == "bridge cloud: 2 messages from the other broker cannot be taken here"
     assert "log" in todo
+    ((what, todo),) = found(looped=2)
+    assert what == "bridge cloud: 2 messages came back in a loop of bridges"
+    assert "names both bridges" in todo
     ((what, _),) = found(lacking=("commands/#",))
     assert what == "bridge cloud: the other broker gives no subscription to commands/#"

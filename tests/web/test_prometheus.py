@@ -119,6 +119,7 @@ def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
         aside=3,
         unconfirmed=4,
         not_taken=6,
+        looped=7,
     )
     broker = Broker(Config(), Recovered())
     source = Source(
@@ -135,6 +136,7 @@ def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
     assert told["onceway_bridge_aside_lost_total"] == 2
     assert told["onceway_bridge_unconfirmed_total"] == 4
     assert told["onceway_bridge_not_taken_total"] == 6
+    assert told["onceway_bridge_looped_total"] == 7
 
 
 def test_the_page_of_metrics_has_those_of_today(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from gateway.site.pki import invitation
 from gateway.site.pki.authority import Removal, membership, name_in
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import dialling, serving, why
+from gateway.system.dial import connected
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5
 HANDSHAKE_S = 10.0
 DIAL_S = 5.0
+_TCP_S = 4.0
+"""Timeout for name lookup and TCP, within DIAL_S."""
 MOST_HANDSHAKES = 16
 MOST_WAIT_S = 5.0
 CLOCK_S = 60.0
@@ -374,8 +377,7 @@ class Net:
         host, port = split_address(far.address)
         await asyncio.get_running_loop().create_connection(
             lambda: link,
-            host,
-            port,
+            sock=await connected(host, port, _TCP_S),
             ssl=self._dialling,
             server_hostname="",
             ssl_handshake_timeout=DIAL_S,

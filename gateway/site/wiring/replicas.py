@@ -429,7 +429,12 @@ class _Own:
 
         def has_waited(item: Attached) -> bool:
             session = item.session
-            if item not in waiting or session is None or item.peer.device or item.policy.never_moves:
+            if (
+                item not in waiting
+                or session is None
+                or item.peer.device
+                or item.policy.never_moves
+            ):
                 return False
             return not (patient and session.receive_flow.received)
 

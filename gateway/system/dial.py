@@ -1,0 +1,202 @@
+"""TCP connections to a name, by Happy Eyeballs (RFC 8305).
+
+In: host, port and a deadline. Out: a connected socket. A name may have several addresses, and some
+of them may be silent. So the next address is tried after DELAY_S, beside the earlier ones, and the
+first connection wins. IPv6 and IPv4 addresses take turns. Each failed address is logged with its
+own reason.
+
+The system's name lookup has no timeout. So threads of their own do it, one for each name: a silent
+name server blocks neither the event loop nor the thread pool.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+from gateway.system.log_throttle import LogThrottle
+
+log = logging.getLogger(__name__)
+
+DELAY_S = 0.25
+"""Time after which the next address is tried, too: RFC 8305, Connection Attempt Delay."""
+_throttle = LogThrottle(time.monotonic)
+_lookups: dict[tuple[str, int], Future[list[Any]]] = {}
+"""Name lookups in progress."""
+_lock = threading.Lock()
+"""Guards `_lookups`."""
+
+
+def connect(host: str, port: int, until: float) -> socket.socket:
+    """Return a connected, non-blocking socket. For any thread; blocks it. until: on the clock of
+    `time.monotonic`. Raises OSError, TimeoutError if the name server or every address is silent.
+    """
+    return _Race(host, _addresses(host, port, until)).run(until)
+
+
+async def connected(host: str, port: int, within_s: float) -> socket.socket:
+    """Do the same as `connect` in a thread of its own, within some seconds."""
+    loop, until = asyncio.get_running_loop(), time.monotonic() + within_s
+    wanted: asyncio.Future[socket.socket] = loop.create_future()
+
+    def settle(found: socket.socket | Exception) -> None:
+        if isinstance(found, Exception):
+            if not wanted.done():
+                wanted.set_exception(found)
+        elif wanted.done():
+            found.close()
+        else:
+            wanted.set_result(found)
+
+    def work() -> None:
+        found: socket.socket | Exception
+        try:
+            found = connect(host, port, until)
+        except Exception as error:
+            found = error
+        try:
+            loop.call_soon_threadsafe(settle, found)
+        except RuntimeError:  # the loop is closed
+            if isinstance(found, socket.socket):
+                found.close()
+
+    threading.Thread(target=work, name="dial", daemon=True).start()
+    return await wanted
+
+
+def _addresses(host: str, port: int, until: float) -> list[Any]:
+    """Return the results of `socket.getaddrinfo`, at least one. Concurrent callers share it."""
+    key = host, port
+    with _lock:
+        lookup = _lookups.get(key)
+        if lookup is None:
+            lookup = _lookups[key] = Future()
+            threading.Thread(
+                target=_look_up, args=(key, lookup), name="lookup", daemon=True
+            ).start()
+    try:
+        return lookup.result(max(0.0, until - time.monotonic()))
+    except TimeoutError:
+        raise TimeoutError(f"the name server does not answer for {host}") from None
+
+
+def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:
+    try:
+        lookup.set_result(socket.getaddrinfo(*key, type=socket.SOCK_STREAM))
+    except Exception as error:
+        lookup.set_exception(error)
+    with _lock:
+        del _lookups[key]
+
+
+class _Race:
+    """Attempts to connect to the addresses of one name. found: results of getaddrinfo."""
+
+    def __init__(self, host: str, found: list[Any]) -> None:
+        self._host = host
+        self._waiting = deque(_alternating(found))
+        self._several = len(found) > 1
+        self._open = selectors.DefaultSelector()
+        """Attempts in progress, with their addresses."""
+        self._failed: list[tuple[str, int]] = []
+        """Failed addresses with their error numbers."""
+
+    def run(self, until: float) -> socket.socket:
+        """Return the first connection."""
+        next_at = now = time.monotonic()
+        try:
+            while (self._waiting or self._open.get_map()) and now < until:
+                if self._waiting and (now >= next_at or not self._open.get_map()):
+                    if (won := self._begin()) is not None:
+                        return won
+                    next_at = now + DELAY_S
+                    continue
+                wait = min(next_at, until) if self._waiting else until
+                for key, _ in self._open.select(max(0.0, wait - now)):
+                    if (won := self._ended(key)) is not None:
+                        return won
+                    next_at = now  # RFC 8305: after a failure the next one is tried at once
+                now = time.monotonic()
+            raise self._error()
+        finally:
+            self._close()
+
+    def _begin(self) -> socket.socket | None:
+        """Begin to connect to the next address. Return a socket that is connected at once."""
+        family, kind, protocol, _, address = self._waiting.popleft()
+        try:
+            found = socket.socket(family, kind, protocol)
+        except OSError as error:  # no IPv6, for example
+            self._fail(address[0], error.errno or errno.EAFNOSUPPORT)
+            return None
+        try:
+            found.setblocking(False)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            number = found.connect_ex(address)
+        except Exception:
+            found.close()
+            raise
+        if number == errno.EINPROGRESS:
+            self._open.register(found, selectors.EVENT_WRITE, address[0])
+        elif number:
+            found.close()
+            self._fail(address[0], number)
+        return None if number else found
+
+    def _ended(self, key: selectors.SelectorKey) -> socket.socket | None:
+        """Handle the end of an attempt. Return its socket if it is connected."""
+        found = key.fileobj
+        assert isinstance(found, socket.socket)  # noqa: S101 - registered above
+        self._open.unregister(found)
+        number = found.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not number:
+            return found
+        found.close()
+        self._fail(key.data, number)
+        return None
+
+    def _fail(self, address: str, number: int) -> None:
+        """Note that an address has failed. The caller logs the failure of an only address."""
+        self._failed.append((address, number))
+        self._tell(address, os.strerror(number))
+
+    def _tell(self, address: str, why: str) -> None:
+        if self._several and _throttle.allows(f"{self._host} {address} {why}"):
+            log.warning("no connection to %s at %s: %s", self._host, address, why)
+
+    def _error(self) -> OSError:
+        """Return the error of a race without a winner."""
+        silent = [key.data for key in self._open.get_map().values()]
+        for address in silent:
+            self._tell(address, "no answer")
+        if not self._failed:
+            return TimeoutError("no answer")
+        if not self._several:
+            number = self._failed[0][1]
+            return OSError(number, os.strerror(number))
+        text = [f"{address}: {os.strerror(number)}" for address, number in self._failed]
+        text += [f"{address}: no answer" for address in silent]
+        return OSError(self._failed[0][1], "; ".join(text))
+
+    def _close(self) -> None:
+        """Close the attempts in progress."""
+        for key in list(self._open.get_map().values()):
+            assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - registered above
+            key.fileobj.close()
+        self._open.close()
+
+
+def _alternating(found: list[Any]) -> list[Any]:
+    """Return addresses so that families take turns, in the system's order otherwise."""
+    first = [item for item in found if item[0] == found[0][0]]
+    others = [item for item in found if item[0] != found[0][0]]
+    most = max(len(first), len(others))
+    turns = [group[at] for at in range(most) for group in (first, others) if at < len(group)]
+    return turns

@@ -1,0 +1,145 @@
+"""Connections to a name with several addresses, some of them dead."""
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.bridge.far import Far
+from gateway.config import BridgeSection
+from gateway.mqtt.packets import Connack, Connect, Side, Version
+from gateway.system.dial import DELAY_S, connect, connected
+from tests.service.process import free_port
+from tests.service.wire import Wire
+
+Place = tuple[str, int]
+
+
+@contextmanager
+def silent(host: str = "127.0.0.1") -> Iterator[Place]:
+    """An address that answers no SYN, because its backlog is full."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as full, ExitStack() as clients:
+        full.bind((host, 0))
+        full.listen(0)
+        for _ in range(4):
+            client = clients.enter_context(socket.socket(family))
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        yield full.getsockname()[:2]
+
+
+@contextmanager
+def listening() -> Iterator[Place]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()
+
+
+def named(monkeypatch: pytest.MonkeyPatch, *places: Place) -> None:
+    """Give every name these addresses."""
+    rows = [
+        (
+            socket.AF_INET6 if ":" in place[0] else socket.AF_INET,
+            socket.SOCK_STREAM,
+            0,
+            "",
+            place,
+        )
+        for place in places
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+
+
+def refusing() -> Place:
+    return "127.0.0.1", free_port()
+
+
+def test_a_silent_first_address_costs_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with silent("::1") as dead, listening() as good:
+        named(monkeypatch, dead, good)
+        found = connect("name", 1, time.monotonic() + 30)
+        assert found.getpeername() == good
+        found.close()
+
+
+def test_each_failed_address_is_logged_with_its_own_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with silent("::1") as dead, caplog.at_level(logging.WARNING):
+        named(monkeypatch, dead, refusing())
+        with pytest.raises(OSError, match=r"127\.0\.0\.1: Connection refused; ::1: no answer"):
+            connect("two.example", 1, time.monotonic() + 4 * DELAY_S)
+    assert "no connection to two.example at ::1: no answer" in caplog.text
+    assert "no connection to two.example at 127.0.0.1: Connection refused" in caplog.text
+
+
+def test_a_failed_address_is_logged_when_another_one_works(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with listening() as good, caplog.at_level(logging.WARNING):
+        named(monkeypatch, refusing(), good)
+        connect("half.example", 1, time.monotonic() + 30).close()
+    assert "no connection to half.example at 127.0.0.1: Connection refused" in caplog.text
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_all_silent_is_a_timeout(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    with silent() as dead:
+        named(monkeypatch, *[dead] * count)
+        with pytest.raises(TimeoutError, match="no answer"):
+            connect("name", 1, time.monotonic() + 0.5)
+
+
+def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five silent addresses of one family do not stand before the other family."""
+    with silent("::1") as dead, listening() as good:
+        named(monkeypatch, *[dead] * 40, good)
+        begin = time.monotonic()
+        connect("name", 1, begin + 30).close()
+        assert time.monotonic() - begin < 40 * DELAY_S
+
+
+async def test_a_name_server_that_is_silent_costs_nobody_else_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the event loop nor the thread pool waits, and one lookup serves all attempts."""
+    goes_on, asked = threading.Event(), []
+
+    def hang(*args: object, **more: object) -> list[object]:
+        asked.append(args)
+        goes_on.wait(30)
+        raise OSError("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    tries = [connected("silent.example", 1, 1) for _ in range(50)]
+    waiting = asyncio.gather(*tries, return_exceptions=True)
+    for _ in range(20):
+        assert await asyncio.to_thread(lambda: 1) == 1
+    found = await waiting
+    assert {str(error) for error in found} == {"the name server does not answer for silent.example"}
+    assert len(asked) == 1
+    goes_on.set()
+
+
+async def test_a_bridge_connects_past_a_silent_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Wire(reader, writer, Version.V5, Side.CLIENT)
+        await client.pick(Connect)
+        client.send(Connack(False))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    with silent("::1") as dead:
+        named(monkeypatch, dead, server.sockets[0].getsockname())
+        far = Far(lambda packets: None, lambda why, blamed: None, lambda: None, 1_000)
+        section = BridgeSection(name="b", server="mqtt://two.example", up=["#"])
+        assert (await far.open(section, "client")).reason == 0
+        far.close()
+    server.close()
