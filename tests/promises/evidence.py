@@ -75,6 +75,12 @@ def _functions(body: list[ast.stmt], above: str, *, steps: bool) -> Iterator[str
             steps or node.name.startswith("test_")
         ):
             yield above + node.name
+        elif isinstance(node, ast.Assign):  # a state machine: `test_x = Machine.TestCase`
+            yield from (
+                one.id
+                for one in node.targets
+                if isinstance(one, ast.Name) and one.id.startswith("test_")
+            )
 
 
 def constant(file: Path, name: str) -> float:

@@ -114,8 +114,8 @@ def test_a_range_of_words_covers_all_between(root: Path) -> None:
 )
 def test_what_holds_a_promise_is_gone(root: Path, file: str, text: str, said: str) -> None:
     (root / file).write_text(text)
-    (found,) = audit("g.md", GUIDE, MARKS, root).faults
-    assert said in found
+    found = audit("g.md", GUIDE, MARKS, root).faults
+    assert {said in one for one in found} == {True}, found
 
 
 @pytest.mark.parametrize(
