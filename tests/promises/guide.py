@@ -32,7 +32,7 @@ UNITS = {
     "million": 1_000_000,
     "time": 1,
     "character": 1,
-    "bit": 1,
+    "bit": 0.125,
 }
 """Units that a guide writes behind a number, in seconds, bytes or counts."""
 
@@ -98,7 +98,7 @@ def _split(text: str) -> list[str]:
 
 def value_of(figure: str) -> float:
     """Return a figure in seconds, bytes or counts: `two minutes` is 120. Raises ValueError."""
-    found = FIGURE.fullmatch(figure.strip())
+    found = FIGURE.fullmatch(re.sub("^an? ", "one ", figure))
     if found is None:
         raise ValueError(f"{figure!r} is not a figure")
     digits, unit, word, of_word = found.groups()

@@ -76,6 +76,8 @@ def test_each_word_and_figure_makes_a_promise(word: str) -> None:
         ("65,000", 65_000),
         ("2 %", 0.02),
         ("7", 7),
+        ("a minute", 60),
+        ("128 bits", 16),
         ("11.4 years", 11.4 * 31_557_600),
     ],
 )
