@@ -98,6 +98,8 @@ def _split(text: str) -> list[str]:
 
 def value_of(figure: str) -> float:
     """Return a figure in seconds, bytes or counts: `two minutes` is 120. Raises ValueError."""
+    if figure in NUMBERS:
+        return NUMBERS[figure]
     found = FIGURE.fullmatch(re.sub("^an? ", "one ", figure))
     if found is None:
         raise ValueError(f"{figure!r} is not a figure")
