@@ -19,6 +19,6 @@ async def test_connection_of_a_board_writes_two_lines_and_a_reading_none(tmp_pat
         sensor.unplug()
         await running.logged("connection lost")
         told = [line.partition(f"{port.path}: ")[2] for line in running.log if port.path in line]
-    kinds = "greets", "connection lost", "gone (the port", ""
-    found = [next(kind for kind in kinds if kind in words) for words in told if words]
-    assert sorted(found) == ["connection lost", "gone (the port", "greets"], told
+    kinds = "greets", "connection lost", "gone (the port", "opened at"
+    found = [next(kind for kind in kinds if kind in words) for words in told if words.strip()]
+    assert sorted(found) == ["connection lost", "gone (the port", "greets", "opened at"], told
