@@ -39,7 +39,7 @@ class Audit:
 
     @property
     def kinds(self) -> tuple[int, int, int]:
-        """Return how many are held by tests, by constants, and are none of Onceway."""
+        """Return how many are held by tests, by constants or benchmarks, and are not Onceway's."""
         tests = sum("::" in evidence[0] for _, evidence in self.held)
         reasons = sum(evidence[0].startswith("none:") for _, evidence in self.held)
         return tests, len(self.held) - tests - reasons, reasons

@@ -4,6 +4,7 @@
   firmware/tests, or a step of `make try-install` (`.setup/try_install.py::name`).
 - `gateway/uplink/cutter.py:WAIT_S = two minutes`: a constant, and the figure as the guide has it.
   `Class.key` names the default of a key of a section. A header in C has `#define`.
+- `measured: tests/benchmarks/bench_uplink.py`: a figure of a benchmark, which `make bench` prints.
 - `none: REASON`: a sentence that promises nothing of Onceway, and why.
 """
 
@@ -23,6 +24,7 @@ SCALES = {"_MS": 0.001, "_MINUTES": 60, "_HOURS": 3600, "_DAYS": 86_400, "_KB": 
 
 _TEST = re.compile(r"(?P<file>[\w./-]+\.(?:py|c))::(?P<name>[\w:]+)")
 _CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<figure>.+)")
+_MEASURED = re.compile(r"measured: (tests/benchmarks/bench_\w+\.py)")
 _REASON = re.compile(r"none: \w.+")
 _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
 _DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)\s+\(?(\d+)", re.MULTILINE)
@@ -45,6 +47,8 @@ def fault(evidence: str, sentence: str, root: Path) -> str:
         if any(math.isclose(said * factor, real) for factor in _factors(found["figure"])):
             return ""
         return f"the guide says {found['figure']}, {found['name']} is {real:g}"
+    if found := _MEASURED.fullmatch(evidence):
+        return "" if (root / found[1]).is_file() else f"{found[1]} is not there"
     return "" if _REASON.fullmatch(evidence) else f"{evidence!r} names no test and no constant"
 
 

@@ -98,8 +98,8 @@ def _split(text: str) -> list[str]:
 
 def value_of(figure: str) -> float:
     """Return a figure in seconds, bytes or counts: `two minutes` is 120. Raises ValueError."""
-    if figure in NUMBERS:
-        return NUMBERS[figure]
+    if figure.lower() in NUMBERS:
+        return NUMBERS[figure.lower()]
     found = FIGURE.fullmatch(re.sub("^an? ", "one ", figure))
     if found is None:
         raise ValueError(f"{figure!r} is not a figure")

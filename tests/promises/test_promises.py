@@ -132,6 +132,7 @@ def test_what_holds_a_promise_is_gone(root: Path, file: str, text: str, said: st
         ("Only one", "firmware/x.h:WAIT_MS = 5 s", "does not say '5 s'"),
         ("Only one", "someone knows", "names no test and no constant"),
         ("Only one", "none: ", "names no test and no constant"),
+        ("Only one", "measured: tests/benchmarks/bench_nothing.py", "is not there"),
     ],
 )
 def test_evidence_that_holds_nothing_is_an_error(
