@@ -55,7 +55,7 @@ CODES = {
     "notify test": {1},
     "device pending": {0, 5},
 }
-"""Exit codes other than 0 beside a gateway that has just begun, without an uplink or such a client."""
+"""Exit codes other than 0 beside a gateway without an uplink and without such a client."""
 
 _LINE = re.compile(r"^ {4}(?:sudo )?(?:\.venv/bin/)?onceway ([^#|\n]+)", re.MULTILINE)
 
