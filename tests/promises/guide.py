@@ -51,7 +51,8 @@ _NAME = re.compile(
 _UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
 FIGURE = re.compile(
     rf"(?<![\w.:/-])(\d[\d,_]*(?:\.\d+)?)(?![\w-]*\w)(?: ?({_UNIT})s?(?!\w))?"
-    rf"|\b({'|'.join(NUMBERS)}) ({_UNIT})s?(?!\w)"
+    rf"|\b({'|'.join(NUMBERS)}) ({_UNIT})s?(?!\w)",
+    re.IGNORECASE,
 )
 """A number in digits, with its unit if there is one, or in words before a unit."""
 _PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?)\b", re.IGNORECASE)
@@ -104,5 +105,5 @@ def value_of(figure: str) -> float:
     if found is None:
         raise ValueError(f"{figure!r} is not a figure")
     digits, unit, word, of_word = found.groups()
-    number = float(re.sub("[,_]", "", digits)) if digits else float(NUMBERS[word])
+    number = float(re.sub("[,_]", "", digits)) if digits else float(NUMBERS[word.lower()])
     return number * UNITS.get(unit or of_word or "", 1)
