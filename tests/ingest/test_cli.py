@@ -229,7 +229,11 @@ def test_defaults_are_those_of_the_guide() -> None:
     """`--every` is the stream's, too: 30 seconds. A batch may wait for an hour."""
     defaults = {
         (name, parameter): inspect.signature(getattr(cli, name)).parameters[parameter].default
-        for name, parameter in (("run", "every"), ("report_command", "max_lag"), ("clean", "older_than"))
+        for name, parameter in (
+            ("run", "every"),
+            ("report_command", "max_lag"),
+            ("clean", "older_than"),
+        )
     }
     assert defaults == {
         ("run", "every"): "30s",

@@ -25,12 +25,12 @@ from tests.promises.guide import Sentence, sentences
 ROOT = Path(__file__).parents[2]
 TABLES = Path(__file__).parent
 OTHERS = ("CHANGELOG.md", "gateway/mqtt/STATEMENTS.md")
-"""Guides without promises of their own: what was, and what the standard demands."""
+"""Guides without promises of their own: past changes, and demands of the standard."""
 
 
 @dataclass
 class Audit:
-    """What holds the promises of one guide."""
+    """The promises of one guide, with and without evidence, and faults of the evidence."""
 
     guide: str
     held: list[tuple[Sentence, list[str]]] = field(default_factory=list)
