@@ -1,5 +1,5 @@
 """Each block of configuration in a guide, copied as it is into the file of a running gateway:
-afterwards its registered board and its user still publish and get what they subscribe to.
+afterwards its registered board and its user still publish and receive.
 
 In: blocks that begin with a table of TOML, in an indented or a fenced part of a guide of the
 gateway. Ports, files and names of hosts that only a user's machine has are those of the test.
@@ -65,7 +65,7 @@ BLOCKS.append(pytest.param("".join(_TOGETHER), id="gateway/README.md: all at onc
 
 
 class Machine:
-    """What a block needs of the machine: a free port for each port, and files for those named."""
+    """Parts of a machine that a block names: a free port for each, and files."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)

@@ -73,7 +73,7 @@ RUN = [one for one in commands() if not any(re.match(pattern, one) for pattern i
 
 
 async def run(command: str, config: Path, folder: Path) -> str:
-    """Return what is wrong with the outcome of a command; empty if nothing is."""
+    """Return the fault of a command's outcome; empty if there is none."""
     words = [word.replace("/mnt/usb", str(folder)) for word in shlex.split(command)]
     process = await asyncio.create_subprocess_exec(
         ONCEWAY,

@@ -1,4 +1,4 @@
-"""What the log of a gateway takes on a card: lines by connections, none by readings."""
+"""Lines that a gateway logs: some for a connection, none for a reading."""
 
 from pathlib import Path
 
