@@ -47,7 +47,7 @@ def landed_everywhere(place, landed):
 
 
 def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(
-    data, drain, make_data, place, tmp_path, onceway
+    data, drain, make_data, place, tmp_path, landed
 ):
     data.add(10)
     drain(data, place)
@@ -55,9 +55,6 @@ def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it
     other.add(10)
     with pytest.raises(OwnedByAnother, match=r"site-1 belongs to another gateway here \(host "):
         drain(other, place)
-    told = onceway("uplink", "run", "--data", other.path, "--landing", place, "--once")
-    assert told.returncode == 3
-    assert "site-1 belongs to another gateway here" in told.stderr
     assert len(other.spool_ids()) == 10
     assert not (place / "site-1" / "deadbeef").exists()
 
@@ -135,29 +132,6 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
     ]
     assert backup.spool_ids() == []
     assert backup.meta("restored"), "the gateway's next start forgets what may be stale"
-
-
-def test_a_backup_that_is_restored_twice_is_refused_until_a_claim(
-    data, drain, make_data, place, tmp_path, landed, onceway
-):
-    data.add(10)
-    drain(data, place)
-    first, second = (copy(data, make_data, tmp_path / name) for name in ("first", "second"))
-    data.add(10)
-    drain(data, place)
-    for number, backup in enumerate((first, second), 1):
-        backup.added += 1000 * number
-        backup.add(10)
-    drain(first, place)
-    with pytest.raises(OwnedByAnother):
-        drain(second, place)
-    assert len(second.spool_ids()) == 10
-    done = onceway("uplink", "claim", "--data", second.path, "--landing", place)
-    assert done.returncode == 0, done.stderr
-    drain(second, place)
-    everywhere = landed_everywhere(place, landed)
-    assert sorted(len(rows) for rows in everywhere.values()) == [10, 10, 20]
-    assert len({row[5] for rows in everywhere.values() for row in rows}) == 40
 
 
 def test_a_backup_that_nobody_overtook_just_goes_on(
@@ -346,3 +320,36 @@ def test_a_damaged_mark_says_so_and_is_mended_by_a_claim(data, drain, place, onc
     assert done.returncode == 0, done.stderr
     drain(data, place)
     assert data.spool_ids() == []
+
+
+def test_a_backup_that_is_restored_twice_is_refused_until_a_claim(
+    data, drain, make_data, place, tmp_path, landed, onceway
+):
+    data.add(10)
+    drain(data, place)
+    first, second = (copy(data, make_data, tmp_path / name) for name in ("first", "second"))
+    data.add(10)
+    drain(data, place)
+    for number, backup in enumerate((first, second), 1):
+        backup.added += 1000 * number
+        backup.add(10)
+    drain(first, place)
+    with pytest.raises(OwnedByAnother):
+        drain(second, place)
+    assert len(second.spool_ids()) == 10
+    done = onceway("uplink", "claim", "--data", second.path, "--landing", place)
+    assert done.returncode == 0, done.stderr
+    drain(second, place)
+    everywhere = landed_everywhere(place, landed)
+    assert sorted(len(rows) for rows in everywhere.values()) == [10, 10, 20]
+    assert len({row[5] for rows in everywhere.values() for row in rows}) == 40
+
+
+def test_gateway_that_is_refused_ends_with_exit_code_3(data, drain, make_data, place, onceway):
+    data.add(10)
+    drain(data, place)
+    other = make_data(place.with_name("other"), epoch="deadbeef")
+    other.add(10)
+    told = onceway("uplink", "run", "--data", other.path, "--landing", place, "--once")
+    assert told.returncode == 3
+    assert "site-1 belongs to another gateway here" in told.stderr
