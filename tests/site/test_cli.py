@@ -195,16 +195,6 @@ async def test_a_join_that_was_killed_is_done_again(
         assert membership(barn.folder).certificate == made.certificate, "it stays a member"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-async def test_an_invitation_made_with_sudo_is_one_that_its_user_can_copy(
-    attic: Pi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The guide copies it with `scp`, as the user who called sudo."""
-    monkeypatch.setenv("SUDO_UID", "12345")
-    status = (await invited(attic, tmp_path)).stat()
-    assert (status.st_uid, status.st_mode & 0o777) == (12345, 0o600)
-
-
 def _joining(pi: Pi, invitation: joining.Invitation) -> Callable[[], dict[str, str]]:
     return lambda: joining.join(pi.folder, invitation, pi.name)
 
