@@ -89,10 +89,12 @@ def _functions(body: list[ast.stmt], above: str, *, steps: bool) -> Iterator[str
 
 def constant(file: Path, name: str) -> float:
     """Return a constant of the product, in seconds, bytes or counts."""
-    if file.suffix == ".py":
+    if file.name.startswith("test_") or ".setup" in file.parts:
+        value: Any = _literal(file, name)
+    elif file.suffix == ".py":
         parts = file.with_suffix("").parts
         start = max(index for index, part in enumerate(parts) if part in _PACKAGES)
-        value: Any = importlib.import_module(".".join(parts[start:]).removesuffix(".__init__"))
+        value = importlib.import_module(".".join(parts[start:]).removesuffix(".__init__"))
         for part in name.split("."):
             fields = getattr(value, "model_fields", {})
             value = fields[part].default if part in fields else getattr(value, part)
@@ -103,4 +105,19 @@ def constant(file: Path, name: str) -> float:
     return float(value) * next((SCALES[end] for end in SCALES if name.endswith(end)), 1)
 
 
-_PACKAGES = ("gateway", "provisioning", "hil", "tests")
+def _literal(file: Path, name: str) -> object:
+    """Return a constant of a test or a script, which is read and not imported."""
+    for node in ast.parse(file.read_text(encoding="utf8")).body:
+        if isinstance(node, ast.Assign):
+            names, values = _parts(node.targets[0]), _parts(node.value)
+            for one, value in zip(names, values, strict=False):
+                if isinstance(one, ast.Name) and one.id == name:
+                    return ast.literal_eval(value)
+    raise KeyError(name)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+_PACKAGES = ("gateway", "provisioning", "hil")

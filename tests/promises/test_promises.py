@@ -156,6 +156,14 @@ def test_defaults_of_the_configuration_are_constants(evidence: str, figure: str)
     assert "the guide says 3" in fault(f"{evidence} = 3", "At most 3.", ROOT)
 
 
+def test_constants_of_tests_are_read_and_not_imported(root: Path) -> None:
+    (root / "tests/x/test_x.py").write_text("import nothing_there\nA, B = 50, 100\n")
+    for evidence, said in (("B = 100", ""), ("A = 100", "A is 50"), ("C = 100", "KeyError")):
+        found = fault(f"tests/x/test_x.py:{evidence}", "About 100.", root)
+        assert said in found
+        assert bool(found) == bool(said)
+
+
 def test_a_limit_without_a_guide_is_an_error() -> None:
     assert report([Audit("a.md")], {})[1]
     assert not report([Audit("a.md")], {"b.md": 1})[1]
