@@ -25,7 +25,13 @@ from tests.service.boards import Sensor
 from tests.service.process import START_S, gateway
 
 ROOT = Path(__file__).parents[2]
-GUIDES = ("README.md", "gateway/README.md", "provisioning/README.md")
+GUIDES = (
+    "README.md",
+    "gateway/README.md",
+    "gateway/docs/three-gateways.md",
+    "gateway/docs/watch.md",
+    "provisioning/README.md",
+)
 ONCEWAY = str(Path(sys.executable).with_name("onceway"))
 KEY = bytes(range(16))
 
