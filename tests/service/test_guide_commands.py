@@ -29,6 +29,7 @@ GUIDES = (
     "README.md",
     "gateway/README.md",
     "gateway/docs/three-gateways.md",
+    "gateway/docs/home-assistant.md",
     "gateway/docs/watch.md",
     "provisioning/README.md",
 )
