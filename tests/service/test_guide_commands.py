@@ -47,7 +47,6 @@ NOT_RUN = {
     r"store (downgrade|restore)": "tests/store/test_downgrade.py",
     r"store salvage": "tests/store/test_cli.py",
     r"(backup|restore) ": "tests/backup/test_backup.py",
-    r"bridge (again|discard)": "tests/bridge/test_aside.py",
     r"device log": "tests/boards/test_log.py",
     r"radio ": "tests/hil/air/test_look.py",
 }
