@@ -40,13 +40,14 @@ dist: setup ## the Arduino library as a ZIP, in build/dist
 demo: firmware ## the main job, on this machine, with faults: make demo ARGS="--seed 7 --readings 50 --keep"
 	@$(BIN)/onceway hil demo $(ARGS)
 
-lint: setup ## ruff, mypy --strict, that imports go one way, the figures of the house, and its words
+lint: setup ## ruff, mypy --strict, that imports go one way, the figures of the house, its words, and the evidence for what the guides promise
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@mkdir -p build && $(BIN)/lint-imports --no-cache >build/imports.txt || { cat build/imports.txt; exit 1; }
 	@$(BIN)/python -m tests.house >build/house.txt || { cat build/house.txt; exit 1; }
 	@$(BIN)/python -m tests.prose >build/prose.txt || { cat build/prose.txt; exit 1; }
+	@$(BIN)/python -m tests.promises --check >build/promises.txt || { cat build/promises.txt; exit 1; }
 
 test: ## lint, build, and run all tests
 	@$(MAKE) --no-print-directory -s -j$$(( $$(nproc) + 1 )) -Otarget debian-test size firmware-test

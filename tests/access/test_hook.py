@@ -190,6 +190,8 @@ def server(
                     time.sleep(0.1)
                 return
             status = 403 if question["password"] != "right" else 200
+            if question["user"].startswith("status "):
+                status = int(question["user"].removeprefix("status "))
             self.send_response(500 if question["user"] == "odd" else status)
             self.end_headers()
 
@@ -223,6 +225,22 @@ async def test_http_server_knows_users_outside_the_file(tmp_path: Path) -> None:
             assert not any(secret in line for secret in ("right", "guess") for line in running.log)
     assert [item["user"] for item in seen] == ["carol", "dave", "odd", "drip"]
     assert seen[0]["path"] == "/mqtt?site=7"
+
+
+async def test_statuses_of_a_server_mean_what_the_guide_says(tmp_path: Path) -> None:
+    wanted = {
+        200: R.SUCCESS,
+        204: R.SUCCESS,
+        401: R.BAD_USER_NAME_OR_PASSWORD,
+        403: R.BAD_USER_NAME_OR_PASSWORD,
+        201: R.SERVER_UNAVAILABLE,
+        404: R.SERVER_UNAVAILABLE,
+    }
+    with server([]) as url:
+        arguments = configured(tmp_path, f'{LISTENER}[access]\nurl = "{url}"\n')
+        async with gateway(*arguments) as running:
+            found = {code: await answer(running.port, connect(f"status {code}")) for code in wanted}
+    assert found == wanted
 
 
 async def test_a_server_that_hangs_keeps_no_user_of_the_file_out(tmp_path: Path) -> None:

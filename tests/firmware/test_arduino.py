@@ -313,3 +313,21 @@ def test_the_library_says_what_it_is() -> None:
     assert re.fullmatch(r"https://[a-z.]+", properties["url"])  # LP041
     assert properties["sentence"] not in properties["paragraph"]  # LP036
     assert properties["category"] in CATEGORIES  # LP039
+
+
+@pytest.mark.sim
+@pytest.mark.soak
+async def test_count_of_missed_samples_ends_at_255(tmp_path: Path) -> None:
+    """The gateway is away for 400 readings."""
+    gateway = Gateway()
+    async with SimulatedBoard(
+        tmp_path / "board", firmware=hurried("thermometer", tmp_path), speed="step"
+    ) as simulated:
+        gateway.link = GatewayLink(Greeter(1, incarnation=lambda: INCARNATION), 115_200)
+        await simulated.adc(0, 750)
+        await converse(simulated, gateway, completed=3)
+        for _ in range(400):
+            await simulated.run(EVERY_S_HURRIED * HZ)
+        await converse(simulated, gateway, completed=70, seconds=60)
+    records = [record for one in gateway.deliveries for record in decode(one.payload) or ()]
+    assert [one.value for one in records if one.name.endswith("missed")] == [255]

@@ -1,5 +1,6 @@
 """`onceway ingest run` reports mistakes before it starts Spark."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
-from gateway.ingest import command
+from gateway.ingest import cli, command
 from gateway.ingest.cli import app
 from gateway.system.durations import seconds
 from gateway.uplink.signing import load_or_make
@@ -222,3 +223,22 @@ def test_a_landing_place_that_cannot_be_reached_is_called_that(tmp_path: Path) -
     with pytest.raises(OncewayError, match="the landing place cannot be reached") as raised:
         stream.run(stream.parse_arguments(where))
     assert url in str(raised.value)
+
+
+def test_defaults_are_those_of_the_guide() -> None:
+    """`--every` is the stream's, too: 30 seconds. A batch may wait for an hour."""
+    defaults = {
+        (name, parameter): inspect.signature(getattr(cli, name)).parameters[parameter].default
+        for name, parameter in (
+            ("run", "every"),
+            ("report_command", "max_lag"),
+            ("clean", "older_than"),
+        )
+    }
+    assert defaults == {
+        ("run", "every"): "30s",
+        ("report_command", "max_lag"): "1h",
+        ("clean", "older_than"): "2d",
+    }
+    source = (Path(cli.__file__).parent / "jobs" / "stream.py").read_text()
+    assert "default=30.0" in source.partition('"--every"')[2].partition(")")[0]

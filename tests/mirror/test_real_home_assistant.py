@@ -1,5 +1,5 @@
 """A real Home Assistant beside a gateway: entities appear, values change, a dead board is
-unavailable. Its user has the rights that `gateway/README.md` names, and no more.
+unavailable. Its user has the rights that `gateway/docs/home-assistant.md` names.
 """
 
 import os

@@ -3,6 +3,7 @@ done.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,13 @@ def test_the_catalogue_on_the_command_line() -> None:
         57_600,
     )
     assert all(row["usb"] for row in rows.values())
+
+
+def test_the_guide_has_a_row_for_each_board_of_the_catalogue() -> None:
+    guide = (ROOT / "provisioning/README.md").read_text()
+    table = guide.partition("## Boards and firmware")[2]
+    described = dict(re.findall(r"^\| `([\w-]+)` \| `([^`]+)` \|", table, re.MULTILINE))
+    assert described.keys() == catalogue().keys()
+    for name, told in described.items():
+        known = catalogue()[name]
+        assert told in (known.firmware, f"{known.firmware}/{known.example}.hex"), name

@@ -1,4 +1,6 @@
-"""The rules of gateway/site/README.md, one by one, with three members on virtual time."""
+"""The rules of gateway/site/docs/session-moves.md, one by one, with three members on
+virtual time.
+"""
 
 from random import Random
 from typing import Any

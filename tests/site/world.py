@@ -2,8 +2,8 @@
 clients that roam, publish at QoS 2 and judge what they are told.
 
 In: a seeded `Random`, and what is to happen. Out: AssertionError when a promise of
-gateway/site/README.md is broken. Each gateway runs the real `Member`; its holder has a memory, and
-a disk that holds what it held at the last commit.
+gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`; its holder has a
+memory, and a disk that holds what it held at the last commit.
 """
 
 from __future__ import annotations

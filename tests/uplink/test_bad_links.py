@@ -182,6 +182,7 @@ def test_a_long_outage_is_two_lines_and_nothing_is_lost(bench, data, caplog):
             data.add(100)
             tries = bench.proxy.connections
             wait_until(lambda tries=tries: bench.proxy.connections > tries, "another try")
+        assert sum(not landed for *_, landed in data.batches()) == 1, "the others are not cut yet"
         bench.proxy.refuse = False
         bench.wait_until_landed()
         assert bench.landed_numbers() == list(range(1, 601))

@@ -318,3 +318,36 @@ def test_a_damaged_mark_says_so_and_is_mended_by_a_claim(data, drain, place, onc
     assert done.returncode == 0, done.stderr
     drain(data, place)
     assert data.spool_ids() == []
+
+
+def test_a_backup_that_is_restored_twice_is_refused_until_a_claim(
+    data, drain, make_data, place, tmp_path, landed, onceway
+):
+    data.add(10)
+    drain(data, place)
+    first, second = (copy(data, make_data, tmp_path / name) for name in ("first", "second"))
+    data.add(10)
+    drain(data, place)
+    for number, backup in enumerate((first, second), 1):
+        backup.added += 1000 * number
+        backup.add(10)
+    drain(first, place)
+    with pytest.raises(OwnedByAnother):
+        drain(second, place)
+    assert len(second.spool_ids()) == 10
+    done = onceway("uplink", "claim", "--data", second.path, "--landing", place)
+    assert done.returncode == 0, done.stderr
+    drain(second, place)
+    everywhere = landed_everywhere(place, landed)
+    assert sorted(len(rows) for rows in everywhere.values()) == [10, 10, 20]
+    assert len({row[5] for rows in everywhere.values() for row in rows}) == 40
+
+
+def test_gateway_that_is_refused_ends_with_exit_code_3(data, drain, make_data, place, onceway):
+    data.add(10)
+    drain(data, place)
+    other = make_data(place.with_name("other"), epoch="deadbeef")
+    other.add(10)
+    told = onceway("uplink", "run", "--data", other.path, "--landing", place, "--once")
+    assert told.returncode == 3
+    assert "site-1 belongs to another gateway here" in told.stderr

@@ -4,8 +4,11 @@ import asyncio
 import gc
 import hashlib
 import json
+import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -83,6 +86,24 @@ def test_all_that_waits_lands_and_the_directory_stays_as_it_is(dead, landed, tmp
     assert told[-1] == (50, 50)
     assert keys(landed(tmp_path / "landing")) == EVERYTHING
     assert digests(dead.path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_card_that_is_mounted_read_only_lands(dead, onceway, landed, tmp_path):
+    card, place = shlex.quote(str(dead.path)), tmp_path / "l"
+    words = "spool", "land", dead.path, "--landing", place, "--new-place"
+    land = shlex.join(map(str, onceway.command(*words)))
+    mount = f"mount --bind {card} {card} && mount -o remount,bind,ro {card}"
+    said = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{mount} && ! touch {card}/x && exec {land}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert said.returncode == 0, said.stderr
+    assert "Read-only file system" in said.stderr, "of touch"
+    assert keys(landed(place)) == EVERYTHING
 
 
 def test_twice_is_once(dead, landed, tmp_path):

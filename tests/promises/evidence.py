@@ -1,0 +1,123 @@
+"""The evidence for a promise: a test that exists, or a constant that has the value.
+
+- `tests/uplink/test_pace.py::test_window`: a test that pytest collects, or a test in C under
+  firmware/tests, or a step of `make try-install` (`.setup/try_install.py::name`).
+- `gateway/uplink/cutter.py:WAIT_S = two minutes`: a constant, and the figure as the guide has it.
+  `Class.key` names the default of a key of a section. A header in C has `#define`.
+- `measured: tests/benchmarks/bench_uplink.py`: a figure of a benchmark, which `make bench` prints.
+- `none: REASON`: a sentence that promises nothing of Onceway, and why.
+"""
+
+import ast
+import importlib
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.promises.guide import value_of
+
+SCALES = {"_MS": 0.001, "_MINUTES": 60, "_HOURS": 3600, "_DAYS": 86_400, "_KB": 1000}
+"""Units of constants that their names end in. Other constants are in seconds, bytes or counts."""
+
+_TEST = re.compile(r"(?P<file>[\w./-]+\.(?:py|c))::(?P<name>[\w:]+)")
+_CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<figure>.+)")
+_MEASURED = re.compile(r"measured: (tests/benchmarks/bench_\w+\.py)")
+_REASON = re.compile(r"none: \w.+")
+_C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
+_DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)\s+\(?(\d+)", re.MULTILINE)
+
+
+def fault(evidence: str, sentence: str, root: Path) -> str:
+    """Return why a piece of evidence does not hold a sentence; empty if it does."""
+    if found := _TEST.fullmatch(evidence):
+        file = root / found["file"]
+        if not file.is_file():
+            return f"{found['file']} is not there"
+        return "" if found["name"] in tests_of(file) else f"pytest collects no {evidence}"
+    if found := _CONSTANT.fullmatch(evidence):
+        if found["figure"] not in sentence:
+            return f"the sentence does not say {found['figure']!r}"
+        try:
+            said, real = value_of(found["figure"]), constant(root / found["file"], found["name"])
+        except (AttributeError, KeyError, ImportError, ValueError, OSError, TypeError) as error:
+            return f"{evidence}: {type(error).__name__}: {error}"
+        if any(math.isclose(said * factor, real) for factor in _factors(found["figure"])):
+            return ""
+        return f"the guide says {found['figure']}, {found['name']} is {real:g}"
+    if found := _MEASURED.fullmatch(evidence):
+        return "" if (root / found[1]).is_file() else f"{found[1]} is not there"
+    return "" if _REASON.fullmatch(evidence) else f"{evidence!r} names no test and no constant"
+
+
+def _factors(figure: str) -> tuple[float, ...]:
+    """Return what a unit may mean: MB is 1000 KB, or 1024 KiB as memory is counted."""
+    powers = {"KB": 1, "MB": 2, "GB": 3}
+    power = next((power for unit, power in powers.items() if unit in figure), 0)
+    return (1.0, 1.024**power)
+
+
+@cache
+def tests_of(file: Path) -> frozenset[str]:
+    """Return the names of the tests that a file has, as `name` or `Class::name`."""
+    text = file.read_text(encoding="utf8")
+    if file.suffix == ".c":
+        return frozenset(name for name in _C_TEST.findall(text) if text.count(name) > 1)
+    steps = file.name.startswith("try_")
+    if not (steps or file.name.startswith("test_")):
+        return frozenset()
+    return frozenset(_functions(ast.parse(text).body, "", steps=steps))
+
+
+def _functions(body: list[ast.stmt], above: str, *, steps: bool) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from _functions(node.body, f"{above}{node.name}::", steps=steps)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+            steps or node.name.startswith("test_")
+        ):
+            yield above + node.name
+        elif isinstance(node, ast.Assign):  # a state machine: `test_x = Machine.TestCase`
+            yield from (
+                one.id
+                for one in node.targets
+                if isinstance(one, ast.Name) and one.id.startswith("test_")
+            )
+
+
+def constant(file: Path, name: str) -> float:
+    """Return a constant of the product, in seconds, bytes or counts."""
+    if file.name.startswith("test_") or ".setup" in file.parts:
+        value: Any = _literal(file, name)
+    elif file.suffix == ".py":
+        parts = file.with_suffix("").parts
+        start = max(index for index, part in enumerate(parts) if part in _PACKAGES)
+        value = importlib.import_module(".".join(parts[start:]).removesuffix(".__init__"))
+        for part in name.split("."):
+            fields = getattr(value, "model_fields", {})
+            value = fields[part].default if part in fields else getattr(value, part)
+        if hasattr(value, "total_seconds"):
+            value = value.total_seconds()
+    else:
+        value = int(dict(_DEFINE.findall(file.read_text(encoding="utf8")))[name])
+    return float(value) * next((SCALES[end] for end in SCALES if name.endswith(end)), 1)
+
+
+def _literal(file: Path, name: str) -> object:
+    """Return a constant of a test or a script, which is read and not imported."""
+    for node in ast.parse(file.read_text(encoding="utf8")).body:
+        if isinstance(node, ast.Assign):
+            names, values = _parts(node.targets[0]), _parts(node.value)
+            for one, value in zip(names, values, strict=False):
+                if isinstance(one, ast.Name) and one.id == name:
+                    return ast.literal_eval(value)
+    raise KeyError(name)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+_PACKAGES = ("gateway", "provisioning", "hil")

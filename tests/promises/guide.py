@@ -1,0 +1,110 @@
+"""A guide as its promises: the sentences that a test or a constant has to hold.
+
+In: Markdown. Out: its sentences, without headings, code blocks, pictures and comments. A row of a
+table is one sentence. A sentence is a promise if it has one of the WORDS, the word `default`, or a
+figure: digits, or a number in words before a unit. Code spans, and numbers that are part of a name
+(`QoS 2`, `Debian 12`), do not count.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+WORDS = "must|never|always|only|at most|nothing|each|exactly|refused|kept"
+_SMALL = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
+NUMBERS = {word: number for number, word in enumerate(_SMALL, 1)}
+NUMBERS |= {"twelve": 12, "twenty": 20, "thirty": 30, "sixty": 60, "hundred": 100, "thousand": 1000}
+UNITS = {
+    "ms": 0.001,
+    "s": 1,
+    "second": 1,
+    "min": 60,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86_400,
+    "week": 604_800,
+    "year": 31_557_600,
+    "%": 0.01,
+    "byte": 1,
+    "KB": 1000,
+    "MB": 1_000_000,
+    "GB": 1_000_000_000,
+    "MiB": 1 << 20,
+    "million": 1_000_000,
+    "time": 1,
+    "character": 1,
+    "bit": 0.125,
+}
+"""Units that a guide writes behind a number, in seconds, bytes or counts."""
+
+_SKIPPED = re.compile(
+    r"^```.*?^```|<!--.*?-->|^#.*?$|^ {4}.*?$|^\|[-| ]+\|$|!\[.*?\]\(.*?\)",
+    re.MULTILINE | re.DOTALL,
+)
+_ITEM = re.compile(r"^(?:[-*]|\d+\.) +", re.MULTILINE)
+_BLOCK = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)
+_END = re.compile(r"(?<=[.!?])[*)]*\s+(?=[A-Z`*\[(\"“])")
+_CODE = re.compile(r"`[^`]*`|\]\([^)]*\)")
+_NAME = re.compile(
+    r"\b(?:Debian|QoS|MQTT|RFC|TLS|UTF|SHA|CRC|Pi|version|schema|Apache|GPL|Java|Spark|Python|part"
+    r"|reading|question|AES|ISO|port)[- ]?v?\d[\d.]*(?:(?: (?:and|or|to)|,) \d[\d.]*)?|\b\d+-bit\b"
+)
+_UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+FIGURE = re.compile(
+    rf"(?<![\w.:/-])(\d[\d,_]*(?:\.\d+)?)(?![\w-]*\w)(?: ?({_UNIT})s?(?!\w))?"
+    rf"|\b({'|'.join(NUMBERS)}) ({_UNIT})s?(?!\w)",
+    re.IGNORECASE,
+)
+"""A number in digits, with its unit if there is one, or in words before a unit."""
+_PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of a guide. line: where its paragraph, item or row begins."""
+
+    line: int
+    text: str
+
+    @property
+    def promises(self) -> bool:
+        text = _NAME.sub(" ", _CODE.sub("`", self.text))
+        return bool(_PROMISE.search(text) or FIGURE.search(text))
+
+
+def sentences(source: str) -> Iterator[Sentence]:
+    """Yield the sentences of a guide, in order, each in one line."""
+    prose = _SKIPPED.sub(lambda found: "\n" * found[0].count("\n") or " ", source)
+    prose = _ITEM.sub(lambda found: "\0" + " " * (len(found[0]) - 1), prose)
+    prose = re.sub(r"^\|", "\0|", prose, flags=re.MULTILINE)
+    for block in _BLOCK.finditer(prose):
+        line = prose.count("\n", 0, block.start()) + 1
+        for part in block[0].split("\0"):
+            text = " ".join(part.split())
+            pieces = [text.strip("| ")] if text.startswith("|") else _split(text)
+            yield from (Sentence(line, piece) for piece in pieces if piece)
+            line += part.count("\n")
+
+
+def _split(text: str) -> list[str]:
+    """Return the sentences of a paragraph. A full stop in a code span ends no sentence."""
+    spans: list[str] = []
+
+    def hide(found: re.Match[str]) -> str:
+        spans.append(found[0])
+        return f"`\0{len(spans) - 1}`"
+
+    pieces = _END.split(re.sub("`[^`]*`", hide, text))
+    return [re.sub("`\0(\\d+)`", lambda found: spans[int(found[1])], one) for one in pieces]
+
+
+def value_of(figure: str) -> float:
+    """Return a figure in seconds, bytes or counts: `two minutes` is 120. Raises ValueError."""
+    if figure.lower() in NUMBERS:
+        return NUMBERS[figure.lower()]
+    found = FIGURE.fullmatch(re.sub("^an? ", "one ", figure))
+    if found is None:
+        raise ValueError(f"{figure!r} is not a figure")
+    digits, unit, word, of_word = found.groups()
+    number = float(re.sub("[,_]", "", digits)) if digits else float(NUMBERS[word.lower()])
+    return number * UNITS.get(unit or of_word or "", 1)

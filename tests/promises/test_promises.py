@@ -1,0 +1,173 @@
+"""`python -m tests.promises`: it notices each way in which a promise loses what holds it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.promises.__main__ import ROOT, Audit, audit, audits, marks, report
+from tests.promises.evidence import fault
+from tests.promises.guide import WORDS, sentences, value_of
+
+GUIDE = """# Always a heading
+
+A batch is never sent twice. It waits. Rows wait
+two minutes at most.
+
+    onceway never    # a command
+
+- Only one item.
+- Another item, `always` in code.
+
+| key | meaning |
+|---|---|
+| `a` | nothing. Again nothing |
+
+```toml
+always = 1
+```
+MQTT 5 on Debian 12 at QoS 2, by ![each picture](only.png).
+"""
+TEST = "tests/x/test_x.py::test_once"
+VALUE = "gateway/uplink/x.py:WAIT_S = two minutes"
+MARKS: dict[str, str | list[str]] = {
+    "A batch is never": TEST,
+    "Rows wait two minutes": "firmware/x.h:WAIT_MS = two minutes",
+    "Only one": [TEST, "firmware/tests/test_y.c::counts"],
+    "nothing": "none: a reason",
+}
+HEADER = "#define WAIT_MS 120000UL\n"
+PYTHON = "def test_once() -> None: ...\ndef helper() -> None: ...\n"
+C_FILE = "static void counts(void)\n{\n}\nint main(void) { RUN(counts); }\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in (
+        ("tests/x/test_x.py", PYTHON),
+        ("firmware/x.h", HEADER),
+        ("firmware/tests/test_y.c", C_FILE),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_a_sentence_an_item_and_a_row_are_promises_each_in_its_line() -> None:
+    found = [(one.line, one.text) for one in sentences(GUIDE) if one.promises]
+    assert found == [
+        (3, "A batch is never sent twice."),
+        (3, "Rows wait two minutes at most."),
+        (8, "Only one item."),
+        (13, "`a` | nothing. Again nothing"),
+    ]
+
+
+@pytest.mark.parametrize("word", [*WORDS.split("|"), "by default", "10 s", "4,096", "ten bytes"])
+def test_each_word_and_figure_makes_a_promise(word: str) -> None:
+    assert [one.promises for one in sentences(f"It is {word} so. It is so.")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"),
+    [
+        ("two minutes", 120),
+        ("4 MB", 4_000_000),
+        ("10 s", 10),
+        ("65,000", 65_000),
+        ("2 %", 0.02),
+        ("7", 7),
+        ("a minute", 60),
+        ("128 bits", 16),
+        ("11.4 years", 11.4 * 31_557_600),
+    ],
+)
+def test_figures_are_read_as_guides_write_them(figure: str, value: float) -> None:
+    assert value_of(figure) == pytest.approx(value)
+
+
+def test_all_is_held_and_others_are_counted_apart(root: Path) -> None:
+    found = audit("g.md", GUIDE, MARKS, root)
+    assert (found.open, found.faults, found.kinds) == ([], [], (2, 1, 1))
+
+
+def test_a_promise_without_evidence_is_listed_with_its_line(root: Path) -> None:
+    found = audit("g.md", GUIDE, {key: MARKS[key] for key in list(MARKS)[1:]}, root)
+    assert [(one.line, one.text) for one in found.open] == [(3, "A batch is never sent twice.")]
+    text, right = report([found], {})
+    assert "g.md:3: no evidence: A batch is never sent twice." in text
+    assert not right
+    assert report([found], {"g.md": 1})[1]
+
+
+def test_a_range_of_words_covers_all_between(root: Path) -> None:
+    found = audit("g.md", GUIDE, {"A batch is ... Again nothing": TEST}, root)
+    assert (len(found.held), found.open, found.faults) == (4, [], [])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("tests/x/test_x.py", "def test_renamed() -> None: ...", "pytest collects no"),
+        ("tests/x/test_x.py", "class Other:\n    def test_once(self): ...", "pytest collects no"),
+        ("firmware/tests/test_y.c", C_FILE.replace("RUN(counts)", ""), "pytest collects no"),
+        ("firmware/x.h", "#define WAIT_MS 60000UL\n", "two minutes, WAIT_MS is 60"),
+        ("firmware/x.h", "#define OTHER 1\n", "KeyError"),
+    ],
+)
+def test_what_holds_a_promise_is_gone(root: Path, file: str, text: str, said: str) -> None:
+    (root / file).write_text(text)
+    found = audit("g.md", GUIDE, MARKS, root).faults
+    assert {said in one for one in found} == {True}, found
+
+
+@pytest.mark.parametrize(
+    ("words", "evidence", "said"),
+    [
+        ("It waits", TEST, "not a promise"),
+        ("It hurries", TEST, "0 sentences have the words"),
+        ("item", TEST, "2 sentences have the words"),
+        ("Only one ... It waits", TEST, "no sentence behind"),
+        ("Only one", "tests/x/test_z.py::test_z", "is not there"),
+        ("Only one", "tests/x/test_x.py::helper", "pytest collects no"),
+        ("Only one", "firmware/x.h:WAIT_MS = 5 s", "does not say '5 s'"),
+        ("Only one", "someone knows", "names no test and no constant"),
+        ("Only one", "none: ", "names no test and no constant"),
+        ("Only one", "measured: tests/benchmarks/bench_nothing.py", "is not there"),
+    ],
+)
+def test_evidence_that_holds_nothing_is_an_error(
+    root: Path, words: str, evidence: str, said: str
+) -> None:
+    found = audit("g.md", GUIDE, {**MARKS, words: evidence}, root)
+    assert any(said in one for one in found.faults), found.faults
+    assert not report([found], {"g.md": 9})[1]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "figure"),
+    [
+        ("gateway/config/sections.py:UplinkSection.batch_count", "500"),
+        ("gateway/config/sections.py:LimitsSection.outgoing_bytes", "4 MB"),
+        ("gateway/config/sections.py:UplinkSection.batch_age_s", "one minute"),
+    ],
+)
+def test_defaults_of_the_configuration_are_constants(evidence: str, figure: str) -> None:
+    assert fault(f"{evidence} = {figure}", f"At most {figure}.", ROOT) == ""
+    assert "the guide says 3" in fault(f"{evidence} = 3", "At most 3.", ROOT)
+
+
+def test_constants_of_tests_are_read_and_not_imported(root: Path) -> None:
+    (root / "tests/x/test_x.py").write_text("import nothing_there\nA, B = 50, 100\n")
+    for evidence, said in (("B = 100", ""), ("A = 100", "A is 50"), ("C = 100", "KeyError")):
+        found = fault(f"tests/x/test_x.py:{evidence}", "About 100.", root)
+        assert said in found
+        assert bool(found) == bool(said)
+
+
+def test_a_limit_without_a_guide_is_an_error() -> None:
+    assert report([Audit("a.md")], {})[1]
+    assert not report([Audit("a.md")], {"b.md": 1})[1]
+
+
+def test_no_table_is_of_a_guide_that_is_gone() -> None:
+    assert marks().keys() <= {one.guide for one in audits()}

@@ -1,0 +1,161 @@
+"""Each block of configuration in a guide, copied as it is into the file of a running gateway:
+afterwards its registered board and its user still publish and receive.
+
+In: blocks that begin with a table of TOML, in an indented or a fenced part of a guide of the
+gateway. Ports, files and names of hosts that only a user's machine has are those of the test.
+"""
+
+import asyncio
+import re
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from gateway.access.users import Users
+from gateway.boards.admission import FILE
+from provisioning.identity import Identity
+from provisioning.registry import Registry
+from tests.links.board import Pty
+from tests.links.certificates import Authority
+from tests.service.boards import Sensor
+from tests.service.process import free_port, gateway
+
+ROOT = Path(__file__).parents[2]
+GUIDES = ("README.md", "SECURITY.md", "gateway", "provisioning", "firmware", "systemd")
+NOT_RUN = {
+    "[site.members]": "needs the certificates of a site: tests/site/wiring has it",
+    "[[lora]]": "needs a modem at its port: tests/links/lora has it",
+}
+"""First lines of blocks that a gateway alone cannot run, and why."""
+
+KEY = bytes(range(16))
+_BLOCK = re.compile(
+    r"^( {4}|)(\[\[?[a-z_.]+\]\]?)(?=[ \n]).*\n(?:\1(?![ `]*$|```).+\n|\n(?=\1\[[a-z]+\.))*",
+    re.MULTILINE,
+)
+"""A table and its lines, and a table below it behind an empty line (`[uplink.options]`)."""
+
+
+def found_blocks() -> Iterator[Any]:
+    listed = subprocess.run(
+        ["git", "ls-files", *(f"{guide}*.md" for guide in GUIDES)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for guide in sorted(set(listed.stdout.split())):
+        text = (ROOT / guide).read_text()
+        for found in _BLOCK.finditer(text):
+            block = re.sub(f"^{found[1]}", "", found[0], flags=re.MULTILINE)
+            line = text.count("\n", 0, found.start()) + 1
+            reason = NOT_RUN.get(found[2])
+            marks = [pytest.mark.skip(reason=reason)] if reason else []
+            yield pytest.param(block, id=f"{guide}:{line}:{found[2]}", marks=marks)
+
+
+BLOCKS = list(found_blocks())
+_TOGETHER = [one.values[0] for one in BLOCKS if not one.marks and "gateway/README" in one.id]
+BLOCKS.append(pytest.param("".join(_TOGETHER), id="gateway/README.md: all at once"))
+
+
+class Machine:
+    """Parts of a machine that a block names: a free port for each, and files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self._folder = folder
+
+    def fit(self, block: str) -> str:
+        block = re.sub(r'(bind = ")[^"]*:\d+', lambda found: f"{found[1]}{self._address()}", block)
+        block = re.sub(
+            r"^\[page\].*", f'[page]\nbind = "{self._address()}"', block, flags=re.MULTILINE
+        )
+        if "tls = {" in block:
+            certificate, key = self.authority.issue("127.0.0.1")
+            block = re.sub(r'"/etc/onceway/[\w.-]+\.pem"', f'"{certificate}"', block)
+            block = re.sub(r'"/etc/onceway/[\w.-]+\.key"', f'"{key}"', block)
+        for name in re.findall(r'password_file = "([^"]+)"', block):
+            secret = self._folder / Path(name).name
+            secret.write_text("secret\n")
+            secret.chmod(0o400)
+            block = block.replace(name, str(secret))
+        return re.sub(r'(?<=")(https|smtps|mqtts)://[\w.]+', r"\1://127.0.0.1:1", block)
+
+    @staticmethod
+    def _address() -> str:
+        return f"127.0.0.1:{free_port()}"
+
+
+def client(block: str, port: int, authority: Path) -> aiomqtt.Client:
+    """The user alice, over the listener of the block if it has one."""
+    way: dict[str, Any] = {}
+    block = re.split(r"\n(?=\[)", block)[0]
+    if block.startswith("[[listener]]"):
+        port = int(re.findall(r'bind = "127\.0\.0\.1:(\d+)', block)[0])
+        if "tls = {" in block:
+            way["tls_context"] = ssl.create_default_context(cafile=authority)
+        if "websocket" in block:
+            way |= {"transport": "websockets", "websocket_path": "/mqtt"}
+    return aiomqtt.Client(
+        "127.0.0.1",
+        port,
+        identifier="alice",
+        username="alice",
+        password="correct horse",
+        protocol=aiomqtt.ProtocolVersion.V5,
+        **way,
+    )
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+async def test_board_and_user_work_on_with_the_block(block: str, tmp_path: Path) -> None:
+    machine, port, line = Machine(tmp_path), free_port(), Pty()
+    block = machine.fit(block)
+    registry = Registry(tmp_path / "data" / FILE)
+    registry.finish(registry.begin(Identity("roof-1", KEY), "uno", "/dev/ttyACM0"), "ab" * 32)
+    users = Users(tmp_path / "users")
+    users.add("alice", "correct horse")
+    config = tmp_path / "gateway.toml"
+    data = "" if block.startswith("[gateway]") else f'[gateway]\ndata = "{tmp_path}/data"\n'
+    access = f'users = "{tmp_path}/users"\n'
+    block = block.replace("[access]\n", f"[access]\n{access}") if "[access]" in block else block
+    access = "" if "[access]" in block else f"[access]\n{access}"
+    config.write_text(
+        f'{data}{access}[[listener]]\nbind = "127.0.0.1:{port}"\n'
+        f'[[serial]]\nport = "{line.path}"\n{block}'
+    )
+    readings = "commands/alice/#" if "read = " in block else "sensors/#"
+    async with gateway(tmp_path / "data", "--config", str(config)):
+        board = Sensor(line, "roof-1", key=KEY)
+        await board.connect()
+        assert board.board.received[3] == 0, "the board is let in"
+        async with client(block, port, machine.authority.path) as alice:
+            granted = await alice.subscribe(readings, qos=1)
+            assert [code.value for code in granted] == [1]
+            before = len(board.board.received)
+            await board.measure(1.5)
+            assert _success(bytes(board.board.received[before:])), "the reading is taken"
+            await board.subscribe("commands/roof-1")
+            await alice.publish("sensors/alice/one", b"1", qos=1)
+            if readings == "sensors/#":
+                async with asyncio.timeout(30):
+                    topics = {(await anext(alice.messages)).topic.value for _ in range(2)}
+                assert topics == {"sensors/roof-1/adc0", "sensors/alice/one"}
+        board.unplug()
+
+
+def _success(puback: bytes) -> bool:
+    """Whether a PUBACK has the reason code 0, which may be left out."""
+    return puback[0] == 0x40 and (puback[1] == 2 or puback[4] < 0x80)
+
+
+def test_blocks_are_found() -> None:
+    found = [one.id for one in BLOCKS]
+    assert len(found) > 15
+    assert len(set(found)) == len(found)
