@@ -11,8 +11,7 @@ from math import ceil
 
 from gateway.config.regions import EU868, REGIONS, Region
 from gateway.errors import OncewayError
-from gateway.links.lora.airtime import FACTORS, Modulation
-from gateway.links.lora.duty import silence_factor
+from gateway.links.lora.airtime import FACTORS, Modulation, silence_factor
 from gateway.links.lora.frames import LONGEST_NAME
 from provisioning.identity import Identity
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bridge.far import Far
+from gateway.bridge.far import FarConnection
 from gateway.config import BridgeSection
 from gateway.mqtt.packets import Connack, Connect, Side, Version
 from gateway.system.dial import DELAY_S, connect, connected
@@ -138,7 +138,7 @@ async def test_a_bridge_connects_past_a_silent_address(
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     with silent("::1") as dead:
         named(monkeypatch, dead, server.sockets[0].getsockname())
-        far = Far(lambda packets: None, lambda why, blamed: None, lambda: None, 1_000)
+        far = FarConnection(lambda packets: None, lambda why, blamed: None, lambda: None, 1_000)
         section = BridgeSection(name="b", server="mqtt://two.example", up=["#"])
         assert (await far.open(section, "client")).reason == 0
         far.close()

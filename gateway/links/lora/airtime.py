@@ -1,4 +1,4 @@
-"""Airtime of a LoRa frame.
+"""Airtime of a LoRa frame, and how long a board keeps silent after it.
 
 In: spreading factor, bandwidth, coding rate, preamble, and the bytes of a frame. Out: seconds. The
 formula is Semtech's (AN1200.13, "LoRa Modem Designer's Guide", section 4; the SX1276 data sheet has
@@ -82,3 +82,20 @@ class Modulation:
         """
         quarters = 4 * (self.preamble + self.symbols(length)) + 17
         return (quarters * (1_000_000 << self.factor) // (4 * self.bandwidth)) / 1e6
+
+
+def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
+    """Return how many times a frame's airtime a board keeps silent after it.
+
+    longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
+
+    For frames that are short against the hour it is 1/duty − 1. That alone is a little too short:
+    the worst hour begins with a frame and ends with another, and holds nearly one frame more than
+    its share. Here the hour without its last frame holds only the rest of the share.
+
+    Raises ValueError if one such frame alone is above the limit.
+    """
+    rest = duty * hour - longest
+    if rest <= 0:
+        raise ValueError(f"a frame of {longest:.3f} s is more than {duty:.1%} of {hour:g} s")
+    return (hour - longest) / rest - 1

@@ -2,7 +2,7 @@
 
 In: transmissions, in seconds of a monotonic clock. Out: when the next one may begin. A gateway has
 a `Ledger` of its last hour, which survives a restart (`ledger_file.py`). A board has no clock that
-survives a power cut: it keeps silent after each frame (`silence_factor`).
+survives a power cut: it keeps silent after each frame (`airtime.silence_factor`).
 
 A token bucket would be wrong. A bucket that begins full, and refills while it is emptied, allows
 twice the limit in its first hour.
@@ -13,23 +13,6 @@ from math import ceil
 
 BLOCKS = 240
 """Number of parts of the hour; transmissions within one part count as one block."""
-
-
-def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
-    """Return how many times a frame's airtime a board keeps silent after it.
-
-    longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
-
-    For frames that are short against the hour it is 1/duty − 1. That alone is a little too short:
-    the worst hour begins with a frame and ends with another, and holds nearly one frame more than
-    its share. Here the hour without its last frame holds only the rest of the share.
-
-    Raises ValueError if one such frame alone is above the limit.
-    """
-    rest = duty * hour - longest
-    if rest <= 0:
-        raise ValueError(f"a frame of {longest:.3f} s is more than {duty:.1%} of {hour:g} s")
-    return (hour - longest) / rest - 1
 
 
 class Ledger:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from math import exp, inf, isinf
 
 from gateway.config.regions import EU868, Region, SubBand
-from gateway.links.lora.airtime import FACTORS
-from gateway.links.lora.duty import silence_factor
+from gateway.links.lora.airtime import FACTORS, silence_factor
 from gateway.links.lora.exchange import Exchange, Radio, exchange
 
 MOST_TRIES = 3.0
