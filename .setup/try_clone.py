@@ -1,6 +1,7 @@
 """A clone of this repository in bare userlands of Debian 12 and 13, as root: README's `make demo`
 and `make test`, by root and by a user with sudo, each in a home that is closed to other accounts.
-Only git, make and sudo are installed before. Prints times; exit code 1 when one of them fails.
+Only git, make and sudo are installed before. Prints times, and keeps the whole output in
+build/try-clone; exit code 1 when one of them fails.
 `try_clone.py 13 user` tries one release and one account.
 
 Each userland is made by debootstrap under /tmp, booted by systemd-nspawn with this machine's
@@ -26,6 +27,9 @@ SETTINGS = ("etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.cr
 CERTIFICATES = "usr/local/share/ca-certificates"
 LONGEST_S = 3 * 3600
 """Time limit of one command, in seconds."""
+LOGS = ROOT / "build/try-clone"
+OUTPUT = "var/tmp/output"
+"""File in the userland with the output of the last command."""
 LAST_LINES = 60
 FAILURES = ("FAILED ", "ERROR ")
 """First words of pytest's lines about failures, which any group of tests may print."""
@@ -35,6 +39,7 @@ def main() -> None:
     releases = [int(word) for word in sys.argv[1:] if word.isdigit()] or list(NAMES)
     accounts = [word for word in sys.argv[1:] if not word.isdigit()] or list(HOMES)
     os.environ["SYSTEMD_LOG_LEVEL"] = "err"
+    LOGS.mkdir(parents=True, exist_ok=True)
     failed = False
     for release in releases:
         folder = Path(tempfile.mkdtemp(prefix="onceway-", dir="/tmp"))
@@ -63,14 +68,17 @@ def _try_release(release: int, path: Path, accounts: list[str]) -> bool:
             _clone(userland, account)
             for command in (*_demo(), "make test"):
                 start = time.monotonic()
-                done = _make(userland, account, command)
+                code = _make(userland, account, command)
                 took = f"({time.monotonic() - start:.1f} s)"
-                print(f"Debian {release}, {account}: {command}: rc {done.returncode} {took}")
-                said = done.stdout.splitlines()
-                if done.returncode:
+                print(f"Debian {release}, {account}: {command}: rc {code} {took}")
+                log = f"{release}-{account}-{command.split()[1]}.log"
+                shutil.copy(path / OUTPUT, LOGS / log)
+                said = (LOGS / log).read_text(errors="replace").splitlines()
+                if code:
                     print(*(line for line in said if line.startswith(FAILURES)), sep="\n")
-                print("\n".join(said[-LAST_LINES if done.returncode else -1 :]), flush=True)
-                failed |= done.returncode != 0
+                    print(f"its whole output: {LOGS / log}")
+                print("\n".join(said[-LAST_LINES if code else -1 :]), flush=True)
+                failed |= code != 0
     return failed
 
 
@@ -103,9 +111,11 @@ def _clone(userland: Userland, account: str) -> None:
     userland.run("chmod", "0700", home)
 
 
-def _make(userland: Userland, account: str, command: str) -> subprocess.CompletedProcess[str]:
+def _make(userland: Userland, account: str, command: str) -> int:
+    """Run the command in the clone with its output in `OUTPUT`. Return its exit code."""
     words = ["su", "--login", account, "--command", f"cd onceway && {command}"]
-    return userland.enter(words, within=LONGEST_S)
+    to_file = ["sh", "-c", f'exec "$@" >/{OUTPUT} 2>&1', "sh"]
+    return userland.enter([*to_file, *words], within=LONGEST_S).returncode
 
 
 if __name__ == "__main__":

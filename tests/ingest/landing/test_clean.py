@@ -59,6 +59,10 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
         if what.endswith(".json"):
             (landing / what).write_bytes(cleaned_json("bad", {"ffffffff": 7}))
         (landing / what).chmod(0)
+        with (
+            open_folder() as another
+        ):  # `clean` imports its modules: nobody may not in a closed home
+            clean(*fill(another))
         with without_rights():
             done = clean(landing, table)
         assert isinstance(done.exception, OncewayError)
