@@ -36,7 +36,7 @@ class Outbox:
         """Messages dropped since the start to make room for later ones."""
         kept = _read(self._file)
         mails = [name for name in channels if name.startswith(f"{MAIL} to ")]
-        if mails and MAIL in kept:  # one channel for all addresses, as until 0.2.1
+        if mails and MAIL in kept:  # one channel for all addresses, as until 0.2.0
             kept |= dict.fromkeys(mails, kept.pop(MAIL))
         for name in kept.keys() - set(channels):
             log.warning(

@@ -67,7 +67,7 @@ class Status:
 
     def as_dict(self) -> dict[str, Any]:
         found = asdict(self)
-        found["sent"]["readings"] = self.sent.messages  # its name until 0.2.1
+        found["sent"]["readings"] = self.sent.messages  # its name until 0.2.0
         return found
 
     def as_text(self) -> str:

@@ -128,5 +128,5 @@ def _uplink(uplink: UplinkState | None) -> Row:
         "landed": uplink.landed,
         "landed_at": uplink.landed_at,
         "messages": uplink.totals.messages,
-        "readings": uplink.totals.messages,  # its name until 0.2.1
+        "readings": uplink.totals.messages,  # its name until 0.2.0
     }

@@ -230,7 +230,7 @@ def _uplink(source: Source, uplink: UplinkState | None) -> dict[str, Any] | None
         "landed": uplink.landed,
         "at": uplink.landed_at,
         "messages": uplink.totals.messages,
-        "readings": uplink.totals.messages,  # its name until 0.2.1
+        "readings": uplink.totals.messages,  # its name until 0.2.0
         "batches": uplink.totals.batches,
     }
 

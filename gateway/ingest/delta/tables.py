@@ -318,7 +318,7 @@ def another_table(name: str) -> OncewayError:
 def absolute(name: str) -> str:
     """Return an absolute path for a relative one: Spark and Delta would start from different
     folders. Catalog names and URLs stay as they are. Raises OncewayError for a word that versions
-    up to 0.2.1 took for a catalog name, if such a table is in the catalog of this folder.
+    up to 0.2.0 took for a catalog name, if such a table is in the catalog of this folder.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")

@@ -262,7 +262,7 @@ class Readings:
 
 
 def bound_times(spark: SparkSession, readings: Table) -> None:
-    """Upgrade a table of versions up to 0.2.1: a time outside 2000 to 2099 becomes text in
+    """Upgrade a table of versions up to 0.2.0: a time outside 2000 to 2099 becomes text in
     `time_stated`. The property that ends the upgrade is set last, so an interrupted upgrade is
     repeated.
     """
