@@ -31,7 +31,7 @@ def _row(radio: RadioStatus) -> dict[str, Any]:
     return {
         "port": radio.path,
         "open": radio.is_open,
-        "told": radio.description,
+        "told": radio.told,
         "problem": radio.problem,
         "rule": radio.rule,
         "region": radio.region,

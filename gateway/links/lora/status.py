@@ -32,7 +32,7 @@ class Overheard:
 
 @dataclass(frozen=True, slots=True)
 class RadioStatus:
-    """The status of a radio, for users. description: of the modem, by itself. problem: the last log
+    """The status of a radio, for users. told: the modem's own description. problem: the last log
     line, while it applies. rule: of the sub-band. used, limit: seconds of the hour. counts: frames
     by outcome. frequency: Hz. factor: spreading factor. numbers: of all admitted boards. heard_s,
     sent_s: airtime since the gateway's start, of received frames and of its own. load, workable:
@@ -42,7 +42,7 @@ class RadioStatus:
 
     path: str
     is_open: bool
-    description: str
+    told: str
     problem: str | None
     rule: str
     used: float
