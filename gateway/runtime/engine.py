@@ -606,7 +606,7 @@ class Engine:
 
     def _disconnect_all(self) -> None:
         reason, text = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
-        self._dismiss(lambda connection: True, reason, text)
+        self._dismiss_now(lambda connection: True, reason, text)
         self._order()
 
     def _submit_rest(self) -> None:

@@ -126,6 +126,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_database_file(tmp_p
         with pytest.raises(aiomqtt.MqttError, match=r"(?i)shutting down|disconnected"):
             await collect(subscriber, 1)
         assert await stopping == 0
+    assert not [line for line in running.log if "warning" in line.lower()], "a stop is no trouble"
     files = ["expected.json", "gateway.db", "gateway.lock", "generation"]
     assert sorted(os.listdir(tmp_path)) == files
 
