@@ -143,9 +143,7 @@ class Exchanges:
     def connection(self) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""
         handler = self._server()
-        found = self._open[handler] = _Exchange(handler, self._begin, partial(self._end, handler))
-        asyncio.get_running_loop().call_later(self._lifetime_s, self._expire, found)
-        return found
+        return _Exchange(handler, partial(self._begin, handler), partial(self._end, handler))
 
     @contextmanager
     def lasting(self, request: web.BaseRequest) -> Iterator[None]:
@@ -179,7 +177,10 @@ class Exchanges:
             response.force_close()
         return response
 
-    def _begin(self, exchange: "_Exchange") -> None:
+    def _begin(self, handler: object, exchange: "_Exchange") -> None:
+        """Note a connection. One whose TLS handshake fails has neither beginning nor end."""
+        self._open[handler] = exchange
+        asyncio.get_running_loop().call_later(self._lifetime_s, self._expire, exchange)
         _drop(self._reading.add(exchange.address, exchange))
 
     def _end(self, handler: object, exchange: "_Exchange") -> None:

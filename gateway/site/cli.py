@@ -50,12 +50,12 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     make_folder(settings.gateway.data)
     made = found(settings.site_folder, name)
     if as_json:
-        os_errors_explained = {
+        answer = {
             "site": made.site,
             "member": name,
             "folder": str(settings.site_folder),
         }
-        typer.echo(json.dumps(os_errors_explained))
+        typer.echo(json.dumps(answer))
         return
     typer.echo(
         f"site {made.site}: its first member is {name}; its key is in {settings.site_folder}"
@@ -94,12 +94,12 @@ def invite(
         )
         out.write(made.model_dump_json(indent=1).encode() + b"\n")
     if as_json:
-        os_errors_explained = {
+        answer = {
             "invitation": str(file),
             "member": name,
             "expires": made.expires.isoformat(),
         }
-        typer.echo(json.dumps(os_errors_explained))
+        typer.echo(json.dumps(answer))
         return
     typer.echo(
         f"{file}: valid for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
@@ -125,9 +125,9 @@ def join(
     members = join_site(settings.site_folder, invitation, settings.gateway.name)
     site = membership(settings.site_folder).site
     if as_json:
-        os_errors_explained = {"site": site, "member": settings.gateway.name, "members": members}
+        answer = {"site": site, "member": settings.gateway.name, "members": members}
         configured = settings.site is not None and settings.site.members == members
-        typer.echo(json.dumps(os_errors_explained | {"configured": configured}))
+        typer.echo(json.dumps(answer | {"configured": configured}))
         return
     typer.echo(f"site {site}: {settings.gateway.name} is a member; {file} is used up: delete it")
     if settings.site is None:

@@ -67,7 +67,7 @@ async def connected(host: str, port: int, within_s: float) -> socket.socket:
             if isinstance(found, socket.socket):
                 found.close()
 
-    threading.Thread(target=work, name="dial", daemon=True).start()
+    _start(threading.Thread(target=work, name="dial", daemon=True))
     return await wanted
 
 
@@ -77,14 +77,24 @@ def _addresses(host: str, port: int, until: float) -> list[Any]:
     with _lock:
         lookup = _lookups.get(key)
         if lookup is None:
-            lookup = _lookups[key] = Future()
-            threading.Thread(
+            lookup = Future()
+            thread = threading.Thread(
                 target=_look_up, args=(key, lookup), name="lookup", daemon=True
-            ).start()
+            )
+            _start(thread)
+            _lookups[key] = lookup
     try:
         return lookup.result(max(0.0, until - time.monotonic()))
     except TimeoutError:
         raise TimeoutError(f"the name server does not answer for {host}") from None
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start a thread. Raises OSError if the system has none left."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
 
 
 def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:

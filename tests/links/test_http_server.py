@@ -1,10 +1,13 @@
 """HTTP requests of strangers: odd ones, half ones, and those under another name."""
 
 import asyncio
+import gc
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 from aiohttp import web
@@ -12,9 +15,11 @@ from aiohttp import web
 from gateway.links.endpoint import Endpoint
 from gateway.links.http_server import Exchanges, Hosts, host_name
 from gateway.links.masks import Masks
+from gateway.links.tls import Tls
 from gateway.links.websocket import WebSocketListener
 from gateway.web.server import WebServer
 from tests.links.board import Broker, until
+from tests.links.certificates import Authority
 from tests.web.page import page
 from tests.web.test_web import a_source
 
@@ -236,6 +241,43 @@ async def test_a_lasting_exchange_outlives_the_others_and_can_be_ended() -> None
             assert await asyncio.wait_for(ended, 20) == b""
         for one in (writer, other):
             one.close()
+
+
+async def test_failed_tls_handshakes_leave_nothing_behind(tmp_path: Path) -> None:
+    """Such as those of a browser that refuses the certificate."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response()
+
+    found = Exchanges(answer, "page", most=4, lifetime_s=0.05)
+    made: WeakSet[asyncio.BaseProtocol] = WeakSet()
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: errors.append(told))
+
+    def connection() -> asyncio.BaseProtocol:
+        protocol = found.connection()
+        made.add(protocol)
+        return protocol
+
+    authority = Authority(tmp_path)
+    tls = Tls(*authority.issue("localhost"))
+    endpoint = Endpoint("127.0.0.1", 0, tls=tls)
+    await endpoint.listen(connection)
+    port = endpoint.addresses[0][1]
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"no handshake\r\n\r\n")
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+    trusting = ssl.create_default_context(cafile=str(authority.path))
+    silent, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+    assert await asyncio.wait_for(silent.read(), 20) == b"", "its time is over, and theirs"
+    writer.close()
+    await until(lambda: gc.collect() >= 0 and not made)
+    assert errors == []
+    endpoint.close()
+    await found.close(0.1)
 
 
 async def test_an_error_of_ours_is_told_once_and_costs_that_request_only(

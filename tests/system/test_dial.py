@@ -127,6 +127,25 @@ async def test_a_name_server_that_is_silent_costs_nobody_else_anything(
     goes_on.set()
 
 
+@pytest.mark.parametrize("name", ["lookup", "dial"])
+async def test_a_name_is_looked_up_again_after_a_lack_of_threads(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with listening() as good:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", fail)
+            with pytest.raises(OSError, match="can't start new thread"):
+                await connected(*good, 20)
+        (await connected(*good, 20)).close()
+
+
 async def test_a_bridge_connects_past_a_silent_address(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
