@@ -10,7 +10,7 @@ and:
 - turns alternate between addresses, and an address has a bounded number of places, so a flood
   blocks no other address;
 - after a few wrong passwords an address waits before it may try the same user again, and after some
-  more before it may try any, twice as long each time; until then it gets 0x9F at once;
+  more before it may try any. Each wait is twice as long, and until its end the answer is 0x9F;
 - a login from the same address before frees that user from the waits for other names there, and
   gives a queue apart from theirs;
 - a password that was correct a moment ago is not checked here (`authentication.py`).

@@ -4,7 +4,7 @@ A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … without end; th
 that number folded into 1…65535. So an identifier needs no record: it follows from the queue
 position, before and after a power cut. A device on a reliable link does the same in the other
 direction: the low 16 bits of its 32-bit sequence are the packet identifier
-(`gateway/links/README.md`).
+(`gateway/links/FORMAT.md`).
 """
 
 from collections.abc import Collection

@@ -27,8 +27,8 @@ MessageRow = tuple[int, str, int, int, bytes, int | None, bytes]
 """id, topic, 1 if retained, count, properties, expires (axis ms), payloads joined."""
 QueueRow = tuple[int, int, int, int, int, int, bytes, str, int]
 """session, first number, count, message, index of the first payload, flags (QoS << 1 | RETAIN),
-properties for this receiver, filter of the shared subscription, bytes of one publication for the
-bounds (`PublishRun.weight`)."""
+properties for this receiver. Then: filter of the shared subscription, bytes of one publication for
+the bounds (`PublishRun.weight`)."""
 RetainedRow = tuple[str, str, int, bytes, int | None, bytes, int | None]
 """topic, publishing client, QoS, properties, expires (axis ms), payload (empty for a deletion),
 version (0 or None: not shared with peer gateways)."""

@@ -3,7 +3,7 @@
 `SendWindow`: in, bytes of the MQTT stream and acknowledgements; out, pieces to put on the line now,
 and the time of the next expiry. `ReceiveWindow`: in, numbered pieces; out, the stream in order,
 each byte once. `RoundTrip` turns measured round trips into a timeout (RFC 6298 with Karn's rule;
-limits from README.md). `Line` says when bytes written now will have left a slow line.
+limits from FORMAT.md). `Line` says when bytes written now will have left a slow line.
 """
 
 from collections import deque

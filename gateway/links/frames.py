@@ -1,4 +1,4 @@
-"""Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: README.md).
+"""Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: FORMAT.md).
 
 In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
 CRC fits the session. `FrameDecoder` cuts the stream, `open` of a `Check` returns the frame in a

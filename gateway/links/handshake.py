@@ -1,4 +1,4 @@
-"""The handshake of the reliable link: HELLO, WELCOME, WHO (format: README.md).
+"""The handshake of the reliable link: HELLO, WELCOME, WHO (format: FORMAT.md).
 
 In: payloads of handshake frames. Out: messages as dataclasses, and back. There are two versions:
 1 proves nothing, 2 proves the device's key both ways. `greeter.py` answers.

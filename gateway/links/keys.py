@@ -1,4 +1,4 @@
-"""Proofs with a device's key, and the session key derived from it (README.md, Keys).
+"""Proofs with a device's key, and the session key derived from it (FORMAT.md, Keys).
 
 In: the 16-byte key of a device, bytes of HELLO and WELCOME. Out: codes that only an owner of the
 key can make, and a key for each session. AES-128-CMAC (NIST SP 800-38B, RFC 4493) does both. The

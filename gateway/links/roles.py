@@ -1,4 +1,4 @@
-"""The two ends of the reliable link: `GatewayLink` welcomes, `DeviceLink` greets (README.md,
+"""The two ends of the reliable link: `GatewayLink` welcomes, `DeviceLink` greets (FORMAT.md,
 Handshake). Sans-IO.
 
 The device's end in Python is the peer in tests and in the rig; boards run `firmware/src/ow_link.c`.

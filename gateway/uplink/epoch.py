@@ -4,8 +4,8 @@ In: the spool, and the files at the landing place under the wanted numbers. Out:
 numbers from 1, without loss or repetition of readings.
 
 A new epoch is needed if another generation of this store (restored from a backup, or a cloned card)
-used the numbers, if a cut batch is damaged here and cannot be rebuilt, or if the landing place was
-moved.
+used the numbers. It is also needed if a cut batch is damaged here and cannot be rebuilt, or if the
+landing place was moved.
 
 After a restore, rows in the spool may have landed in the other generation already. Device rows may
 land again, since their key is the same. Rows of clients without identity have the epoch and the

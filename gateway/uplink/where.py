@@ -47,9 +47,11 @@ class NotFound(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place that knows the reading. place: `spool` (in no batch yet), `batch` (cut, not landed
-    yet), `landed`, `table`, `quarantine` (landed in a damaged batch), or `conflicts` (set aside,
-    because its key is in the table with another payload). gateway, epoch: of its batch. since: µs
+    """A place that knows the reading.
+
+    place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed`, or `table`. Also
+    `quarantine` (landed in a damaged batch), or `conflicts` (set aside, because its key is in the
+    table with another payload). gateway, epoch: of its batch. since: µs
     UTC, when it landed, at the latest entered the table, or was set aside. landing: URL of the
     landing place, if the configuration was given; file: the landed file below that. payload: of a
     set-aside one, in hex. reason: fault of the batch in quarantine.

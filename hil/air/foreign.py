@@ -34,7 +34,7 @@ AT_ONCE = 10
 PAUSE = 0.004
 """Seconds between frames: a modem's port takes no more."""
 _DOWN = 0x40
-"""Bit in the kind of a frame that a gateway sends (gateway/links/lora/README.md, Frame)."""
+"""Bit in the kind of a frame that a gateway sends (gateway/links/lora/FORMAT.md, Frame)."""
 
 
 def _flipped(draw: random.Random, frame: bytes, other: bytes) -> bytes:

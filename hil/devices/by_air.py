@@ -135,7 +135,7 @@ class DeviceByAir(SimulatedDevice):
     @property
     def waiting(self) -> int:
         """Return the number of publications that the gateway has not acknowledged. The PUBREL of
-        the last one waits for the next reading (gateway/links/lora/README.md), which does not come.
+        the last one waits for the next reading (gateway/links/lora/FORMAT.md), which does not come.
         """
         states = map(self.ledger.state, self.ledger.waiting())
         return sum(not released for released, _ in states)

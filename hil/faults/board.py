@@ -201,7 +201,7 @@ class Cut:
 
 def within(sent: bytes) -> str:
     """Return what a board was sending at its power cut, by the bytes of the frame sent so far. Each
-    MQTT packet of a board begins a frame (gateway/links/README.md: a DATA frame's control byte is
+    MQTT packet of a board begins a frame (gateway/links/FORMAT.md: a DATA frame's control byte is
     below 64, and the packet follows it).
     """
     if not sent:

@@ -1,4 +1,4 @@
-"""Values that depend on a device's key, from the format (gateway/links/README.md, Keys), and the
+"""Values that depend on a device's key, from the format (gateway/links/FORMAT.md, Keys), and the
 key's place on a board (firmware/JOURNAL.md, identity page). In: a key, bytes of HELLO and WELCOME;
 a flash image. Out: codes and seeds; a key.
 """

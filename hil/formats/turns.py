@@ -1,4 +1,4 @@
-"""Frames of the turn link on the air, read from the format (gateway/links/lora/README.md). In: a
+"""Frames of the turn link on the air, read from the format (gateway/links/lora/FORMAT.md). In: a
 frame as it was sent, and keys. Out: the content of its head and of a greeting, whether it was made
 with this key, and the packets of MQTT in a TURN or an ANSWER. Each function takes one frame and has
 no state.

@@ -1,6 +1,6 @@
 """A recorded link replayed on the frames of a line. In: the bytes of one direction, and a
 recording's replay. Out: the bytes of the frames that arrive, and one harm per lost frame. A frame
-ends with a zero byte (gateway/links/README.md) and arrives or is lost as a whole.
+ends with a zero byte (gateway/links/FORMAT.md) and arrives or is lost as a whole.
 """
 
 from typing import Any

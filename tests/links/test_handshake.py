@@ -1,4 +1,4 @@
-"""The rules of the handshake, one by one (gateway/links/README.md, Handshake)."""
+"""The rules of the handshake, one by one (gateway/links/FORMAT.md, Handshake)."""
 
 import itertools
 from dataclasses import dataclass, field, replace

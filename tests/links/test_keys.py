@@ -1,4 +1,4 @@
-"""Proofs by a key in the handshake, to both ends (gateway/links/README.md, Keys)."""
+"""Proofs by a key in the handshake, to both ends (gateway/links/FORMAT.md, Keys)."""
 
 from dataclasses import dataclass, field, replace
 from random import Random

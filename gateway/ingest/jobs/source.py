@@ -51,11 +51,11 @@ log = logging.getLogger("onceway.ingest")
 
 class LandingSource(DataSource):
     """The data source. Options: landing (URL), taken (progress of each feed in the table, JSON),
-    rows (most rows of a micro-batch), tasks (most partitions of a micro-batch), damaged (`skip` or
+    rows (most rows of a micro-batch), tasks (most partitions of a micro-batch). damaged (`skip` or
     `wait`), trusted (the file of keys), signed (`true` or `false`: whether the table requires
-    signatures), publications, readings (folders of the tables), files (`true`: tasks write the
-    tables' files; `false`: rows go through Spark), settle (seconds for which a damaged batch may be
-    an unfinished copy), available_now (`true`: take existing batches and stop), held (file on the
+    signatures). publications, readings (folders of the tables), files (`true`: tasks write the
+    tables' files; `false`: rows go through Spark). settle (seconds for which a damaged batch may be
+    an unfinished copy), available_now (`true`: take existing batches and stop). held (file on the
     driver for the names of feeds that wait at the end of one pass, JSON; empty: none).
     """
 

@@ -1,4 +1,4 @@
-"""Frames of the turn link and their encryption (README.md, Frame and Handshake).
+"""Frames of the turn link and their encryption (FORMAT.md, Frame and Handshake).
 
 In: bytes that a radio has received. Out: messages as dataclasses, content decrypted; and back. Each
 function here handles one frame and keeps no state.
@@ -24,8 +24,8 @@ MTU = LONGEST - OVERHEAD
 
 LONGEST_NAME = 14
 """Most characters of a board's name. The longest reading by radio has the name in its topic and in
-its payload, beside 67 of the 95 bytes that a packet may have (firmware/examples/sensor, a first
-PUBLISH with `missed`)."""
+its payload. Beside the names it takes 67 of the 95 bytes that a packet may have
+(firmware/examples/sensor, a first PUBLISH with `missed`)."""
 
 COUNTERS = 1 << 16
 LOW = 0x3F

@@ -1,4 +1,4 @@
-"""MQTT packets in the frames of the turn link (README.md, Content).
+"""MQTT packets in the frames of the turn link (FORMAT.md, Content).
 
 In: the content of a TURN, and the broker's packets for a board. Out: complete MQTT packets, and the
 content of an ANSWER. No state is kept between frames: a packed answer refers to the packets of

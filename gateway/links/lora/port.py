@@ -38,7 +38,7 @@ RETRY_S = 5.0
 """Seconds until a modem that is missing, or has failed, is tried again."""
 
 NUMBERS = range(1, 255)
-"""Numbers of boards (README.md, Frame)."""
+"""Numbers of boards (FORMAT.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
 """Share of a limit from which on a warning is logged, and below which it may be logged again."""

@@ -6,7 +6,7 @@ the place's ways that works. The tries have the shape of the real operations: fr
 into GATEWAY, or a claim in GATEWAY/.claims.
 
 A way works if the place refuses a taken name, then does the same operation on a free name, then
-refuses the taken name again, and the taken name keeps its bytes. So an error without relation to
+refuses the taken name again. The taken name must keep its bytes. So an error without relation to
 the name, such as "busy", proves nothing. A place that checks first and writes later is detected as
 far as one connection can: both tries begin before one of them ends (`make_files`).
 
