@@ -171,6 +171,7 @@ def test_status_counts_what_waits_and_what_landed(data, onceway, tmp_path):
         "spool",
         "batches",
         "sent",
+        "held",
         "room",
     ]
     assert "2 landed" in lines[3]

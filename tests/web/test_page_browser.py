@@ -124,7 +124,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_text("sudo systemctl start onceway-uplink")).to_be_visible()
         await expect(shown.get_by_text("2 of 2")).to_be_visible()
         assert await there.uplink() == 0
-        await expect(shown.get_by_text("readings in 1 batch")).to_be_visible()
+        await expect(shown.get_by_text("messages in 1 batch")).to_be_visible()
         await look(shown, "overview", every)
         cellar.unplug()
         await shown.get_by_role("link", name="Boards").click()
