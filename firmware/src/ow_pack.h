@@ -1,5 +1,5 @@
 /*
- * Packed MQTT packets of radio links (gateway/links/lora/README.md, Content). A list of whole
+ * Packed MQTT packets of radio links (gateway/links/lora/FORMAT.md, Content). A list of whole
  * packets in, the content of a TURN out; a TURN in, the packets that answer it out.
  */
 #ifndef OW_PACK_H
