@@ -103,7 +103,7 @@ def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
 
 def _mute(error: OSError, where: str) -> OncewayError:
     text = f"the gateway does not answer ({error.strerror or error})"
-    return OncewayError(text, where, "See its log and its problems: onceway doctor")
+    return OncewayError(text, where, "See its log: journalctl -u onceway-gateway")
 
 
 def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:

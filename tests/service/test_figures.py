@@ -154,7 +154,7 @@ async def test_each_outlet_counts_what_was_sent_and_what_has_landed(tmp_path: Pa
     Users(data / "users").add(OPERATOR, PASSWORD)
     file = configuration(tmp_path, [line], MORE.format(landing=landing))
     file.write_text(file.read_text().replace("[[listener]]", "[[listener]]\nanonymous = true"))
-    sent = Sent()
+    sent = Sent(Counter({"gateway, list of devices": 1}))
     async with gateway(tmp_path, "--config", str(file)) as running:
         sensor = Sensor(line, "roof-1", KEY)
         await sensor.connect()

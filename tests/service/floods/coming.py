@@ -150,7 +150,7 @@ async def partial(site: Site) -> None:
     connect = bytes_of(Connect("c", will=will))
     for _ in range(60):
         (await site.open()).writer.write(connect[:-1])
-    await site.running.logged("not complete")
+    await site.running.logged("incomplete packets")
     ended = 0
     for client in clients:
         client.writer.write(packet[-1:])

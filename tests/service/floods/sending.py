@@ -35,7 +35,7 @@ SOURCES = Path(__file__).parents[2] / "store"
 
 
 async def answers(client: Wire, kind: type, count: int) -> list[int]:
-    return [int((await client.take(kind)).reason) for _ in range(count)]
+    return [int((await client.take(kind, within=90)).reason) for _ in range(count)]
 
 
 async def in_flight_to_us(site: Site) -> None:

@@ -74,6 +74,7 @@ class _Writer(Writer):
     ) -> None:
         self.times = CommitTimes()
         self.jobs: list[Job] = []
+        self._counting = Job("landed", "landed rows of the spool are not noticed", 3600.0)
         self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop
