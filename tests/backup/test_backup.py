@@ -92,7 +92,8 @@ async def test_another_machine_goes_on_as_the_gateway(site: Path, tmp_path: Path
         assert "backup" in status["restored"] or "restored" in status["restored"]
         await running.end()
     with closing(sqlite3.connect(site / "data/gateway.db")) as database:
-        assert database.execute("SELECT payload FROM spool").fetchall() == [(b"a reading",)]
+        spooled = "SELECT payload FROM spool WHERE topic != 'onceway/devices'"
+        assert database.execute(spooled).fetchall() == [(b"a reading",)]
 
 
 def backed_up(site: Path, file: Path, *names: str) -> None:
