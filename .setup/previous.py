@@ -8,6 +8,8 @@ After a release, set `RELEASE` and `COMMIT` to it.
 import os
 import subprocess
 import sys
+import sysconfig
+import tomllib
 from pathlib import Path
 
 from targets import Target
@@ -41,9 +43,22 @@ def _make(tree: Path, target: Target) -> None:
     subprocess.run([*make, *ready, "wheel"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     wheel = f"build/wheel/onceway-{RELEASE}-py3-none-any.whl"
     subprocess.run(
-        [sys.executable, "-c", BUILD.format(target=target, wheel=wheel)],
+        [_python(tree), "-c", BUILD.format(target=target, wheel=wheel)],
         cwd=tree,
         check=True,
-        env=os.environ | {"PYTHONPATH": f"{tree}:{tree}/.setup"},
+        env=os.environ | {"PYTHONPATH": f"{tree}:{tree}/.setup:{sysconfig.get_path('purelib')}"},
         stdout=subprocess.DEVNULL,
     )
+
+
+def _python(tree: Path) -> Path:
+    """Make a Python whose `onceway` is that of the tree, with this one's packages on its path. The
+    command beside this Python would mix the modules of both releases.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / ".venv"], check=True)
+    python, command = tree / ".venv/bin/python", tree / ".venv/bin/onceway"
+    scripts = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, function = scripts["onceway"].partition(":")
+    command.write_text(f"#!{python}\nfrom {module} import {function}\n\n{function}()\n")
+    command.chmod(0o755)
+    return python
