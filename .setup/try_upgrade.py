@@ -228,7 +228,8 @@ class Upgrades:
         """Load the gateway until spool and journal are full, and nothing lands."""
         landed = "SELECT count(*) FROM batch WHERE landed IS NOT NULL"
         # an uplink that has never reached its landing place cuts no batch
-        wait_for("a batch that has landed", lambda: "yes" * (self._store(landed) > 0))
+        before = self._store(landed)
+        wait_for("a batch that has landed", lambda: "yes" * (self._store(landed) > before))
         self._land(False)
         self._visitors.run(self._visitors.load)
         image = self._userland.path / "var/lib/board/eeprom"
@@ -237,9 +238,9 @@ class Upgrades:
             return len(eeprom.Ledger.from_image(image.read_bytes()).waiting())
 
         wait_for("a full journal", lambda: "full" * (waiting() >= eeprom.SLOTS - 1))
-        batches = self._store("SELECT count(*) FROM batch WHERE landed IS NULL")
-        if not batches:
-            raise Wrong("no batch waits")
+        cut = "SELECT count(*) FROM batch WHERE landed IS NULL"
+        wait_for("a batch that waits", lambda: "yes" * (self._store(cut) > 0))
+        batches = self._store(cut)
         rows = self._store("SELECT count(*) FROM spool")
         flows = self._store("SELECT count(*) FROM flow")
         queued = self._store("SELECT count(*) FROM queue")
