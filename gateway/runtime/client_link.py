@@ -91,8 +91,8 @@ class ClientLink:
         "unsent",
     )
 
-    def __init__(self, turns: LinkEngine, transport: Transport, connection: Connection) -> None:
-        self._engine = turns
+    def __init__(self, engine: LinkEngine, transport: Transport, connection: Connection) -> None:
+        self._engine = engine
         self._transport = transport
         self.connection = connection
         self._held_back = False
@@ -137,9 +137,9 @@ class ClientLink:
                 self.throttle()
 
     def writable(self) -> None:
-        turns = self._engine
-        turns.begin()
-        turns.serve(self.connection, "it takes bytes again", self._writable)
+        engine = self._engine
+        engine.begin()
+        engine.serve(self.connection, "it takes bytes again", self._writable)
 
     def _writable(self) -> None:
         self._engine.note_unsent(self, self._transport.unsent)
@@ -294,35 +294,35 @@ class ClientLink:
             self._end()
 
     def receive(self, data: bytes) -> None:
-        turns, connection = self._engine, self.connection
+        engine, connection = self._engine, self.connection
         try:
-            if not turns.in_turn:
-                if turns.broken:
+            if not engine.in_turn:
+                if engine.broken:
                     return
-                turns.begin()
-            if turns.awaited:
-                turns.hear()
+                engine.begin()
+            if engine.awaited:
+                engine.hear()
             if data:
-                self._looked = turns.broker.now
+                self._looked = engine.broker.now
             dispatch.receive(connection, data)
             if connection.quota_pause_s:
                 if not self._quota_pause:
                     self._quota_pause = self._paced = connection.unheard = True
-                    self._quota_pause_ends = turns.broker.now + connection.quota_pause_s
+                    self._quota_pause_ends = engine.broker.now + connection.quota_pause_s
                     self._wake_later()
                 self.throttle()
             if connection.pause is not None:
                 connection.unheard = connection.unheard or connection.stops_reading
                 self.throttle()
-            if turns.has_backlog:
-                turns.hold_back(self)
+            if engine.has_backlog:
+                engine.hold_back(self)
             elif connection.full:
                 connection.unheard = not self.stuck
                 self.throttle()
             elif connection.interrupted:
                 self.throttle()
         except Exception as error:
-            turns.fault(connection, error, "its bytes are taken")
+            engine.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
         self._gone = reason

@@ -2,8 +2,8 @@
 
 In: host, port and a deadline. Out: a connected socket. A name may have several addresses, and some
 of them may be silent. So the next address is tried after DELAY_S, beside the earlier ones, and the
-first connection wins. IPv6 and IPv4 addresses take turns. Each failed address is logged with its
-own reason.
+first connection wins. IPv6 and IPv4 addresses take turns. An address that refuses is logged with
+its reason; one that is silent only if no other address connects.
 
 The system's name lookup has no timeout. So threads of their own do it, one for each name: a silent
 name server blocks neither the event loop nor the thread pool.
@@ -31,7 +31,7 @@ _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 """Name lookups in progress."""
 _lock = threading.Lock()
-"""Guards `_lookups`."""
+"""Guards `_lookups` and `_throttle`: several threads dial at once."""
 
 
 def connect(host: str, port: int, until: float) -> socket.socket:
@@ -178,7 +178,11 @@ class _Race:
         self._tell(address, os.strerror(number))
 
     def _tell(self, address: str, why: str) -> None:
-        if self._several and _throttle.allows(f"{self._host} {address} {why}"):
+        if not self._several:
+            return
+        with _lock:
+            allowed = _throttle.allows(f"{self._host} {address} {why}")
+        if allowed:
             log.warning("no connection to %s at %s: %s", self._host, address, why)
 
     def _error(self) -> OSError:
