@@ -71,7 +71,7 @@ async def test_load_near_what_the_channel_carries_is_warned_of_once(
     """Collisions count for any sender: frames of neighbours collide, too."""
     tnc = Tnc()
     serve(line, tnc)
-    await until(lambda: listener.status.description)
+    await until(lambda: listener.status.told)
     workable = most_heard(FACTOR, Radio.KISS) * HOUR
     each = Modulation(FACTOR).airtime(LONGEST)
     enough = int(NEAR * workable / each) + 1
@@ -111,7 +111,7 @@ async def test_after_an_error_of_ours_a_radio_is_opened_again(
 
     monkeypatch.setattr(port, "RETRY_S", 0.05)
     serve(line, Tnc())
-    await until(lambda: listener.status.description)
+    await until(lambda: listener.status.told)
     with monkeypatch.context() as patch:
         patch.setattr(LoraListener, call, boom)
         listener._do(getattr(listener, call))
