@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gateway.bridge.aside import BridgeAside
+from gateway.bridge.converge import Convergence, Link
 from gateway.bridge.exchange import Exchange, NearClient
 from gateway.bridge.far import FarConnection
 from gateway.bridge.pairing import Pair, Pairing, forget
@@ -79,6 +80,7 @@ class Bridge:
         self._error = "not connected yet"
         self._sent = self._refused = self._dropped = self._received = 0
         self.aside = BridgeAside(engine, section)
+        self.retained = Convergence(engine, section)
         self._suspects = Suspects()
         self._in_flight = 65_535
         """Most messages in flight that the other broker accepts."""
@@ -175,6 +177,9 @@ class Bridge:
             not_taken=self._not_taken,
             held=len(self._exchange.held) if self._exchange is not None else 0,
             looped=self._looped,
+            retained=self.retained.state,
+            differ=self.retained.differ,
+            agreed=len(self.retained.agreement),
         )
 
     @property
@@ -262,18 +267,23 @@ class Bridge:
                 requests = []
                 if self._suspects.tries_suspects:
                     hello[PropertyId.RECEIVE_MAXIMUM] = 1
+            crossings = await self.retained.crossings()
             near = self._near = NearClient(self._engine, self.section, far, hello)
             self._established = True
-            exchange.begin(far, answer, near, self._mark(pair))
+            exchange.begin(far, answer, near, self._mark(pair), crossings)
             near.take(self._subscribe_packets())
             for request in requests:
                 if (packet := self._request(request, far)) is not None:
                     far.send(packet)
             self._succeed()
+            if (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1):
+                name, known = self._name_there(pair), answer.session_present
+                self.retained.begin(Link(far, near, crossings, self._mark(pair), name, known))
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
             self._near = self._exchange = None
+            self.retained.end()
             exchange.end()
             far.close(forget=anew)
 

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from gateway.bridge.agreement import Agreement, digest
+from gateway.bridge.crossings import Crossings
 from gateway.bridge.far import FarConnection
 from gateway.bridge.held import MOST_BYTES, Held
 from gateway.bridge.incoming import Unusable
@@ -160,6 +162,7 @@ class Exchange:
         self._ended = ended
         self._far: FarConnection | None = None
         self._near: NearClient | None = None
+        self._crossings = Crossings(Agreement(0, {}, 0), {}, lambda: None)
         self._translator = Translator(watcher.section.prefix, True, "")
         self._to_release: list[Pubrel] = []
         """PUBRELs of our broker that were not sent."""
@@ -168,8 +171,16 @@ class Exchange:
         self.held = Held(watcher.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
-    def begin(self, far: FarConnection, answer: Connack, near: NearClient, mark: str) -> None:
+    def begin(
+        self,
+        far: FarConnection,
+        answer: Connack,
+        near: NearClient,
+        mark: str,
+        crossings: Crossings,
+    ) -> None:
         """Serve both sides. mark: of the bridge (`translate.py`)."""
+        self._crossings = crossings
         retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
         self._translator = Translator(self._watcher.section.prefix, bool(retain), mark)
         self._far, self._near = far, near
@@ -226,6 +237,7 @@ class Exchange:
             self._watcher.came_back(packet, other, up=False)
             return self._done_with(far, packet)
         elif (found := self._translator.to_near(packet)) is not None:
+            self._crossings.arrives(found)
             return [found] if self.held.may_go(found) else []
         self._refuse(far, packet, reason, why)
         return []
@@ -242,6 +254,7 @@ class Exchange:
     def _refuse(self, far: FarConnection, packet: Publish, reason: ReasonCode, why: str) -> None:
         """Refuse a message of the other broker for good. why: for the log."""
         self._watcher.not_taken(packet.topic, why)
+        self._crossings.finished(packet.packet_id)
         if (answer := refusal(packet, reason)) is not None:
             far.write(b"".join(self._acknowledgement(far, answer)))
 
@@ -291,6 +304,7 @@ class Exchange:
             self._ended(f"the other broker has no room for more ({reason.name})")
             return False
         self._suspects.answered(identifier)
+        self._crossings.acknowledged(identifier, taken=not failed)
         if failed:
             self._watcher.refused(identifier, reason)
         else:
@@ -316,9 +330,13 @@ class Exchange:
                     outward.append(data)
             elif isinstance(packet, Pubrel):
                 self._to_release.append(packet)
-            elif isinstance(packet, Puback | Pubrec) and self._is_held(packet):
+            elif isinstance(packet, Puback | Pubrec) and (
+                self._crossings.answered(packet) or self._is_held(packet)
+            ):
                 pass
             elif isinstance(packet, Ack):
+                if not isinstance(packet, Pubrec) or packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
+                    self._crossings.finished(packet.packet_id)
                 outward += self._acknowledgement(far, packet)
             elif isinstance(packet, Connack) and packet.reason:
                 self._ended(f"our broker does not take the session ({packet.reason.name})")
@@ -380,6 +398,8 @@ class Exchange:
         try:
             data = self._encoded(far, packet)
         except Unfit as error:
+            if packet.retain:
+                self._crossings.never(packet.topic, digest(packet.payload))
             self._watcher.put_aside(packet, error.kind, str(error), taken=packet.dup)
             return None
         if packet.qos:
@@ -389,4 +409,5 @@ class Exchange:
             return None
         else:
             self._watcher.count_sent()
+        self._crossings.leaves(packet)
         return data

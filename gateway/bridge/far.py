@@ -8,6 +8,7 @@ alive counts as dead.
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
@@ -28,6 +29,8 @@ from gateway.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
+    Puback,
+    Publish,
     Suback,
     Subscribe,
     Unsuback,
@@ -87,6 +90,8 @@ class FarConnection(asyncio.Protocol):
         """Answer that `ask` waits for."""
         self._early: list[Packet] | None = []
         """Packets that arrived before `listen`."""
+        self._pings: deque[asyncio.Future[None] | None] = deque()
+        """PINGREQs without an answer, each with the future that waits for it, the oldest first."""
         self._closed = False
         self._heard = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -94,8 +99,10 @@ class FarConnection(asyncio.Protocol):
 
     # -- begin and end
 
-    async def open(self, section: BridgeSection, client: str) -> Connack:
-        """Connect and send CONNECT. Raises OncewayError with the reason of a failure."""
+    async def open(self, section: BridgeSection, client: str, kept_s: int = KEPT_S) -> Connack:
+        """Connect and send CONNECT. kept_s: Session Expiry Interval; 0 also starts without an
+        earlier session. Raises OncewayError with the reason of a failure.
+        """
         host, port, encrypted = split_broker(section.server)
         password = _password(section)
         context = (
@@ -108,7 +115,7 @@ class FarConnection(asyncio.Protocol):
                 await self._loop.create_connection(
                     lambda: self, sock=line, ssl=context, server_hostname=name
                 )
-                self.send(self._hello(section, client, password))
+                self.send(self._hello(section, client, password, kept_s))
                 answer = await self._connack
         except TimeoutError as error:
             self.close()
@@ -138,15 +145,17 @@ class FarConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
         return answer
 
-    def _hello(self, section: BridgeSection, client: str, password: bytes | None) -> Connect:
+    def _hello(
+        self, section: BridgeSection, client: str, password: bytes | None, kept_s: int
+    ) -> Connect:
         return Connect(
             client,
-            clean_start=False,
+            clean_start=not kept_s,
             keep_alive=KEEP_ALIVE_S,
             username=section.user,
             password=password,
             properties={
-                PropertyId.SESSION_EXPIRY_INTERVAL: KEPT_S,
+                PropertyId.SESSION_EXPIRY_INTERVAL: kept_s,
                 PropertyId.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM,
                 PropertyId.MAXIMUM_PACKET_SIZE: self._packet_bytes,
                 PropertyId.USER_PROPERTY: [READS_REASON_CODES],
@@ -179,6 +188,7 @@ class FarConnection(asyncio.Protocol):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        self._forget_pings()
 
     def _drop(self, reason: str, blamed: bool = False) -> None:
         """End the connection and report the reason, once. blamed: as for `lost`."""
@@ -193,6 +203,13 @@ class FarConnection(asyncio.Protocol):
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(OncewayError(reason))
         self._lost(reason, blamed)
+
+    def _forget_pings(self) -> None:
+        """Cancel what waits for an answer to PINGREQ."""
+        for waiting in self._pings:
+            if waiting is not None:
+                waiting.cancel()
+        self._pings.clear()
 
     # -- packets
 
@@ -219,7 +236,9 @@ class FarConnection(asyncio.Protocol):
         """Send one packet. Raises Unfit like `encoded`."""
         self.write(self.encoded(packet))
 
-    async def ask(self, packet: Subscribe | Unsubscribe | Pingreq, within: float) -> Packet | None:
+    async def ask(
+        self, packet: Subscribe | Unsubscribe | Pingreq | Publish, within: float
+    ) -> Packet | None:
         """Send a request and return its answer, or None if there is none within `within` seconds.
         Raises OncewayError if the connection ends. To be used before `listen`, one request at a
         time.
@@ -254,8 +273,20 @@ class FarConnection(asyncio.Protocol):
         if silent > 1.5 * self._keep_alive:
             self._drop(f"it has said nothing for {silent:.0f} s")
             return
+        self._pings.append(None)
         self.send(Pingreq())
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
+
+    async def settled(self) -> None:
+        """Wait until the other broker has handled everything that was sent. To be used after
+        `listen`.
+        """
+        if self._closed:
+            raise asyncio.CancelledError
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._pings.append(waiting)
+        self.send(Pingreq())
+        await waiting
 
     # -- asyncio
 
@@ -305,11 +336,16 @@ class FarConnection(asyncio.Protocol):
     def _takes(self, packet: Packet) -> bool:
         """Handle an answer to PINGREQ or to `ask`. Return False for any other packet."""
         asked = self._asked
-        if asked is not None and isinstance(packet, Pingresp | Suback | Unsuback):
+        if asked is not None and isinstance(packet, Pingresp | Suback | Unsuback | Puback):
             if not asked.done():
                 asked.set_result(packet)
             return True
-        return isinstance(packet, Pingresp)
+        if not isinstance(packet, Pingresp):
+            return False
+        waiting = self._pings.popleft() if self._pings else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+        return True
 
     def resume_writing(self) -> None:
         if not self._closed:

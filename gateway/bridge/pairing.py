@@ -17,6 +17,8 @@ from gateway.store.schema import make_folder
 from gateway.system.sync import sync
 
 FOLDER = "bridges"
+AGREED = ".agreed"
+"""Suffix of the file with the agreed retained messages (`agreed.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def forget(data: Path, keep: frozenset[str] = frozenset()) -> None:
     """Remove the files of bridges that are not in `keep`. Raises OSError."""
     folder = data / FOLDER
     if folder.is_dir():
-        for path in folder.glob("*.json"):
-            if path.stem not in keep:
+        for path in (*folder.glob("*.json"), *folder.glob(f"*{AGREED}*")):
+            if path.name.partition(".")[0] not in keep:
                 path.unlink(missing_ok=True)
         sync(folder)

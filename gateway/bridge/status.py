@@ -15,7 +15,10 @@ class BridgeStatus:
     messages given up because the other broker closes the connection at their PUBREL; they may have
     arrived. not_taken: messages from the other broker that this gateway can never take. held:
     messages that this gateway refuses for now; the other broker keeps them. looped: messages that
-    came back in a loop of bridges and did not cross again.
+    came back in a loop of bridges and did not cross again. retained: off, waiting, comparing,
+    equal, or the reason why both brokers cannot be compared. differ: retained topics that differ,
+    None while that is unknown. agreed: retained topics that both brokers are proven to agree on.
+    oldest_s: age of the oldest waiting message in seconds, at most, None if none waits.
     """
 
     name: str
@@ -36,3 +39,7 @@ class BridgeStatus:
     not_taken: int = 0
     held: int = 0
     looped: int = 0
+    retained: str = "off"
+    differ: int | None = None
+    agreed: int = 0
+    oldest_s: float | None = None

@@ -11,10 +11,17 @@ come back in a loop of bridges, and must not cross again.
 
 from dataclasses import replace
 
+from gateway.broker.exchanges import pass_through
 from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
-from gateway.mqtt.properties import MOST_OF_ONE, Properties, PropertyId
+from gateway.mqtt.properties import (
+    MOST_OF_ONE,
+    SERVER_PUBLISH_PROPERTIES,
+    Properties,
+    PropertyId,
+    decode_properties,
+)
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.wire import MAX_U16
+from gateway.mqtt.wire import MAX_U16, Reader, encode_varint
 
 _LONGEST_CHARACTER = 4
 """Most bytes of a character in UTF-8."""
@@ -88,6 +95,23 @@ class Translator:
         for key in _OF_THE_LINE:
             properties.pop(key, None)
         return replace(packet, topic=topic, properties=properties)
+
+
+def without_mark(properties: bytes, mark: str) -> bytes:
+    """Return encoded properties of a message without the bridge's own mark, so that the message may
+    cross once more.
+    """
+    if MARK.encode() not in properties:
+        return properties
+    block = encode_varint(len(properties)) + properties
+    found = decode_properties(Reader(block, "PUBLISH"), SERVER_PUBLISH_PROPERTIES) or {}
+    return pass_through(_without(found, mark))
+
+
+def _without(properties: Properties, mark: str) -> Properties:
+    user = [item for item in _user(properties) if item != (MARK, mark)]
+    others = {key: item for key, item in properties.items() if key != PropertyId.USER_PROPERTY}
+    return others | ({PropertyId.USER_PROPERTY: user} if user else {})
 
 
 def _user(properties: Properties) -> list[tuple[str, str]]:

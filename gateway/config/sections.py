@@ -592,6 +592,11 @@ class BridgeSection(Section):
     """The highest QoS, in both directions. At 2 each message arrives once, at 1 at least once; at
     0 messages are lost while the other broker is away.
     """
+    retained: bool = True
+    """Whether the retained messages of these topics are compared after each connect, so that both
+    brokers hold the same. Then changes of the topics in up come here, too, and of those in down go
+    there.
+    """
     max_messages: Count = 1_000_000
     """Messages that may wait for the other broker; beyond it the oldest are dropped and counted."""
     max_bytes: Count | None = None
@@ -691,6 +696,12 @@ def _of(section: Any, key: str, default: Any) -> Any:
     )
 
 
+def _written(bridge: Any) -> list[Any]:
+    """Return the filters of the topics that a bridge writes here."""
+    up = _of(bridge, "up", []) if _of(bridge, "retained", True) else []
+    return [*_of(bridge, "down", []), *up]
+
+
 def _fits_users(section: Any) -> bool:
     """Whether an `[[acl]]` that is not checked yet, or was, is for more than boards."""
     if isinstance(section, AclSection):
@@ -756,7 +767,7 @@ class Config(Section):
                     "users": [INSIDE],
                     "clients": [f"{BRIDGE}{_of(item, 'name', '')}"],
                     "read": _of(item, "up", []),
-                    "write": _of(item, "down", []),
+                    "write": _written(item),
                 }
                 for item in bridges
             ]

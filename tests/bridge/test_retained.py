@@ -1,0 +1,132 @@
+"""Retained messages that mosquitto and this gateway both hold."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription
+from tests.bridge.mosquitto import mosquitto
+from tests.bridge.test_bridge import bridged, publish, until
+from tests.service.process import GatewayProcess
+from tests.service.wire import wire
+
+BRIDGE = 'up = ["up/#"]\ndown = ["down/#"]\nprefix = "s/"\n'
+
+
+async def held(port: int, prefix: str = "") -> dict[str, bytes]:
+    """The retained messages of a broker below up and down."""
+    found: dict[str, bytes] = {}
+    async with wire(port, Connect("reader")) as client:
+        client.send(Subscribe(1, [Subscription(f"{prefix}{x}/#", 0) for x in ("up", "down")]))
+        await client.pick(Suback)
+        client.send(Publish("reader/end", b"", 1, 1))
+        client.send(Subscribe(2, [Subscription("reader/end", 0)]))
+        await client.pick(Suback)
+        while True:
+            try:
+                packet = await client.pick(Publish, 0.1)
+            except TimeoutError:
+                return found
+            if packet.payload:
+                found[packet.topic.removeprefix(prefix)] = packet.payload
+
+
+async def say(port: int, prefix: str = "", **states: str) -> None:
+    """Publish retained messages at QoS 0; an underscore in a topic stands for a slash."""
+    async with wire(port, Connect("writer")) as client:
+        for topic, text in states.items():
+            client.send(Publish(prefix + topic.replace("_", "/"), text.encode(), 0, 0, True))
+        await publish(client, "other", b"", 1, 99)
+
+
+async def equal(here: int, there: int, **wanted: str) -> None:
+    """Wait until both brokers hold these retained messages."""
+    state = {topic.replace("_", "/"): text.encode() for topic, text in wanted.items()}
+    found = None
+    try:
+        async with asyncio.timeout(20):
+            while found != (state, state):
+                found = await held(here), await held(there, "s/")
+    except TimeoutError:
+        pytest.fail(f"wanted {state}, found {found}")
+
+
+@asynccontextmanager
+async def near(folder: Path, port: int, more: str = BRIDGE) -> AsyncIterator[GatewayProcess]:
+    async with bridged(folder, port, more) as running:
+        yield running
+
+
+async def test_retained_from_before_the_bridge_cross(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path / "far") as far:
+        await say(far.port, "s/", down_a="1", down_b="2", up_c="3")
+        async with near(tmp_path, far.port) as here:
+            await say(here.port, up_d="4")
+            await equal(here.port, far.port, down_a="1", down_b="2", up_c="3", up_d="4")
+
+
+async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path / "far") as far, near(tmp_path, far.port) as here:
+        await say(here.port, up_a="1", up_b="1", up_c="1", up_gone="1", up_both="1")
+        await say(far.port, "s/", down_a="1", down_gone="1", down_both="1")
+        both = {"up_a": "1", "up_b": "1", "up_c": "1", "up_gone": "1", "up_both": "1"}
+        both |= {"down_a": "1", "down_gone": "1", "down_both": "1"}
+        await equal(here.port, far.port, **both)
+        await until(tmp_path, agreed=8)
+        await far.end()
+        await say(here.port, up_a="2", up_gone="", up_both="ours", down_both="ours")
+        await far.start()
+        await say(far.port, "s/", up_b="2", up_c="", down_gone="", down_a="2")
+        await say(far.port, "s/", up_both="theirs", down_both="theirs")
+        wanted = {"up_a": "2", "up_b": "2", "up_both": "ours"}
+        await equal(here.port, far.port, **wanted, down_a="2", down_both="theirs")
+
+
+async def test_deletions_cross_after_an_outage_of_the_gateway(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path / "far") as far:
+        async with near(tmp_path, far.port) as here:
+            await say(here.port, up_a="1", up_b="1")
+            await say(far.port, "s/", down_a="1", down_b="1")
+            await equal(here.port, far.port, up_a="1", up_b="1", down_a="1", down_b="1")
+            await until(tmp_path, agreed=4)
+        await say(far.port, "s/", up_a="", down_a="", down_b="2")
+        async with near(tmp_path, far.port) as here:
+            await equal(here.port, far.port, up_b="1", down_b="2")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("loses", ["everything", "the last messages"])
+async def test_a_far_broker_that_loses_its_store_takes_nothing_away(
+    tmp_path: Path, loses: str
+) -> None:
+    async with mosquitto(tmp_path / "far") as far, near(tmp_path, far.port) as here:
+        await say(here.port, up_a="1")
+        await equal(here.port, far.port, up_a="1")
+        await until(tmp_path, agreed=1)
+        if loses == "the last messages":
+            await far.end()
+            await far.start()
+            await until(tmp_path, retained="equal")
+        await say(here.port, up_b="1")
+        await say(far.port, "s/", down_a="1")
+        await equal(here.port, far.port, up_a="1", up_b="1", down_a="1")
+        await until(tmp_path, agreed=3)
+        await far.end(signal.SIGKILL)
+        await far.start()
+        await say(far.port, "s/", down_new="1")
+        await equal(here.port, far.port, up_a="1", up_b="1", down_a="1", down_new="1")
+
+
+async def test_retained_false_compares_nothing(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path / "far") as far:
+        await say(far.port, "s/", up_a="1")
+        async with near(tmp_path, far.port, BRIDGE + "retained = false\n") as here:
+            async with wire(here.port, Connect("writer")) as client:
+                client.send(Publish("up/b", b"2", 1, 1, True))
+                await client.pick(Puback)
+            assert (await until(tmp_path, sent=1))["retained"] == "off"
+            assert await held(here.port) == {"up/b": b"2"}
