@@ -23,7 +23,7 @@ from gateway.bridge.exchange import Exchange, NearClient
 from gateway.bridge.far import FarConnection
 from gateway.bridge.pairing import Pair, Pairing, forget
 from gateway.bridge.setting_aside import take_out
-from gateway.bridge.status import BridgeStatus
+from gateway.bridge.status import SAMPLE_S, BridgeStatus, QueueAge
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
 from gateway.bridge.translate import Unfit
 from gateway.broker.exchanges import pass_through
@@ -78,9 +78,12 @@ class Bridge:
         self._task: asyncio.Task[None] | None = None
         self._connected = False
         self._error = "not connected yet"
+        self._last_error: str | None = None
         self._sent = self._refused = self._dropped = self._received = 0
         self.aside = BridgeAside(engine, section)
         self.retained = Convergence(engine, section)
+        self._age = QueueAge()
+        self._sampler: asyncio.TimerHandle | None = None
         self._suspects = Suspects()
         self._in_flight = 65_535
         """Most messages in flight that the other broker accepts."""
@@ -113,7 +116,16 @@ class Bridge:
     async def start(self) -> None:
         """Start the bridge. On return its session exists, so no later message is missed."""
         await self._ensure()
+        self._sample()
         self._task = asyncio.create_task(self._run())
+
+    def _sample(self) -> None:
+        """Take a sample of the queue, again and again."""
+        loop = asyncio.get_running_loop()
+        if (session := self._session) is not None:
+            flow = session.send_flow
+            self._age.sample(loop.time(), flow.next - flow.messages, flow.next)
+        self._sampler = loop.call_later(SAMPLE_S, self._sample)
 
     async def _ensure(self) -> None:
         """Create the session and its subscriptions, whether or not the other broker is
@@ -151,6 +163,8 @@ class Bridge:
             near.leave()
 
     async def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -159,6 +173,10 @@ class Bridge:
     def status(self) -> BridgeStatus:
         session = self._session
         flow = session.send_flow if session is not None else None
+        age = None
+        if flow is not None and flow.messages:
+            now = asyncio.get_running_loop().time()
+            age = self._age.seconds(now, flow.next - flow.messages)
         return BridgeStatus(
             self.section.name,
             self.section.server,
@@ -180,6 +198,10 @@ class Bridge:
             retained=self.retained.state,
             differ=self.retained.differ,
             agreed=len(self.retained.agreement),
+            retained_here=self.retained.here,
+            retained_there=self.retained.there,
+            oldest_s=age,
+            last_error=self._last_error,
         )
 
     @property
@@ -216,7 +238,7 @@ class Bridge:
                 self.section.name,
                 error.rstrip("."),
             )
-        self._error = error
+        self._error = self._last_error = error
         if self._down_since is None:
             self._down_since = asyncio.get_running_loop().time()
 

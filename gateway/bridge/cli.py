@@ -9,8 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.bridge.status import STATES, is_late
 from gateway.commands import control_client as control
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.commands.exit_codes import FAILED
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    ask_running,
+    folder_of,
+    running_folder,
+)
 from gateway.errors import OncewayError, UsageError
 from gateway.store import views
 from gateway.store.schema import FILE, connect, existing
@@ -27,6 +36,47 @@ NumbersArgument = Annotated[
     list[int] | None, typer.Argument(help="The messages' numbers, as `aside` shows them.", min=1)
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All messages of the bridge.")]
+
+
+@app.command()
+def status(
+    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Show each bridge: its connection, waiting messages, and retained topics that differ. Exit
+    code 1: a bridge has a problem.
+
+    Example: onceway bridge status
+    """
+    found = ask_running(running_folder(data, config), do="status")["bridges"]
+    if as_json:
+        typer.echo(json.dumps(found))
+    elif not found:
+        typer.echo("there are no bridges")
+    else:
+        for item in found:
+            _show(item)
+    if any(map(_is_bad, found)):
+        raise typer.Exit(FAILED)
+
+
+def _is_bad(bridge: dict[str, Any]) -> bool:
+    troubled = bridge["retained"] == "differ" or bridge["retained"] not in STATES
+    late = is_late(bridge["oldest_s"])
+    return bridge["error"] is not None or troubled or late or bridge["aside"] > 0
+
+
+def _show(bridge: dict[str, Any]) -> None:
+    """Print the state of one bridge."""
+    name, oldest = bridge["name"], bridge["oldest_s"]
+    age = "" if oldest is None else f", the oldest for {oldest:.0f} s"
+    late = " (too long)" if is_late(oldest) else ""
+    differ = "unknown" if bridge["differ"] is None else f"{bridge['differ']:,} differ"
+    typer.echo(f"{name}: {bridge['error'] or 'connected'}; {bridge['server']}")
+    typer.echo(f"  waiting    {bridge['waiting']:,}{age}{late}")
+    ends = f"{bridge['retained_here']:,} here, {bridge['retained_there']:,} there"
+    typer.echo(f"  retained   {differ}; {bridge['retained']}; at the last comparison {ends}")
+    typer.echo(f"  set aside  {bridge['aside']:,}")
+    typer.echo(f"  last error {bridge['last_error'] or 'none'}")
 
 
 @app.command()

@@ -74,11 +74,15 @@ class Convergence:
         """Whether `agreement` was read from the disk."""
         self.differ: int | None = None
         """Topics that differ, None if that is unknown."""
+        self.here = self.there = 0
+        """Retained messages of both brokers at the last comparison."""
         self.error = ""
         """Why the comparison is not complete."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
+        self._crossing = False
+        """Whether messages cross that make both brokers equal."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._marks = float(_MARKS)
@@ -93,6 +97,8 @@ class Convergence:
             return self.error
         if self.differ is None:
             return "waiting"
+        if self._crossing:
+            return "comparing"
         return "differ" if self.differ else "equal"
 
     async def crossings(self) -> Crossings:
@@ -110,7 +116,7 @@ class Convergence:
             self._task = asyncio.create_task(self._run(link))
 
     def end(self) -> None:
-        self.differ = None
+        self.differ, self._crossing = None, False
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -165,8 +171,9 @@ class Convergence:
             await link.far.settled()
             gone = [] if known else agreement.void()
             steps = await self._steps(link, survey, before, known)
-            self.differ = len(steps)
+            self.differ, self._crossing = len(steps), True
             await self._cross(link, survey, steps)
+            self._crossing = False
             await self._first_mark(link, survey, number or 0, gone)
         finally:
             survey.end()
@@ -219,6 +226,7 @@ class Convergence:
             for topic, packet in survey.found.items()
             if topic.startswith(prefix) and len(topic) > len(prefix)
         }
+        self.here, self.there = len(before), len(theirs_of)
         topics = sorted({*before, *theirs_of, *agreement.topics()})
         found: dict[str, Step] = {}
         for at, topic in enumerate(topics):

@@ -18,7 +18,9 @@ class BridgeStatus:
     came back in a loop of bridges and did not cross again. retained: off, waiting, comparing,
     equal, or the reason why both brokers cannot be compared. differ: retained topics that differ,
     None while that is unknown. agreed: retained topics that both brokers are proven to agree on.
-    oldest_s: age of the oldest waiting message in seconds, at most, None if none waits.
+    retained_here, retained_there: retained messages of both brokers at the last comparison.
+    oldest_s: age of the oldest waiting message in seconds, counted from the gateway's start at the
+    earliest; None if none waits. last_error: of the last connection that failed or ended.
     """
 
     name: str
@@ -42,4 +44,49 @@ class BridgeStatus:
     retained: str = "off"
     differ: int | None = None
     agreed: int = 0
+    retained_here: int = 0
+    retained_there: int = 0
     oldest_s: float | None = None
+    last_error: str | None = None
+
+
+STATES = ("off", "waiting", "comparing", "equal", "differ")
+"""States of the comparison of retained messages. Every other text is an error."""
+LATE_S = 180.0
+"""Age of the oldest waiting message at which the bridge counts as late: three times the longest
+pause between two attempts to connect."""
+SAMPLE_S = 5.0
+"""Seconds between two samples of a queue."""
+_MOST_SAMPLES = 500
+
+
+def is_late(oldest_s: float | None) -> bool:
+    """Whether messages wait too long for the other broker."""
+    return oldest_s is not None and oldest_s > LATE_S
+
+
+class QueueAge:
+    """The age of the oldest message of a queue, from samples of the number of the next message."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, int]] = []
+        """Times, and numbers of the next message at those times, in order."""
+
+    def sample(self, now: float, first: int, after: int) -> None:
+        """Take a sample. first: number of the oldest waiting message. after: number behind the
+        newest one.
+        """
+        samples = self._samples
+        while samples and samples[0][1] <= first:
+            del samples[0]
+        if not samples or samples[-1][1] != after:
+            samples.append((now, after))
+        if len(samples) > _MOST_SAMPLES:
+            del samples[1::2]
+
+    def seconds(self, now: float, first: int) -> float:
+        """Return the age of the oldest message, at most two samples too little."""
+        for time, after in self._samples:
+            if after > first:
+                return now - time
+        return 0.0

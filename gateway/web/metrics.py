@@ -78,6 +78,8 @@ _BRIDGE_GAUGES = {
     "aside": "Messages that can never reach the other broker and are kept",
     "aside_bytes": "Bytes of the messages that are kept aside",
     "held": "Messages from the other broker that wait for room here",
+    "differ": "Retained topics that differ between both brokers, if that is known",
+    "oldest_s": "Age of the oldest message that waits for the other broker, in seconds",
 }
 _BRIDGE_COUNTERS = {
     "sent": "Messages that the other broker has acknowledged",
@@ -367,8 +369,9 @@ def _bridges(source: Source) -> Iterator[Metric]:
         {name: item.error is None for name, item in bridges.items()},
     )
     for figure, text in _BRIDGE_GAUGES.items():
-        values = {name: getattr(item, figure) for name, item in bridges.items()}
-        yield _gauges(f"bridge_{figure}", text, "bridge", values)
+        values = {name: getattr(item, figure) or 0 for name, item in bridges.items()}
+        name = figure.replace("oldest_s", "oldest_seconds").replace("differ", "retained_differ")
+        yield _gauges(f"bridge_{name}", text, "bridge", values)
     for figure, text in _BRIDGE_COUNTERS.items():
         values = {name: getattr(item, figure) for name, item in bridges.items()}
         yield _counters(f"bridge_{figure}", text, "bridge", values)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from gateway import __version__
+from gateway.bridge.status import STATES, is_late
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.system.amounts import amount, are, wait, were
 from gateway.web.health import problems
@@ -44,6 +45,8 @@ _TODO = {
     "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
     "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
     "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
+    "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
+    "retained": "See which end lacks what, and the last error: sudo onceway bridge status",
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl",
@@ -210,6 +213,15 @@ def _never_there(source: Source) -> list[tuple[str, str]]:
         if item.held:
             text = f"{wait(item.held)} for room here, from the other broker"
             found.append(("held", f"bridge {item.name}: {text}"))
+        if item.error is None and is_late(item.oldest_s):
+            text = f"the oldest of {item.waiting:,} messages has waited for {item.oldest_s:.0f} s"
+            found.append(("queue", f"bridge {item.name}: {text}"))
+        if item.retained == "differ":
+            text = f"{item.differ:,} retained topics differ from the other broker's"
+            found.append(("retained", f"bridge {item.name}: {text}"))
+        elif item.retained not in STATES:
+            text = f"retained messages cannot be compared: {item.retained}"
+            found.append(("retained", f"bridge {item.name}: {text}"))
         if item.looped:
             text = f"{item.looped:,} messages came back in a loop of bridges"
             found.append(("looped", f"bridge {item.name}: {text}"))

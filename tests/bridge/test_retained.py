@@ -1,6 +1,7 @@
 """Retained messages that mosquitto and this gateway both hold."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,11 +11,12 @@ import pytest
 
 from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription
 from tests.bridge.mosquitto import mosquitto
-from tests.bridge.test_bridge import bridged, publish, until
+from tests.bridge.test_bridge import bridged, onceway, publish, until
 from tests.service.process import GatewayProcess
 from tests.service.wire import wire
 
 BRIDGE = 'up = ["up/#"]\ndown = ["down/#"]\nprefix = "s/"\n'
+STATUS = ("bridge", "status")
 
 
 async def held(port: int, prefix: str = "") -> dict[str, bytes]:
@@ -67,6 +69,11 @@ async def test_retained_from_before_the_bridge_cross(tmp_path: Path) -> None:
         async with near(tmp_path, far.port) as here:
             await say(here.port, up_d="4")
             await equal(here.port, far.port, down_a="1", down_b="2", up_c="3", up_d="4")
+            await until(tmp_path, retained="equal", agreed=4)
+            (shown,) = json.loads(await asyncio.to_thread(onceway, tmp_path, *STATUS, "--json"))
+            assert (shown["differ"], shown["waiting"], shown["oldest_s"]) == (0, 0, None)
+            text = await asyncio.to_thread(onceway, tmp_path, *STATUS)
+            assert "retained   0 differ; equal" in text
 
 
 async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Path) -> None:
