@@ -1,4 +1,4 @@
-"""What a person sees of a bridge: the age of its oldest message."""
+"""The state of a bridge, for users: the age of its oldest message."""
 
 from gateway.bridge.status import LATE_S, QueueAge, is_late
 
