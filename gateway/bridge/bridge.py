@@ -300,7 +300,8 @@ class Bridge:
             self._succeed()
             if (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1):
                 name, known = self._name_there(pair), answer.session_present
-                self.retained.begin(Link(far, near, crossings, self._mark(pair), name, known))
+                link = Link(far, near, crossings, self._mark(pair), name, known, self._tries_any)
+                self.retained.begin(link)
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
@@ -317,6 +318,9 @@ class Bridge:
         again = session.send_flow.to_resend if session is not None else set()
         released = session.send_flow.released if session is not None else {}
         self._suspects.keep([*again, *map(Release, released), *requests])
+        return self._suspects.tries_suspects
+
+    def _tries_any(self) -> bool:
         return self._suspects.tries_suspects
 
     async def _try_without_messages(

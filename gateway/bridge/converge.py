@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gateway.bridge.agreed import AgreedFile
@@ -40,6 +40,8 @@ RETRY_S = 60.0
 PER_BATCH = 10
 BATCH_S = 0.1
 """At most PER_BATCH retained messages leave in BATCH_S."""
+_SETTLED_S = 2.0
+"""Seconds that a connection has to hold before the comparison."""
 _SOON_S = 0.2
 """Seconds from an agreement to its mark."""
 _MARKS = 20
@@ -52,7 +54,9 @@ _MARK_TOPIC = "$onceway/bridge/"
 
 @dataclass(slots=True)
 class Link:
-    """One connection of the bridge. present: the other broker still had our session."""
+    """One connection of the bridge. present: the other broker still had our session.
+    tries_suspects: whether a message is sent alone, because it may end the connection.
+    """
 
     far: FarConnection
     near: NearClient
@@ -60,6 +64,7 @@ class Link:
     mark: str
     client: str
     present: bool
+    tries_suspects: Callable[[], bool]
 
 
 class Convergence:
@@ -122,6 +127,7 @@ class Convergence:
             self._task = None
 
     async def _run(self, link: Link) -> None:
+        await asyncio.sleep(_SETTLED_S)
         while True:
             try:
                 await self._compare(link)
@@ -183,7 +189,7 @@ class Convergence:
         crossings = link.crossings
         while True:
             before = crossings.messages
-            if not crossings.open and not self._waiting():
+            if not crossings.open and not self._waiting() and not link.tries_suspects():
                 await link.far.settled()
                 if crossings.messages == before and not crossings.open and not self._waiting():
                     return
@@ -345,7 +351,16 @@ class Convergence:
             number = agreement.begin_mark(least)
             written = await survey.write(topic, str(number).encode())
             await survey.read([topic])
-            self.proves = written and _number(survey.found.get(topic)) == number
+            proves = written and _number(survey.found.get(topic)) == number
+            if self.proves and not proves:
+                log.warning(
+                    "bridge %s: the other broker does not keep the message %s, so deletions of"
+                    " retained messages during an outage do not cross. Let the bridge's user write"
+                    " and read that topic there",
+                    self._section.name,
+                    topic,
+                )
+            self.proves = proves
             if self.proves:
                 await self._marked(number, gone)
             elif gone:

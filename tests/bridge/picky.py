@@ -98,6 +98,8 @@ class Picky:
     def _answer(self, packet: Packet) -> bytes | Literal["close"] | Disconnect:
         match packet:
             case Connect():
+                if packet.clean_start:  # it reads retained messages, and has no session
+                    return encode(Connack(False, properties=dict(self.properties)), Version.V5)
                 self.connections += 1
                 if (wanted := self.greet(self.connections)) is not None:
                     return wanted
