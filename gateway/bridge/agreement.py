@@ -53,6 +53,15 @@ def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
     return Step.SEND if up else Step.TAKE
 
 
+def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
+    """Return what a topic gets if access rules forbid a step: the state of the other side, if that
+    side has a message.
+    """
+    if forbidden is Step.TAKE:
+        return Step.NOTHING if ours is None else Step.SEND
+    return Step.NOTHING if theirs is None else Step.TAKE
+
+
 class Agreement:
     """Digests by topic, and the number of the mark that covers them. most: topics kept. held,
     number: from the disk.

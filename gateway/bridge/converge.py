@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gateway.bridge.agreed import AgreedFile
-from gateway.bridge.agreement import Agreement, Digest, Step, digest, step
+from gateway.bridge.agreement import Agreement, Digest, Step, allowed_instead, digest, step
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.exchange import NearClient
 from gateway.bridge.far import FarConnection
@@ -27,7 +27,7 @@ from gateway.broker.fan_out import deliver
 from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.retained import Retained
-from gateway.config import BridgeSection
+from gateway.config import INSIDE, BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Publish
 from gateway.mqtt.topics import topic_matches
@@ -251,11 +251,21 @@ class Convergence:
             if topic in self.refused and self.refused[topic] == ours:
                 continue
             do = step(ours, theirs, agreement.agreed(topic, known=known), up=self._goes_up(topic))
+            if do is not Step.NOTHING and not self._may(do, topic):
+                do = allowed_instead(do, ours, theirs)
+                if do is Step.NOTHING:
+                    continue
             if do is Step.NOTHING:
                 agreement.note(topic, ours)
             else:
                 found[topic] = do
         return found
+
+    def _may(self, do: Step, topic: str) -> bool:
+        """Whether the access rules of this gateway let the bridge take a step."""
+        acl, client = self._engine.broker.acl, self._section.client
+        may = acl.may_read if do is Step.SEND else acl.may_write
+        return may(INSIDE, client, topic)
 
     def _readable(self, survey: Survey) -> list[str]:
         """Return our filters whose retained messages the other broker shows."""

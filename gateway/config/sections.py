@@ -594,8 +594,8 @@ class BridgeSection(Section):
     """
     retained: bool = True
     """Whether the retained messages of these topics are compared after each connect, so that both
-    brokers hold the same. Then changes of the topics in up come here, too, and of those in down go
-    there.
+    brokers hold the same. Without any `[[acl]]`, changes of the topics in up come here, too, and of
+    those in down go there.
     """
     max_messages: Count = 1_000_000
     """Messages that may wait for the other broker; beyond it the oldest are dropped and counted."""
@@ -696,12 +696,6 @@ def _of(section: Any, key: str, default: Any) -> Any:
     )
 
 
-def _written(bridge: Any) -> list[Any]:
-    """Return the filters of the topics that a bridge writes here."""
-    up = _of(bridge, "up", []) if _of(bridge, "retained", True) else []
-    return [*_of(bridge, "down", []), *up]
-
-
 def _fits_users(section: Any) -> bool:
     """Whether an `[[acl]]` that is not checked yet, or was, is for more than boards."""
     if isinstance(section, AclSection):
@@ -767,7 +761,7 @@ class Config(Section):
                     "users": [INSIDE],
                     "clients": [f"{BRIDGE}{_of(item, 'name', '')}"],
                     "read": _of(item, "up", []),
-                    "write": _written(item),
+                    "write": _of(item, "down", []),
                 }
                 for item in bridges
             ]

@@ -48,7 +48,7 @@ async def say(port: int, prefix: str = "", **states: str) -> None:
 async def equal(here: int, there: int, **wanted: str) -> None:
     """Wait until both brokers hold these retained messages."""
     state = {topic.replace("_", "/"): text.encode() for topic, text in wanted.items()}
-    found = None
+    found: tuple[dict[str, bytes], dict[str, bytes]] | None = None
     try:
         async with asyncio.timeout(20):
             while found != (state, state):
@@ -137,3 +137,18 @@ async def test_retained_false_compares_nothing(tmp_path: Path) -> None:
                 await client.pick(Puback)
             assert (await until(tmp_path, sent=1))["retained"] == "off"
             assert await held(here.port) == {"up/b": b"2"}
+
+
+async def test_access_rules_hold_for_retained_messages(tmp_path: Path) -> None:
+    rule = f'{BRIDGE}[[acl]]\nusers = ["*"]\nclients = ["writer", "reader"]\nread = ["#"]\nwrite = ["#"]\n'
+    async with mosquitto(tmp_path / "far") as far:
+        await say(far.port, "s/", up_a="theirs", up_new="theirs", down_b="theirs")
+        await far.end()
+        async with near(tmp_path, far.port, rule) as here:
+            await say(here.port, up_a="ours", down_b="ours", down_new="ours")
+            await far.start()
+            await until(tmp_path, retained="equal")
+            there = {"up/a": b"ours", "up/new": b"theirs", "down/b": b"theirs"}
+            assert await held(far.port, "s/") == there
+            ours = {"up/a": b"ours", "down/b": b"theirs", "down/new": b"ours"}
+            assert await held(here.port) == ours

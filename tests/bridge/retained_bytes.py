@@ -1,0 +1,84 @@
+"""Bytes that a bridge sends for 1,000 retained topics (`python -m tests.bridge.retained_bytes`).
+
+In: nothing. Out: bytes in each direction for a first comparison, and for one after an outage in
+which a single topic changed. Needs Debian's mosquitto.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from gateway.mqtt.packets import Connect, Publish
+from tests.bridge.mosquitto import mosquitto
+from tests.bridge.test_bridge import bridged, publish, until
+from tests.service.wire import wire
+
+TOPICS = 1_000
+
+
+class Line:
+    """A line to a port that counts bytes, up and down."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.up = self.down = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+        async def copy(
+            source: asyncio.StreamReader, target: asyncio.StreamWriter, up: bool
+        ) -> None:
+            while data := await source.read(65536):
+                if up:
+                    self.up += len(data)
+                else:
+                    self.down += len(data)
+                target.write(data)
+            target.close()
+
+        await asyncio.gather(
+            copy(reader, there_writer, True),
+            copy(there_reader, writer, False),
+            return_exceptions=True,
+        )
+
+
+async def _say(port: int, topics: range, payload: bytes) -> None:
+    async with wire(port, Connect("writer")) as client:
+        for number in topics:
+            client.send(Publish(f"up/sensor/{number:04}", payload, 0, 0, True))
+        await publish(client, "other", b"", 1, 1)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with mosquitto(folder / "far") as far:
+            line = Line(far.port)
+            server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+            port = int(server.sockets[0].getsockname()[1])
+            section = 'up = ["up/#"]\nprefix = "site-1/"\n'
+            async with bridged(folder, port, section) as near:
+                await _say(near.port, range(TOPICS), b"x" * 50)
+                await until(folder, agreed=TOPICS)
+                sys.stdout.write(f"first comparison: {line.up:,} up, {line.down:,} down\n")
+                await until(folder, retained="equal")
+            await _say_there(far.port)
+            line.up = line.down = 0
+            async with bridged(folder, port, section) as near:
+                await until(folder, retained="equal")
+                await asyncio.sleep(1)
+                sys.stdout.write(f"one topic changed: {line.up:,} up, {line.down:,} down\n")
+            server.close()
+
+
+async def _say_there(port: int) -> None:
+    async with wire(port, Connect("writer")) as client:
+        client.send(Publish("site-1/up/sensor/0007", b"y", 0, 0, True))
+        await publish(client, "other", b"", 1, 1)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
