@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.bridge.agreement import Agreement, Digest, Step, digest, step
@@ -71,7 +71,9 @@ class Ends:
         self.agreement = Agreement(1000, {}, 0)
         self.disk: tuple[dict[str, bytes], int] = ({}, 0)
         self.agreed: dict[str, str | None] = {}
-        """The oracle: states that both ends had when the last mark was written."""
+        """The oracle: states that both ends had, and that a mark covers."""
+        self.crossed: dict[str, str | None] = {}
+        """States that both ends have had since the last mark."""
         self.lost = False
         """Whether the other broker has lost its session or messages since."""
 
@@ -80,14 +82,14 @@ class Ends:
         if self.linked and here == topic.startswith("u"):  # crosses at once, and is acknowledged
             _put(self.theirs if here else self.ours, topic, text)
             self.agreement.note(topic, digest(text.encode()))
+            self.crossed[topic] = text or None
 
     def mark(self) -> None:
         if self.linked and self.agreement.has_fresh:
             number = self.agreement.begin_mark()
             self.there_number = number
-            for topic in {*self.ours, *self.theirs, *self.agreed}:
-                if self.ours.get(topic) == self.theirs.get(topic):
-                    self.agreed[topic] = self.ours.get(topic)
+            self.agreed |= self.crossed
+            self.crossed.clear()
             self._keep(number)
 
     def _keep(self, number: int) -> None:
@@ -125,18 +127,17 @@ class Ends:
             return
         agreement = self.agreement
         agreement.cut()
+        self.crossed.clear()
         known = self.session and agreement.knows(self.there_number)
         assert known <= (not self.lost), "lost messages are noticed"
         before = {*self.ours, *self.theirs}
         wanted = {topic: self._wanted(topic, known) for topic in {*before, *self.agreed}}
-        sent = 0
         if not known:
             agreement.void()
         for topic in {*before, *agreement.topics()}:
             ours, theirs = self._digest(self.ours, topic), self._digest(self.theirs, topic)
             agreed = agreement.agreed(topic, known=known)
             do = step(ours, theirs, agreed, up=topic.startswith("u"))
-            sent += do is not Step.NOTHING
             if do is Step.SEND:
                 _put(self.theirs, topic, self.ours.get(topic, ""))
             elif do is Step.TAKE:
@@ -200,6 +201,8 @@ def _run(schedule: list[tuple[object, ...]]) -> None:
 
 
 @settings(max_examples=MANY, deadline=None)
+@example([("connect",), ("save",), ("change", True, "u1", "a"), ("mark",), ("roll_back",)])
+@example([("change", True, "u1", "a"), ("connect",), ("change", False, "u1", ""), ("lose",)])
 @given(_SCHEDULES)
 def test_both_ends_converge(schedule: list[tuple[object, ...]]) -> None:
     _run(schedule)

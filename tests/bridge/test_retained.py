@@ -140,7 +140,8 @@ async def test_retained_false_compares_nothing(tmp_path: Path) -> None:
 
 
 async def test_access_rules_hold_for_retained_messages(tmp_path: Path) -> None:
-    rule = f'{BRIDGE}[[acl]]\nusers = ["*"]\nclients = ["writer", "reader"]\nread = ["#"]\nwrite = ["#"]\n'
+    clients = 'users = ["*"]\nclients = ["writer", "reader"]\n'
+    rule = f'{BRIDGE}[[acl]]\n{clients}read = ["#"]\nwrite = ["#"]\n'
     async with mosquitto(tmp_path / "far") as far:
         await say(far.port, "s/", up_a="theirs", up_new="theirs", down_b="theirs")
         await far.end()
