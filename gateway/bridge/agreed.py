@@ -1,9 +1,9 @@
 """The agreements of one bridge on disk: the file DATA/bridges/NAME.agreed.
 
 In: changed digests by topic, with the number of the mark that covers them, in one transaction. Out:
-all of them at a start. A missing or unreadable file is an empty one: then nothing is proven, and
-both brokers keep what they have. The file is no part of a backup, for a restored store is older
-than the agreements.
+all of them at a start. A missing or unreadable file counts as empty: then nothing is proven, and no
+retained message is deleted. Backups leave the file out, for a restored store is older than the
+agreements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the two brokers of a bridge last agreed on, and who is right when they differ.
+"""The comparison of retained messages, ours with those of the other broker of a bridge.
 
 In: for each topic the digest of the retained payload here, of the one there, and of the one that
 both had. Out: whether ours goes there, theirs comes here, or nothing happens. No I/O.
@@ -28,7 +28,7 @@ _DIGEST_BYTES = 16
 
 
 class Step(Enum):
-    """What one topic needs."""
+    """The step that makes both sides equal in one topic."""
 
     NOTHING = 0
     SEND = 1

@@ -107,8 +107,8 @@ class Crossings:
         self._arriving.pop(identifier, None)
 
     def publish(self, packet: Publish) -> tuple[Publish, asyncio.Future[bool]]:
-        """Return a message of the bridge's own for our broker, with an identifier that no message
-        of the other broker has, and a future that tells whether our broker takes the message.
+        """Return a message of the bridge's own for our broker, and a future that tells whether our
+        broker takes it. The identifier is that of no message of the other broker.
         """
         number = next(
             number

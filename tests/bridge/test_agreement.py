@@ -112,7 +112,7 @@ class Ends:
         self.saved = dict(self.theirs), self.there_number, self.session
 
     def roll_back(self) -> None:
-        """The other broker dies, and has what it had saved."""
+        """The other broker dies, and comes back with its last saved state."""
         state, number, self.session = self.saved
         self.lost |= number != self.there_number or not self.session
         self.linked, self.theirs, self.there_number = False, dict(state), number
