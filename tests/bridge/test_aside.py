@@ -740,6 +740,8 @@ async def test_bound_of_set_aside_messages_outlives_a_restart(
             told = await until(tmp_path, set_aside=5)
             assert (told["aside"], told["aside_lost"]) == (3, 2)
             await near.logged("the oldest messages are lost")
+            # on disk, before the gateway is killed
+            await happens(lambda: [row["number"] for row in aside(tmp_path)] == [3, 4, 5])
         async with bridged(tmp_path, port, text) as near, wire(near.port, Connect("b")) as board:
             assert (await until(tmp_path, error=None))["aside"] == 3
             for number in range(5, 7):
