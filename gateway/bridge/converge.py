@@ -42,6 +42,8 @@ BATCH_S = 0.1
 """At most PER_BATCH retained messages leave in BATCH_S."""
 _SETTLED_S = 2.0
 """Seconds that a connection has to hold before the comparison."""
+_NOTHING_HERE_S = 4.0
+"""Further seconds if this gateway has no such messages: only theirs can be missing."""
 _SOON_S = 0.2
 """Seconds from an agreement to its mark."""
 _MARKS = 20
@@ -128,6 +130,8 @@ class Convergence:
 
     async def _run(self, link: Link) -> None:
         await asyncio.sleep(_SETTLED_S)
+        if not self.agreement.topics() and next(self._ours(), None) is None:
+            await asyncio.sleep(_NOTHING_HERE_S)
         while True:
             try:
                 await self._compare(link)
@@ -357,7 +361,7 @@ class Convergence:
         agreement = self.agreement
         await link.far.settled()
         topic = self._mark_topic(link)
-        if agreement.has_fresh or gone or not agreement.knows(least):
+        if agreement.has_fresh or gone or (agreement.topics() and not agreement.knows(least)):
             number = agreement.begin_mark(least)
             written = await survey.write(topic, str(number).encode())
             await survey.read([topic])
