@@ -1,7 +1,7 @@
 """A machine as a reader of the guides has it: the package is installed, the clone is in the home of
 the user pi, and lines of the guides run as they are written.
 
-In: lines of a shell. Out: exit codes, and what stands on the terminal. The machine is a mount
+In: lines of a shell. Out: exit codes, and the text at the terminal. The machine is a mount
 namespace (overlays, so no file of the real machine changes) and a network namespace (so each port
 is free). `sudo` and prompts work as at a terminal. systemctl runs without a manager: it enables
 units, and refuses those that do not exist. The test starts and stops the gateway in its place.
@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 PASSWORD = "PASSWORD"
 CLONE = "/home/pi/onceway"
 LINE_S = 30
+"""Seconds that a line may take, on a busy machine."""
+
 PI = 4711
 _ONCEWAY = f"#!/bin/sh\nPYTHONPATH={CLONE} exec {CLONE}/.venv/bin/python -m gateway "
 _AS_PI = re.compile(r"(?:scp|rm|curl|mosquitto_sub|mosquitto_pub) ")
@@ -96,18 +98,18 @@ class Machine:
         raise AssertionError(f"the machine is not set up: {said}")
 
     def inside(self, *words: str) -> list[str]:
-        """Return a command of the machine as one of this test."""
+        """Return a command of the machine for this test to run."""
         return ["nsenter", f"--target={self._holder.pid}", "--mount", "--net", *words]
 
     def root(self, script: str) -> str:
-        """Run a script of the test as root; return what it prints."""
+        """Run a script of the test as root; return its output."""
         line = ["sh", "-ec", f"cd {CLONE}\n{script}"]
         return subprocess.run(
             self.inside(*line), check=True, capture_output=True, text=True, timeout=60
         ).stdout
 
     def line(self, text: str, typed: str = "") -> tuple[int, str]:
-        """Run a line of a guide at a terminal, and type what its prompts ask for. typed: without a
+        """Run a line of a guide at a terminal, and answer its prompts. typed: input without a
         prompt.
         """
         who = ["setpriv", f"--reuid={PI}", f"--regid={PI}", "--clear-groups"]

@@ -92,7 +92,7 @@ MODES = {
         "/srv/lake": "755 onceway-ingest",
     },
 }
-"""What the lines of a guide leave, with mode and owner."""
+"""Files that the lines of a guide leave, with mode and owner."""
 
 
 @cache
@@ -103,7 +103,7 @@ def allowed() -> bool:
 
 
 class Reader:
-    """Somebody who follows a guide, with a board at the gateway's port."""
+    """The reader of a guide, with a board at the gateway's port."""
 
     def __init__(self, folder: Path, guide: str, beside: Machine | None) -> None:
         folder.mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ class Reader:
         await self._board.measure(1.5)
 
     async def follow(self, line: Line) -> str:
-        """Run a line; return what is wrong with its outcome."""
+        """Run a line; return the fault of its outcome, or an empty text."""
         stopped = re.search(STOPPED, line.text) and self.machine.gateway is not None
         if stopped:
             await self.machine.stop()
