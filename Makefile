@@ -66,10 +66,12 @@ coverage: firmware ## which branches the tests take, by package (an hour): the t
 model: setup ## TLC looks at every state of the models in tests/models (some minutes)
 	@$(BIN)/python -m tests.models.check
 
-docs: setup ## write the generated pages: configuration keys, metrics, statements of MQTT
+docs: setup ## write the generated pages (configuration keys, metrics, statements of MQTT), and figures of guides
+	@mkdir -p build
 	@$(BIN)/python -m tests.config.reference_page
 	@$(BIN)/python -m tests.web.metrics_page
 	@$(BIN)/python -m tests.mqtt.statements
+	@$(BIN)/python -m tests.promises --write >build/promises.txt
 
 size: firmware ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size
