@@ -98,7 +98,9 @@ class Gateways:
         except control.NotRunning as error:
             running = self.running[name]
             code, lines = running.process.returncode, "".join(running.log[-20:])
-            raise AssertionError(f"{name} does not answer; its exit code: {code}\n{lines}") from error
+            raise AssertionError(
+                f"{name} does not answer; its exit code: {code}\n{lines}"
+            ) from error
 
     async def figures(self, name: str) -> dict[str, int]:
         figures: dict[str, int] = (await self.rows(name))[0]["figures"]
