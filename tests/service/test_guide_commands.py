@@ -116,7 +116,7 @@ async def test_commands_run_as_written_and_the_board_works_on(tmp_path: Path) ->
         board.unplug()
 
 
-def test_what_is_not_run_here_is_run_elsewhere() -> None:
+def test_guide_command_not_run_here_is_run_by_another_test() -> None:
     every = commands()
     assert len(RUN) > 15
     for pattern, test in NOT_RUN.items():
