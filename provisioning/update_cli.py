@@ -74,7 +74,7 @@ def update_devices(
     if as_json:
         print(json.dumps(done, indent=2))
     elif not wanted:
-        print(f"{opened.path}: it has no board that was written here")
+        print(f"{opened.path}: this registry has no board that was written here")
     failed = sum("error" in row for row in done)
     if failed:
         left = len(wanted) - len(done)

@@ -240,4 +240,5 @@ def test_a_registry_without_boards_is_named(tmp_path: Path) -> None:
     Registry(tmp_path / "registry.db").admit("stranger-1")
     command, env = _command(tmp_path, "update", "--all")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{tmp_path}/registry.db: it has no board that was written here\n"
+    said = "this registry has no board that was written here"
+    assert done.stdout == f"{tmp_path}/registry.db: {said}\n"

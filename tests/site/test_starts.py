@@ -305,8 +305,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """The client's session is at a member whose disk is slow with many clients and that sends
-    keep-alives all the time, however long it was away, and with or without a BYE.
+    """The session is at a member with a slow disk, many clients and steady keep-alives. Its time
+    away makes no difference, nor does a BYE.
     """
     site.come("b")
     site.client.leave()

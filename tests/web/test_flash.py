@@ -87,7 +87,7 @@ async def test_a_board_is_added_updated_and_replaced(
                 break
         await expect(alert).to_be_empty()
         assert known.get("roof-1").key != key
-        assert [line for line in there.running.log if f"'{OPERATOR}' wants it" in line]
+        assert [line for line in there.running.log if f"'{OPERATOR}' asked for it" in line]
 
 
 async def test_failed_write_is_answered_with_a_sentence(
