@@ -91,7 +91,8 @@ def _target(
 ) -> tuple[Target, Image]:
     if known.status not in _UPDATABLE:
         raise OncewayError(
-            f"{known.name!r} is {known.status}: its board was not written here", str(registry.path)
+            f"{known.name!r} is {known.status}: its board was not written by this gateway",
+            str(registry.path),
         )
     kind = boards.board(known.board or "")
     port = where.get(known.name) or known.port

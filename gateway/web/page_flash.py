@@ -142,8 +142,13 @@ class PageFlash:
         if deed == "add" and empty:
             words.append("--empty")
         await self._set(Job(deed, device, port if deed != "update" else None))
-        asked = "%s: %s asked for it to be %s"
-        log.warning(asked, device, quote(user), _VERBS[deed], extra=about(device=device))
+        log.warning(
+            "%s: %s asked for it to be %s",
+            device,
+            quote(user),
+            _VERBS[deed],
+            extra=about(device=device),
+        )
         self._task = asyncio.create_task(self._work([*words, "--", device]))
         return None
 

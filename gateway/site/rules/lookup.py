@@ -87,7 +87,7 @@ class Search:
         """Time of the next check of this search."""
         self.stage = Stage.ASKING
         self.clean = False
-        """Whether no session is wanted, only the end of existing ones."""
+        """Whether the client wants existing sessions to end (Clean Start 1)."""
         self.waiters: list[tuple[Waiter, Alive]] = []
         """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = searching.trust.settled(client)
