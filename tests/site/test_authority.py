@@ -138,7 +138,7 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 def test_interrupted_invitation_gives_no_second_key_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Killed before the invitation is spent: no one has a certificate. After: one key has."""
+    """A kill before the invitation is spent leaves no certificate. A later kill leaves one key."""
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 
     def cut(path: Path, *_: bytes) -> None:
