@@ -173,7 +173,7 @@ class Problems:
         wait_for(f"news that {problem!r} {event}", look)
 
     def _old_key(self) -> None:
-        """Give the board another key, and then its flash of before."""
+        """Give the board another key, and then restore the firmware that holds the earlier key."""
         flash = "/var/lib/board/flash"
         self._run("cp", flash, f"{flash}.old")
         self._rekey()

@@ -19,7 +19,7 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 Progress = Callable[[str, float], None]
-"""Called with the stage ("connect", "save", "wipe", "write", "verify", "greet") and the finished
+"""Callback with the stage ("connect", "save", "wipe", "write", "verify", "greet") and the finished
 share of the stage, 0 to 1.
 """
 

@@ -74,7 +74,7 @@ def update_devices(
     if as_json:
         print(json.dumps(done, indent=2))
     elif not wanted:
-        print(f"{opened.path}: it has no board that was written here")
+        print(f"{opened.path}: this registry has no board that was written here")
     failed = sum("error" in row for row in done)
     if failed:
         left = len(wanted) - len(done)
@@ -91,7 +91,8 @@ def _target(
 ) -> tuple[Target, Image]:
     if known.status not in _UPDATABLE:
         raise OncewayError(
-            f"{known.name!r} is {known.status}: its board was not written here", str(registry.path)
+            f"{known.name!r} is {known.status}: its board was not written by this gateway",
+            str(registry.path),
         )
     kind = boards.board(known.board or "")
     port = where.get(known.name) or known.port

@@ -28,6 +28,12 @@ _FIRST = re.compile(
     r"|None|All that|As|Such|There|Where|Whoever)\b"
 )
 """First words of a docstring that opens with a clause or a pronoun."""
+_PASSIVE = re.compile(
+    r"(?:Is|Are|Was|Were|Be|Been|Being)\b|(?!Listen|Open|Need|Feed|Seed|Embed)"
+    r"(?:[A-Z]\w+(?:ed|en)|Held|Kept|Told|Made|Sent|Shown|Lost|Set)"
+    r" (?:and not|at|by|with|when|once|if|while|for|until|before|after|from)\b"
+)
+"""First words of a docstring that opens with a passive."""
 _ODD = re.compile(
     r"\bnobody\b|\bsomebody\b|\bwhoever\b|\bwhosoever\b|\banew\b|\bfor ever\b|\blest\b|\bin vain\b"
     r"|\bthereby\b|\bhence\b|\bwherefore\b|\bthe former\b|\bhis turn\b|\b(?:has|have) (?:its|their)"
@@ -76,7 +82,7 @@ class Finding(NamedTuple):
 def findings(file: str, source: str) -> Iterator[Finding]:
     """Yield the findings in a Python file or a guide."""
     for line, text, opens in _texts(file, source):
-        if opens and (first := _FIRST.match(text.strip())):
+        if opens and (first := _FIRST.match(text.strip()) or _PASSIVE.match(text.strip())):
             yield Finding(file, line, "first", f"{first[0]}: {text.strip()[:60]!r}")
         for sentence in _END.split(_CODE.sub("CODE", text)):
             words = " ".join((sentence or "").split())

@@ -12,6 +12,8 @@ LONG = " ".join(["word"] * (MOST_WORDS + 1))
     [
         ("What has come.", "first"),
         ("Those that wait.", "first"),
+        ("Was refused by the broker.", "first"),
+        ("Called by the writer.", "first"),
         ("Return the part that nobody reads.", "odd"),
         ("The file is no table.", "odd"),
         ("Return the packets of a follower.", "synonym"),
@@ -27,6 +29,7 @@ def test_finding_of_each_kind_is_reported_with_its_line(text: str, kind: str) ->
     "source",
     [
         '"""Return the next packet id."""\n',
+        '"""Listen at the address."""\n',
         '"""The `follower` of `nobody`."""\n',
         '"""None until CONNECT."""  # prose: None is the value\n',
         'run(\n    """nobody"""\n)\n',

@@ -41,7 +41,7 @@ async def command(engine: Engine, user: str, device: str, text: str) -> str | No
     problem = await send(engine, device, text, secrets.token_bytes(CORRELATION))
     if problem is None or problem is _SLOW:
         said = quote(user)
-        log.warning("%s: the command %r of %s", device, text, said, extra=about(client=device))
+        log.warning("%s: sent the command %r of %s", device, text, said, extra=about(client=device))
     return problem
 
 

@@ -94,10 +94,10 @@ class Boards:
         self.answers: dict[str, str] = {}
         """Each board's answer to its last command, since the gateway's start."""
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
-        """Called with name, topic, payload and time (µs since 1970) of each publication."""
+        """Callback with name, topic, payload and time (µs since 1970) of each publication."""
 
         self.answered: Callable[[str], None] | None = None
-        """Called with the name of a board that has answered a command."""
+        """Callback with the name of a board that has answered a command."""
 
     def note_publication(
         self,

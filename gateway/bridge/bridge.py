@@ -100,7 +100,7 @@ class Bridge:
         self._unconfirmed = 0
         """Messages given up at their PUBREL since the start. They may have arrived."""
         self._start_over: Callable[[str], None] = lambda reason: None
-        """Called with a reason to end the connection and the session at the other broker."""
+        """Callback with a reason to end the connection and the session at the other broker."""
         self._loops: set[str] = set()
         """Bridges that brought messages back, each logged once."""
         self._lacking: dict[str, str] = {}

@@ -296,7 +296,9 @@ class Exchange:
             self._watcher.suspect_answered()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
-        """Handle the answer to a PUBLISH. Return False if the other broker takes no message now."""
+        """Handle the answer to a PUBLISH. Return False if the other broker takes no message now.
+        inward: gets the packet that our broker needs.
+        """
         identifier, reason = packet.packet_id, packet.reason
         tries_suspects = self._suspects.tries_suspects
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR

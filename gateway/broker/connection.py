@@ -172,7 +172,7 @@ class Connection:
         self.pinged = 0
         """Number of PINGREQ packets in `stream` that were answered already."""
         self.pause: Pause | None = None
-        """Set if a publication of the client was refused for now."""
+        """State of a client with a publication that was refused for now. None otherwise."""
         self.names = 0
         """Bytes of topic aliases, the client's and the broker's."""
         self.aliases_limit = limits.topic_aliases

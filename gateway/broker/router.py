@@ -196,7 +196,7 @@ class Router:
         self.heard: dict[str, Callable[[PublishRun], None]] = {}
         """By first level: called with each run to a topic below it."""
         self.watch: Callable[[str], None] | None = None
-        """Called with the filter of each subscription that is added, changed or removed."""
+        """Callback with the filter of each subscription that is added, changed or removed."""
         self._root = _Node()
         self.topics: dict[bytes, RoutedTopic] = {}
         """Known topics by their encoded name. All are forgotten if they take too much memory."""

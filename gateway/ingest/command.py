@@ -31,7 +31,7 @@ AMAZON_PACKAGES = tuple(
     f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")
 )
 S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.awssdk:bundle"
-"""Excluded for S3; the last one is all of Amazon's services in one jar."""
+"""Packages left out for S3. The last one is a jar with all of Amazon's services."""
 
 IVY = ".ivy2.5.2"
 """Spark's folder of downloads, below the home directory."""

@@ -31,7 +31,7 @@ class TcpTransport(asyncio.Protocol):
     peer: Peer
     _transport: asyncio.Transport
     _receiver: Receiver | None = None
-    """Set while the broker has the connection, otherwise None."""
+    """Protocol of the connection. None if the broker does not have the connection."""
 
     def __init__(self, listener: str, accept: Accept, connections: "set[TcpTransport]") -> None:
         self._listener = listener

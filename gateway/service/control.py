@@ -489,7 +489,7 @@ class Control:
 
 
 def _parse(line: bytes) -> dict[str, str]:
-    """Return the keys of a request. Raises ValueError if it is not one."""
+    """Return the keys of a request. Raises ValueError if `line` is not a valid request."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
         raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")

@@ -91,10 +91,10 @@ class Checkpointer:
         self.waits = 0
         """How often the writer had to wait for the bound, since the start."""
         self.idle = threading.Event()
-        """Set while no checkpoint runs beside the commits."""
+        """Event: no checkpoint runs beside the commits."""
         self.idle.set()
         self._copying = threading.Lock()
-        """Held by the copying thread; SQLite refuses a second checkpoint at the same time."""
+        """Lock of the copying thread; SQLite refuses a second checkpoint at the same time."""
         self._waits_at = WAL_LIMIT
         """Bytes of the log at which the writer waits. Higher while a reader prevents the cut."""
         self.job = LogJob(path)

@@ -91,7 +91,7 @@ class SessionImport:
     state: Recovered | None = None
     """The writer's answer: the session's state, as a start would read it."""
     wrong: str | None = None
-    """The writer's other answer: why the session cannot be imported."""
+    """The writer's answer to a session that cannot be imported: the reason."""
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ _EXPECTED: dict[tuple[Request, ReasonCode], int] = {
     ("subscribe", ReasonCode.NOT_AUTHORIZED): 0,
     ("subscribe", ReasonCode.QUOTA_EXCEEDED): 0,
 }
-"""Reported as 0 from the start: a rate needs a sample from before the first refusal."""
+"""Counters that are 0 from the start: a rate needs a sample from before the first refusal."""
 
 _LINK_COUNTERS = {
     "frames_received": "Frames that passed their CRC",

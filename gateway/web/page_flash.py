@@ -143,7 +143,11 @@ class PageFlash:
             words.append("--empty")
         await self._set(Job(deed, device, port if deed != "update" else None))
         log.warning(
-            "%s: %s wants it %s", device, quote(user), _VERBS[deed], extra=about(device=device)
+            "%s: %s asked for it to be %s",
+            device,
+            quote(user),
+            _VERBS[deed],
+            extra=about(device=device),
         )
         self._task = asyncio.create_task(self._work([*words, "--", device]))
         return None

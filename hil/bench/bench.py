@@ -295,7 +295,7 @@ class Bench(BaseModel):
             if alone := [key for key in keys if getattr(self.air, key) != getattr(default, key)]:
                 raise ValueError(f"[air]: with a real `modem`, {alone[0]} has no meaning")
         if self.air and self.air.pace and not self.air.trace:
-            raise ValueError("[air]: pace is that of a recorded link, and no trace is named")
+            raise ValueError("[air]: pace needs a recorded link; name one with trace")
         for kind in self.fault:
             where = "by radio" if kind.air == "only" else "on lines"
             if beyond := [name for name in kind.on if not self.may_break(kind, name)]:

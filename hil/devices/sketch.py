@@ -1,6 +1,6 @@
 """A simulated Uno with a foreign sketch, which uses the library with its own payload. In: the HEX
-file. Out: the board's publications, in the history. Its EEPROM has their existence, as for other
-simulated boards; their content is that of their first sending.
+file. Out: the board's publications, in the history. The EEPROM
+proves that a publication exists, as for other simulated boards. The first PUBLISH has its payload.
 """
 
 import asyncio

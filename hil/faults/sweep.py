@@ -112,7 +112,7 @@ async def _quiet(device: DeviceUnderTest) -> None:
 
 
 class BoardSweep(Sweep):
-    """Counted from the sample with which an exchange begins, by the board itself."""
+    """A sweep in steps that the board counts, from the sample at the start of an exchange."""
 
     unit: ClassVar[Literal["tx", "eeprom"]]
 

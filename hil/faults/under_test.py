@@ -70,7 +70,7 @@ class SiteUnderTest(Protocol):
     landing_disk: LoopDisk | None
     """Disk of the landing place, if the bench cuts its power."""
     process_lock: asyncio.Lock
-    """Held while a fault stops and restarts processes, or works on the gateway's disk."""
+    """Lock of a fault that stops and restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
 
     @property

@@ -40,7 +40,7 @@ JOURNALLED_NS = S // 4
 and seen: 40 bytes of 3.4 ms, on a busy machine. In between the board may have met the gateway."""
 LINE_BYTES_S = 11_520
 DRIFT = 200
-"""Seconds in which a board's clock may be wrong by one: a resonator's 0.5 %."""
+"""Seconds in which a board's clock may gain or lose one second: a resonator's 0.5 %."""
 ROUNDED = 2
 """Factor by which a board's rounded error of a time may exceed the real one."""
 SOME = 20

@@ -18,9 +18,9 @@ class Outcome(StrEnum):
     """In the EEPROM of a replaced board that could not send it, from which it can be read: no
     damage, but not in the claim either."""
     UNDELIVERED = "not delivered"
-    """Published at QoS 0, and not in the gateway's store: QoS 0 promises no more."""
+    """A publication at QoS 0 outside the gateway's store: QoS 0 promises no more."""
     DIED = "died with its card"
-    """Acknowledged by a gateway that was gone for good before it had landed."""
+    """A publication acknowledged by a gateway that was gone for good before the landing."""
     UNKNOWN = "unknown"
     """Still on its way: the hop where it was seen last holds it, and must still deliver it."""
 

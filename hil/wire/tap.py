@@ -41,10 +41,9 @@ Tell = Callable[[dict[str, Any]], object]
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a session. fitting, strange: numbers of frames of this session, and of
-    similar bytes that are none. ahead: payloads of frames that came before an earlier one was
-    whole. arrived: number of the frame that the other end must wait for, by the frames that arrived
-    whole.
+    """One direction of a session. fitting: count of frames of this session. strange: count of byte
+    strings that only look like frames. ahead: payloads of frames that arrived before an earlier one
+    was complete. arrived: number of the next frame for the other end, by complete frames alone.
     """
 
     fitting: int = 0

@@ -138,7 +138,7 @@ async def test_a_store_from_before_users_is_taken_over(tmp_path: Path) -> None:
 # -- what each may do
 
 
-async def test_what_an_acl_does_not_allow_is_answered_with_0x87(tmp_path: Path) -> None:
+async def test_request_that_the_acl_denies_is_answered_with_0x87(tmp_path: Path) -> None:
     async with (
         gateway(*configured(tmp_path, LISTENER + ACL)) as running,
         wire(running.port, alice()) as client,

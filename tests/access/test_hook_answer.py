@@ -87,7 +87,7 @@ def test_a_body_without_a_length_ends_with_the_connection(kind: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ODD)
-def test_what_is_no_answer_is_no_yes(answer: bytes) -> None:
+def test_malformed_hook_answer_refuses_the_login(answer: bytes) -> None:
     with pytest.raises(OddAnswer):
         read_status(io.BytesIO(answer))
 
@@ -139,7 +139,7 @@ def ask(url: str, timeout_s: float = 20) -> int:
         *((answer, True) for answer in (*WHOLE.values(), *TO_THE_END.values())),
     ],
 )
-def test_who_is_let_in_by_an_answer_over_tcp(answer: bytes, lets_in: bool) -> None:
+def test_hook_answer_over_tcp_decides_the_login(answer: bytes, lets_in: bool) -> None:
     with saying(answer) as url:
         assert ask(url) == (R.SUCCESS if lets_in else R.SERVER_UNAVAILABLE)
 

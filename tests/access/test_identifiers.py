@@ -119,7 +119,7 @@ def test_impossible_settings_are_explained() -> None:
         ({"deny_read": ["commands/%c/#"]}, {}, False),
     ],
 )
-def test_who_writes_a_rule_for_identifiers_that_are_free_is_warned(
+def test_rule_for_free_identifiers_causes_a_warning(
     acl: dict[str, object], access: dict[str, object], warns: bool
 ) -> None:
     found = advice(parse({"acl": [acl], "access": access}, "here"))

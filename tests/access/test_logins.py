@@ -111,7 +111,7 @@ async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_pa
         assert [await login(running.port, item) for item in connects] == [R.SUCCESS] * len(names)
 
 
-async def test_who_was_removed_while_his_password_is_compared_does_not_get_in(
+async def test_user_removed_during_the_password_comparison_is_refused(
     tmp_path: Path,
 ) -> None:
     arguments = configured(tmp_path, LISTENER)

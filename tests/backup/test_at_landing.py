@@ -46,7 +46,7 @@ def make(place: Landing, file: Path, *times: datetime, keep: int = 7) -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(minutes=1), DAY, 7 * DAY, 30 * DAY], ids=str)
-def test_as_many_stay_however_often_they_are_made(
+def test_fixed_number_of_backups_is_kept_at_any_interval(
     local: Landing, whole: Path, step: timedelta
 ) -> None:
     times = [NOON + index * step for index in range(9)]
@@ -54,7 +54,7 @@ def test_as_many_stay_however_often_they_are_made(
     assert stored(local) == [f"{now:%Y%m%dT%H%M%SZ}-00c0ffee.owback" for now in times[-7:]]
 
 
-def test_one_that_was_just_made_stays_after_wrong_clocks(local: Landing, whole: Path) -> None:
+def test_newest_backup_is_kept_despite_wrong_clocks(local: Landing, whole: Path) -> None:
     make(local, whole, datetime(2038, 1, 1, tzinfo=UTC), NOON, NOON + DAY, keep=2)
     assert [name[:8] for name in stored(local)] == ["20260601", "20260602"]
     make(local, whole, datetime(1970, 1, 1, tzinfo=UTC), keep=2)

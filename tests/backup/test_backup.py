@@ -260,7 +260,7 @@ def test_backups_of_older_versions_stay_readable(file: Path, tmp_path: Path) -> 
         assert database.execute("PRAGMA quick_check").fetchone() == ("ok",)
 
 
-def test_there_is_an_old_backup_to_read() -> None:
+def test_backup_of_an_old_version_is_readable() -> None:
     assert OLD_BACKUPS
 
 

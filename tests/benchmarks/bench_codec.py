@@ -1,9 +1,9 @@
 """The CPU time that the codec takes per packet: reading from a stream and writing. No peer: this is
 a budget, not a contest.
 
-The goals come from the whole broker's: > 500,000 QoS 0 and > 100,000 QoS 2 messages per second
-leave 2 and 10 µs for a message, of which reading a PUBLISH may take 0.8 µs and an acknowledgement
-0.5 µs.
+The goals come from those of the whole broker: more than 500,000 QoS 0 or 100,000 QoS 2 messages per
+second. They leave 2 or 10 µs for a message. Of this time, reading a PUBLISH may take 0.8 µs and an
+acknowledgement 0.5 µs.
 """
 
 import sys

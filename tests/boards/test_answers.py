@@ -122,7 +122,7 @@ async def test_without_wait_the_command_is_sent_and_no_answer_asked_for(tmp_path
         assert commands == [b"identify"]
 
 
-async def test_the_answer_to_another_command_is_none_to_this_one(tmp_path: Path) -> None:
+async def test_answer_to_another_command_is_not_taken_for_this_one(tmp_path: Path) -> None:
     def others(message: aiomqtt.Message) -> tuple[bytes, bytes, int]:
         return payload(3, 1, b"xyz"), b"xyz", 2
 
@@ -174,7 +174,7 @@ async def test_a_command_that_is_too_long_for_the_board_is_not_sent(tmp_path: Pa
             await command(tmp_path, "x" * 70, "--wait", "--within", "1")
 
 
-def test_nothing_else_is_taken_for_an_answer() -> None:
+def test_unrelated_message_is_not_taken_for_an_answer() -> None:
     assert read(payload(1, 0, b"abc")) == Answer(Kind.DONE, 0, b"abc")
     assert read(payload(2, 7, b"")) == Answer(Kind.VALUE, 7, b"")
     for other in (b"", b"lost", b"done", b"12345", payload(1, 0, b"a") + b"x", b"\x10" * 7):

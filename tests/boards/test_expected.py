@@ -362,7 +362,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "0s", "-5m", "5 weeks", "1e3s", "99999d", "５m"])
-def test_text_that_is_not_a_duration_is_none(text: str) -> None:
+def test_invalid_duration_is_read_as_none(text: str) -> None:
     assert parse(text) is None
 
 

@@ -88,7 +88,7 @@ async def test_a_board_that_does_not_answer_or_is_not_there(tmp_path: Path) -> N
                 await log(tmp_path)
 
 
-async def test_a_board_that_keeps_no_log_says_so_at_once(tmp_path: Path) -> None:
+async def test_board_without_a_log_answers_at_once(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, board(running.port, ("unknown command: log",)):
         with pytest.raises(OncewayError, match=r"roof-1: the board keeps no log.*OW_LOG_SIZE"):
             await log(tmp_path)
@@ -138,7 +138,7 @@ async def test_a_log_without_an_end_does_not_keep_others_waiting(
             await board_log.whole(cast(Engine, SimpleNamespace(broker=broker)), "otto", NAME)
 
 
-def test_where_there_are_access_rules_the_gateway_may_read_logs() -> None:
+def test_gateway_may_read_board_logs_under_access_rules() -> None:
     config = Config.model_validate(
         {"gateway": {"name": "g"}, "acl": [{"clients": ["roof-*"], "write": ["logs/%c"]}]}
     )

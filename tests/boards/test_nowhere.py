@@ -76,7 +76,7 @@ async def test_the_last_answer_counts_while_a_gateway_starts_again() -> None:
     assert nowhere.among(boards, 10 * SELDOM_S) == {"roof-1"}, "the time without a question counts"
 
 
-async def test_what_was_missing_before_a_restart_counts_until_the_first_answer() -> None:
+async def test_board_missing_before_a_restart_counts_until_the_first_answer() -> None:
     others = Others("roof-1")
     answer, others.held = others.held, None
     nowhere, boards = Nowhere(others), ["roof-1", "roof-2", "roof-3"]
@@ -103,7 +103,7 @@ async def test_only_an_answer_ends_a_problem() -> None:
     assert nowhere.among(boards, 5 + 10 * SELDOM_S, before={"roof-1"}) == {"roof-2"}
 
 
-async def test_what_was_no_problem_yet_may_be_at_a_silent_gateway() -> None:
+async def test_board_without_a_problem_may_be_at_a_silent_gateway() -> None:
     others = Others()
     nowhere, boards = Nowhere(others), ["roof-1", "roof-2"]
     nowhere.among(boards, 0)

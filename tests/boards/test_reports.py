@@ -241,7 +241,7 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
     assert boards.troubles(5 + FORGET_US) == []
 
 
-def test_whatever_the_mark_takes_for_a_repetition_is_compared(tmp_path: Path) -> None:
+def test_each_publication_that_the_window_calls_a_duplicate_is_compared(tmp_path: Path) -> None:
     last_publications = Boards(tmp_path).last_publications
     for sequence in range(1, 65):
         last_publications.hear(("roof-1", 7, sequence), b"one", 0)

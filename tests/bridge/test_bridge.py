@@ -188,7 +188,7 @@ async def test_readings_go_up_and_commands_come_down(tmp_path: Path, qos: int) -
 
 
 @pytest.mark.mqtt("MQTT-3.8.3-3")
-async def test_what_came_from_there_does_not_go_there_again(tmp_path: Path) -> None:
+async def test_message_from_the_remote_broker_is_not_sent_back(tmp_path: Path) -> None:
     async with (
         mosquitto(tmp_path / "far") as far,
         bridged(tmp_path, far.port, 'up = ["#"]\ndown = ["#"]') as near,

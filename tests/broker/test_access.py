@@ -296,7 +296,7 @@ def test_a_wrong_password_is_told_so_and_what_came_behind_it_is_dropped() -> Non
     assert world.broker.sessions == {}
 
 
-def test_who_sends_much_before_the_answer_is_dropped() -> None:
+def test_client_that_sends_too_much_before_the_answer_is_disconnected() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
     client.bring(packets(Connect("c", username="u", password=b"right")))

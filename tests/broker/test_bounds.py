@@ -150,7 +150,7 @@ def test_a_queue_may_have_a_bound_of_its_own(bound: dict[str, int]) -> None:
     assert world.durable("slow", answers=True).payloads == [b"003", b"004", b"005", b"006", b"007"]
 
 
-def test_what_is_in_flight_is_never_dropped() -> None:
+def test_message_in_flight_is_never_dropped() -> None:
     world = World(queue=full("drop the oldest"), queue_messages=3, inflight=2)
     slow = world.durable("slow")
     slow.subscribe("t")

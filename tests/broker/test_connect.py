@@ -381,6 +381,6 @@ def test_nothing_is_kept_for_a_packet_that_is_announced_too_large() -> None:
 
 
 @pytest.mark.mqtt("MQTT-3.1.2-28")
-def test_nobody_gets_response_information() -> None:
+def test_client_never_gets_response_information() -> None:
     connack = World().connect("c", properties={P.REQUEST_RESPONSE_INFORMATION: 0}).take(Connack)
     assert P.RESPONSE_INFORMATION not in connack.properties

@@ -17,7 +17,7 @@ MOST = 100
 
 @pytest.mark.parametrize("qos", [[0], [1], [2], [0, 1], [0, 2], [0, 1, 2]], ids=str)
 @pytest.mark.parametrize("run", [False, True], ids=["one by one", "in runs"])
-def test_the_newest_wait_and_the_log_says_so(
+def test_newest_messages_wait_and_the_log_reports_the_drop(
     qos: list[int], run: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     section = QueueSection(full="drop the oldest", qos_0=True, messages=MOST)

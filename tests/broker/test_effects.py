@@ -140,7 +140,7 @@ def test_the_message_that_makes_the_queue_of_a_member_overflow_goes_to_another()
     assert sum(item.send_flow.messages for item in world.broker.sessions.values()) == 95
 
 
-def test_what_a_member_leaves_behind_makes_nobody_end() -> None:
+def test_undelivered_share_of_a_leaving_member_ends_no_other_session() -> None:
     world = World(queue_messages=10)
     for number in range(20):
         client = world.durable(f"member {number}")

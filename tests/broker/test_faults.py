@@ -286,7 +286,7 @@ class Writer(Bystander):
 
 
 class Reader(Bystander):
-    """Subscribed at QoS 2, and pings."""
+    """A client with a subscription at QoS 2, which pings."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "reader")
@@ -727,7 +727,7 @@ BOUNDARY = {
 FOR_ALL = {"Engine.hear"}
 """Calls that each bystander makes for itself, and the victim never makes."""
 THREAD = {"Engine._from_store", "Engine._from_writer", "Engine._on_failure", "Engine._on_landed"}
-"""Called by the writer's thread: they hand something to the event loop, and do nothing else."""
+"""Calls of the writer's thread, which only hand something to the event loop."""
 
 
 CALLS = [

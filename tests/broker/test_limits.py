@@ -46,7 +46,7 @@ class Slow(Anonymous):
 # -- connections
 
 
-def test_who_never_says_connect_is_dropped_in_time_and_takes_nobodys_place(
+def test_connection_without_connect_is_closed_in_time_and_blocks_no_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(connections=5, connect_timeout_s=10)

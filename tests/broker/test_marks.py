@@ -83,7 +83,7 @@ def test_a_row_fits_the_store_and_a_window_without_a_gap_takes_a_byte() -> None:
     assert mark.row()[4] == -1
 
 
-def test_of_each_device_the_incarnations_that_were_used_last_are_kept() -> None:
+def test_most_recently_used_incarnations_of_each_device_are_kept() -> None:
     marks = Marks([])
     for incarnation in range(1, PLACES + 1):
         marks.of("b", incarnation).add(incarnation)
@@ -409,7 +409,7 @@ ACTS = st.one_of(
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(ACTS, max_size=40))
-def test_whatever_is_cut_when_each_reading_of_a_board_is_there_once(
+def test_each_reading_of_a_board_is_stored_once_despite_a_power_cut_anywhere(
     acts: list[tuple[str, int]],
 ) -> None:
     world = World(receive_maximum=2)

@@ -89,7 +89,7 @@ def test_answers_that_wait_for_the_disk_have_a_bound() -> None:
     assert len(client.take_all(Pingresp)) == 20 * 10_000
 
 
-def test_of_peers_that_read_nothing_the_slowest_goes_when_all_together_hold_too_much(
+def test_slowest_reader_is_closed_when_outputs_together_hold_too_much(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(memory_bytes=1_000_000)
@@ -299,7 +299,7 @@ def test_user_properties_have_a_bound(number: int, reason: R | None) -> None:
 # -- what comes due
 
 
-def test_what_comes_due_at_once_is_done_little_by_little() -> None:
+def test_work_that_comes_due_at_once_is_done_in_parts() -> None:
     world = World(connects_per_s=1_000_000)
     will = Will("t", b"x", properties={P.WILL_DELAY_INTERVAL: 5})
     for number in range(2500):

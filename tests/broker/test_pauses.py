@@ -219,7 +219,7 @@ def test_a_refusal_for_now_ends_the_connection_without_an_answer(
 @pytest.mark.mqtt("MQTT-4.3.3-9")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("version", [V4, V5])
-def test_what_was_refused_is_taken_once_when_it_comes_again_and_there_is_room(
+def test_refused_message_is_taken_once_when_it_returns_and_room_exists(
     full: Full, qos: int, version: Version
 ) -> None:
     world = full.world
@@ -600,7 +600,7 @@ def test_a_client_that_sends_on_and_on_in_its_pause_is_not_read() -> None:
     assert full.world.broker.put_off == 0
 
 
-def test_what_all_put_off_has_a_bound() -> None:
+def test_postponed_packets_of_all_clients_have_a_bound() -> None:
     full = _spool(memory_bytes=80_000)
     names = [f"c{at}" for at in range(20)]
     for name in names:

@@ -250,7 +250,7 @@ def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
     assert empty(world), "nothing of the session is left on the disk"
 
 
-def test_what_a_member_that_ends_leaves_behind_is_given_away_a_page_at_a_time() -> None:
+def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() -> None:
     """However much that is, the clients of others are served between two pages."""
     world = World()
     two_members(world)

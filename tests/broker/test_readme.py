@@ -7,7 +7,7 @@ README = Path(__file__).parents[2] / "gateway" / "broker" / "README.md"
 LINK = re.compile(r"\[([\w.]+)\]\((\.\./[^)]+)\)")
 
 
-def test_each_bound_has_a_test_that_is_there() -> None:
+def test_each_bound_in_the_readme_names_an_existing_test() -> None:
     bounds = README.read_text().partition("## Bounds")[2]
     rows = [line for line in bounds.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15

@@ -85,7 +85,7 @@ def test_dup_is_not_passed_on() -> None:
 )
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(
+def test_unacknowledged_message_is_sent_again_in_order_with_dup(
     version: Version, power_cut: bool
 ) -> None:
     world = World()
@@ -112,7 +112,7 @@ def test_what_was_not_acknowledged_is_sent_again_in_order_with_dup(
 
 @pytest.mark.mqtt("MQTT-3.3.1-1", "311:MQTT-3.3.1-1")
 @pytest.mark.parametrize("cuts", [1, 3])
-def test_what_came_before_a_power_cut_has_dup_however_slow_the_disk_was(cuts: int) -> None:
+def test_message_sent_before_a_power_cut_has_dup_despite_a_slow_disk(cuts: int) -> None:
     world = World(inflight=4)
     world.absent("s")
     publisher = world.accepted("p", answers=True)

@@ -183,7 +183,7 @@ def test_no_local_keeps_a_clients_own_messages_away(power_cut: bool) -> None:
     ]
 
 
-def test_all_that_a_durable_client_asks_for_is_on_disk_before_the_answer() -> None:
+def test_each_request_of_a_durable_client_is_on_disk_before_the_answer() -> None:
     world = World()
     client = world.durable("c")
     world.slow_disk = True
@@ -319,7 +319,7 @@ def test_unsent_messages_of_an_ended_member_go_to_the_others() -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-6")
-def test_a_shared_message_that_was_refused_goes_to_nobody_else() -> None:
+def test_refused_shared_message_goes_to_no_other_client() -> None:
     world = World()
     members = [world.durable(name) for name in ("a", "b")]
     for member in members:

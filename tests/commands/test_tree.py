@@ -247,7 +247,7 @@ _OTHER_FIRST = {"restore", "device import", "device read", "registry import"}
         if "--config" in _options(command) and name not in _OTHER_FIRST
     ],
 )
-def test_each_mistake_in_a_configuration_is_told_with_its_line(
+def test_each_mistake_in_a_configuration_is_reported_with_its_line(
     name: str, run: Run, tmp_path: Path
 ) -> None:
     """Whichever command reads it."""
@@ -285,7 +285,7 @@ _OF_GATEWAY = {"device expect", "device pause", "device log", "device command", 
 
 
 @pytest.mark.parametrize("name", [one for one in _BY_NAME if one not in _NEW | _OF_GATEWAY])
-def test_a_device_that_is_none_has_one_exit_code(name: str, run: Run, tmp_path: Path) -> None:
+def test_unknown_device_has_one_exit_code(name: str, run: Run, tmp_path: Path) -> None:
     registry = tmp_path / "registry.db"
     assert run("device", "admit", "roof-1", "--registry", str(registry))[0] == 0
     words = [

@@ -41,7 +41,7 @@ def test_defaults_of_the_site_section() -> None:
         ({"member": {}}, "'members' was meant?"),
     ],
 )
-def test_what_is_refused(keys: dict[str, Any], words: str) -> None:
+def test_invalid_site_section_is_refused(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         site(**keys)
     assert words in str(caught.value)

@@ -403,7 +403,7 @@ def test_a_gateway_that_hangs_is_wrong_and_not_merely_unseen(
     assert "journalctl" in f"{found.what} {found.todo}"
 
 
-def test_a_database_that_is_none_is_wrong(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 100)
     config = parse({"gateway": {"data": str(tmp_path)}, "uplink": {"landing": "file:///x"}}, "here")
     (found,) = services.uplink(config)

@@ -1,10 +1,10 @@
 """Sabotages: the rig must notice a product that breaks a promise. The product has no such switch,
 so a bench runs on a copy of the tree that is patched.
 
-In: `tests/hil/sabotages/NAME.patch`, a unified diff below lines `# key: value`: the `claim` that it
-breaks, the `benches` that guard this claim, and where they differ from the usual the number of
-`readings`, the `verdict` that it must get (fails), the `class` of blind spot that it tries (plain),
-and whether `make test` runs it (`gate: yes`). Or `NAME.toml` with the same keys, and `package`,
+In: `tests/hil/sabotages/NAME.patch`, a unified diff below lines `# key: value`. `claim` is the
+promise that the patch breaks, and `benches` are those that guard this promise. Optional keys are
+the number of `readings`, the expected `verdict` (fails), the `class` of blind spot (plain), and
+`gate: yes` if `make test` runs the sabotage. Or `NAME.toml` with the same keys, and `package`,
 `symbol`, `old` and `new`: the text `old` stands once within that function or constant of the
 package, in whichever file, so that a move of code leaves the sabotage as it is.
 Out: the verdict of a bench on the copy, and its reasons.

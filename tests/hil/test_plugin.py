@@ -50,7 +50,7 @@ def pytest_(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_a_bench_that_holds_and_one_that_is_none(tmp_path: Path) -> None:
+def test_passing_bench_passes_and_invalid_bench_is_an_error(tmp_path: Path) -> None:
     # a time for tests, which a bench is not
     done = pytest_(tmp_path, "--bench", "holds.toml", "--bench", "none.toml", "--timeout=1")
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr

@@ -19,7 +19,7 @@ CATALOGUE = catalogue()
 GATE = [name for name, sabotage in CATALOGUE.items() if sabotage.gate]
 
 
-def test_there_are_as_many_as_were_promised() -> None:
+def test_catalogue_holds_the_promised_number_of_sabotages() -> None:
     assert len(CATALOGUE) >= 155
     assert len(GATE) >= 2
 

@@ -26,7 +26,7 @@ def test_a_missing_landing_place_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in str(_run(tmp_path / "none"))
 
 
-def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_time_is_refused(tmp_path: Path) -> None:
     assert "'soon' is no time" in str(_run(tmp_path, "--every", "soon"))
 
 
@@ -96,7 +96,7 @@ def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])
-def test_a_landing_place_without_a_batch_is_said_before_spark_starts(
+def test_landing_place_without_a_batch_is_an_error_before_spark_starts(
     tmp_path: Path, made: str | None
 ) -> None:
     """By its URL too, which the command line does not look at. A batch is there when its manifest

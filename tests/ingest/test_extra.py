@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 BY_URL = {ROOT / "gateway" / "uplink" / "landing" / f"{kind}.py" for kind in ("s3", "sftp")}
-"""Imported when a URL asks for them; extras of the same names bring their packages."""
+"""Modules imported when a URL needs them. Extras of the same names bring their packages."""
 
 
 def imported(file: Path) -> Iterator[str]:

@@ -83,7 +83,7 @@ def run(lake: Job, *ways: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_there_are_ten_questions_and_three_ways() -> None:
+def test_query_guide_answers_ten_questions_in_three_ways() -> None:
     assert len(QUESTIONS) == 10
     assert [name for language, name, _ in BLOCKS if language == "python"] == [
         "spark",

@@ -27,9 +27,9 @@ async def until(condition: Callable[[], object], *, patience: float = PATIENCE) 
 
 
 class Pty:
-    """A serial line whose far end the test holds. It has a name of its own: the kernel gives the
-    number of one that is gone to the next one on this machine, and who still looks for the old one
-    would open a line of another test.
+    """A serial line whose far end the test holds. The line has a path of its own, because the
+    kernel reuses the number of a closed line. A gateway that still looks for a closed line would
+    open the line of another test.
     """
 
     def __init__(self) -> None:

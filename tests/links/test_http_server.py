@@ -202,7 +202,7 @@ BIG = b"x" * 50_000_000
         b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-async def test_who_sends_half_a_request_or_reads_no_answer_stops_nobody(half: bytes) -> None:
+async def test_slow_http_client_stops_no_other_client(half: bytes) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(body=BIG if request.path == "/big" else b"here")
 

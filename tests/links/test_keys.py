@@ -297,7 +297,7 @@ def test_a_device_takes_no_gateway_that_does_not_prove_its_key(wrong: object) ->
     assert link.session is None
 
 
-def test_a_recorded_welcome_is_none_for_the_next_greeting() -> None:
+def test_recorded_welcome_is_refused_by_the_next_greeting() -> None:
     link = device()
     hello = greeting(link)
     recorded = answer(hello)

@@ -408,7 +408,7 @@ async def test_a_frame_without_a_mask_closes_the_connection(broker: Broker, opco
         ("/mqtt", "Sec-WebSocket-Protocol: chat", "offers no WebSocket subprotocol"),
     ],
 )
-async def test_who_is_refused_before_the_upgrade_is_told_and_logged_once(
+async def test_client_refused_before_the_upgrade_is_answered_and_logged_once(
     broker: Broker, path: str, header: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(broker) as listener:

@@ -69,7 +69,7 @@ def test_the_bounds_of_retained_messages_hold() -> None:
     assert there.broker.retained.count == 1
 
 
-def test_nobody_else_writes_where_readings_are_mirrored() -> None:
+def test_mirrored_topics_are_written_by_the_gateway_alone() -> None:
     there = World()
     there.broker.reconfigure(parse({"mirror": {"topic": "r/x"}}, "here"))
     client = there.accepted()
@@ -82,6 +82,6 @@ def test_nobody_else_writes_where_readings_are_mirrored() -> None:
 
 
 @pytest.mark.parametrize("topic", ["readings/#", "$SYS", "a/", ""])
-def test_a_prefix_that_is_none_is_refused(topic: str) -> None:
+def test_invalid_prefix_is_refused(topic: str) -> None:
     with pytest.raises(Exception, match=r"mirror\.topic"):
         parse({"mirror": {"topic": topic}}, "here")

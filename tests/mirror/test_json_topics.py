@@ -89,7 +89,7 @@ async def test_a_board_that_is_revoked_disappears(tmp_path: Path, line: Pty) -> 
         assert there == {"readings/roof-1/adc0", "readings/roof-1/$state"}
 
 
-async def test_without_the_section_there_is_none(tmp_path: Path, line: Pty) -> None:
+async def test_json_topics_are_off_without_their_section(tmp_path: Path, line: Pty) -> None:
     async with gateway(tmp_path, "--config", str(configuration(tmp_path, [line]))) as running:
         sensor = Sensor(line, "roof-1")
         await sensor.connect()

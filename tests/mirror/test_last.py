@@ -15,7 +15,7 @@ def reading(name: str = "adc0", value: float | str = 1.5, at: int = NOW) -> Read
     return Reading(name, value, "V", at, "synchronised", 4, at)
 
 
-def test_they_outlive_the_gateway(tmp_path: Path) -> None:
+def test_last_values_outlive_the_gateway(tmp_path: Path) -> None:
     kept = LastReadings(tmp_path)
     assert kept.take("roof-1", reading())
     assert kept.take("roof-1", reading("door", "open"))

@@ -56,5 +56,5 @@ def test_each_action_names_a_function(model: Path) -> None:
         assert _NAMED.search(above[action].rsplit("\n\n", 1)[-1]), action
 
 
-def test_there_is_a_model() -> None:
+def test_models_folder_holds_a_model() -> None:
     assert MODELS

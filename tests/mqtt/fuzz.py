@@ -1,10 +1,10 @@
 """Damaged packets by the million: `python -m tests.mqtt.fuzz --inputs 1000000 --seed 1` (the tests
 run a few thousand).
 
-Each input is a few of the example packets in a row, with bytes changed, dropped, doubled or cut,
-some of them many times in a row, fed to a stream whole and in pieces, and read by packets and by
-runs. Three things have to hold: nothing but MqttError escapes, neither pieces nor runs make a
-difference, and a packet that was taken can be written and read again.
+Each input is a row of example packets with bytes changed, dropped, repeated or cut. Some packets
+stand many times in a row. A stream reads the input whole and in pieces, by packets and by runs.
+Three things have to hold: MqttError alone escapes, neither pieces nor runs make a difference, and
+a packet that was accepted can be written and read again.
 """
 
 import argparse

@@ -312,7 +312,7 @@ def test_mqtt_3_1_lets_flags_announce_a_user_name_that_is_not_there() -> None:
 @pytest.mark.mqtt("MQTT-3.1.0-1", "311:MQTT-3.1.0-1")
 @pytest.mark.parametrize("data", ["30", "C0 00", "E0 00", "00", "20 02 00 00", "F0 00"])
 def test_the_first_packet_is_connect(data: str) -> None:
-    """Decided by the first byte: nothing more is waited for."""
+    """The first byte decides, without a wait for more."""
     stream = PacketStream(100)
     stream.feed(from_hex(data))
     with pytest.raises(ProtocolError, match="first packet is not CONNECT") as caught:

@@ -37,7 +37,7 @@ def fed(data: bytes, maximum: int = 1 << 20, version: Version = V5) -> PacketStr
 
 @pytest.mark.parametrize("header", ["30 FF FF FF FF 01", "30 80 80 80 80 01", "C0 FF FF FF 80"])
 def test_a_remaining_length_of_5_bytes_is_refused(header: str) -> None:
-    """Decided by the fourth length byte: the fifth is not waited for (MQTT 5.0, table 1-1)."""
+    """The fourth length byte decides, without a wait for the fifth (MQTT 5.0, table 1-1)."""
     with pytest.raises(MalformedPacket, match="longer than 4 bytes"):
         list(fed(from_hex(header)[:5]))
 

@@ -1,9 +1,9 @@
 """The mutants of one source file.
 
-In: its text. Out: the same text with one change each: a comparison, a constant, a connective or an
-arithmetic operator is another one, a condition is reversed, a call whose result no one takes is
-left out, two arguments change places, a result is dropped. Docstrings, annotations, log lines and
-error texts stay: no test should hang by them.
+In: its text. Out: copies of the text with one change each. Changes of an expression: another
+comparison, constant, connective or arithmetic operator, or a reversed condition. Changes of a
+statement: a call without a used result is deleted, two arguments are swapped, a result is dropped.
+Docstrings, annotations, log lines and error texts stay, because no test should depend on them.
 """
 
 import ast

@@ -66,7 +66,7 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     assert told(one, [], 80) == ["ends: a"]
 
 
-def test_what_waits_for_a_channel_is_told_already(tmp_path: Path) -> None:
+def test_waiting_notice_counts_as_told(tmp_path: Path) -> None:
     one = notices(tmp_path)
     one.take(["a", "b"], 0)
     began = one.take(["a", "b"], 30)  # the gateway dies before `keep`
@@ -81,7 +81,7 @@ def test_what_waits_for_a_channel_is_told_already(tmp_path: Path) -> None:
     assert told(third, ["a"], 130) == []
 
 
-def test_what_begins_after_a_restart_ends_at_once(tmp_path: Path) -> None:
+def test_notice_of_a_problem_begun_after_a_restart_ends_with_the_problem(tmp_path: Path) -> None:
     one = notices(tmp_path)
     told(one, ["a"], 0)
     assert told(one, ["a"], 30) == ["begins: a"]

@@ -188,7 +188,7 @@ async def test_a_hook_that_does_not_take_a_message_gets_it_again(
     assert site.beats.empty(), "it is no GET elsewhere"
 
 
-async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> None:
+async def test_notice_that_a_channel_refused_is_shown_and_tried_again(tmp_path: Path) -> None:
     quick = (
         "-c",
         "from gateway.notify import teller; teller.AGAIN_S = (0.5,);"
@@ -210,7 +210,7 @@ async def test_what_was_not_taken_is_shown_and_tried_again(tmp_path: Path) -> No
         assert site.posted.empty(), "once"
 
 
-async def test_what_was_not_sent_is_sent_after_a_restart(tmp_path: Path) -> None:
+async def test_unsent_notice_is_sent_after_a_restart(tmp_path: Path) -> None:
     async with web_server() as site:
         site.refuses = 1000
         file = configuration(tmp_path, f'webhook = "http://127.0.0.1:{site.port}/hook"\n')

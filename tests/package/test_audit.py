@@ -53,7 +53,7 @@ def test_an_answer_without_packages_is_no_all_clear() -> None:
     assert verdict(WANTED, {})[1] == NOT_LOOKED_UP
 
 
-def test_it_says_what_it_cannot_see() -> None:
+def test_audit_names_its_blind_spots() -> None:
     lines, _ = verdict(WANTED, {"dependencies": [GOOD]})
     assert all(any(text in line for line in lines) for text in BLIND)
 

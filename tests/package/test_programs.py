@@ -1,7 +1,6 @@
-"""A machine that has more than a user's hides what a list of packages lacks. Every program that
-scripts, Makefiles and tests start belongs to a package of `.setup/debian-packages.txt`, or to one
-that such a package depends on, or to a Debian that has nothing else. `make try-clone` shows the
-same in such a Debian itself.
+"""A machine that has more than a user's hides what a list of packages lacks. Scripts,
+Makefiles and tests start only programs of the packages in `.setup/debian-packages.txt`, of their
+dependencies, or of a minimal Debian. `make try-clone` shows the same in a minimal Debian.
 """
 
 import os

@@ -77,7 +77,7 @@ def test_json_is_read_too() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_whatever_comes_is_read_or_passed_over(payload: bytes) -> None:
+def test_any_payload_is_read_or_skipped(payload: bytes) -> None:
     for prefix in (b"", b"\x81\xa2\x00\x61a\x02", b"\x81\xa3\x00\x61a\x02\x01\x62tu"):
         for reading in readings("roof-1", "t", prefix + payload, NOW):
             json.dumps(reading.public(), allow_nan=False)

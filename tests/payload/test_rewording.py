@@ -92,7 +92,7 @@ def test_another_reading_under_the_same_identity(one: bytes, other: bytes) -> No
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_whatever_comes_there_is_an_answer(one: bytes, other: bytes) -> None:
+def test_any_payload_gets_an_answer(one: bytes, other: bytes) -> None:
     assert says_the_same(one, one)
     assert says_the_same(b"\x81" + one, b"\x81" + other) == says_the_same(
         b"\x81" + other, b"\x81" + one

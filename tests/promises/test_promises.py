@@ -116,7 +116,9 @@ def test_a_range_of_words_covers_all_between(root: Path) -> None:
         ("firmware/x.h", "#define OTHER 1\n", "KeyError"),
     ],
 )
-def test_what_holds_a_promise_is_gone(root: Path, file: str, text: str, said: str) -> None:
+def test_promise_whose_test_is_gone_is_an_error(
+    root: Path, file: str, text: str, said: str
+) -> None:
     (root / file).write_text(text)
     found = audit("g.md", GUIDE, MARKS, root).faults
     assert {said in one for one in found} == {True}, found

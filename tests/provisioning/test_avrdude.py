@@ -33,13 +33,15 @@ def test_a_boot_loader_that_answered_late_is_asked_once_more(
     assert _read() == b"OW1"
 
 
-def test_and_no_more_than_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_boot_loader_is_asked_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _says(tmp_path, monkeypatch, (OUT_OF_STEP, 1), (OUT_OF_STEP, 1), (PAGE, 0))
     with pytest.raises(OncewayError, match="avrdude failed: protocol expects OK byte"):
         _read()
 
 
-def test_what_has_begun_to_write_is_not_begun_again_behind_the_users_back(
+def test_interrupted_write_is_not_restarted_without_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _says(tmp_path, monkeypatch, (f"Writing | ##\n{OUT_OF_STEP}", 1), (PAGE, 0))
@@ -49,7 +51,9 @@ def test_what_has_begun_to_write_is_not_begun_again_behind_the_users_back(
         _read()
 
 
-def test_that_avrdude_was_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_avrdude_is_reported_as_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "avrdude"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o755)

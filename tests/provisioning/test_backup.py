@@ -33,7 +33,7 @@ def test_a_backup_restores_devices_with_their_keys(registry: Registry, tmp_path:
     assert other.works() == registry.works()
 
 
-def test_a_restored_device_is_what_the_backup_says_whatever_was_begun_meanwhile(
+def test_restored_device_replaces_a_write_that_began_after_the_backup(
     registry: Registry,
 ) -> None:
     data = seal(registry.dump(), "x")
@@ -51,7 +51,7 @@ def test_a_wrong_passphrase_opens_nothing(registry: Registry) -> None:
 @pytest.mark.parametrize(
     "position", [6, 25, 40, -1, -40], ids=["salt", "nonce", "text", "checksum", "tag"]
 )
-def test_a_damaged_backup_is_refused_as_such(registry: Registry, position: int) -> None:
+def test_damaged_backup_is_called_damaged(registry: Registry, position: int) -> None:
     data = bytearray(seal(registry.dump(), "correct horse"))
     data[position] ^= 1
     with pytest.raises(OncewayError, match="the backup is damaged"):
@@ -64,7 +64,7 @@ def test_a_backup_that_was_cut_short_is_damaged(registry: Registry, length: int)
         open_sealed(seal(registry.dump(), "x")[:length], "x")
 
 
-def test_who_alters_a_backup_and_mends_its_checksum_gets_nothing_in(registry: Registry) -> None:
+def test_altered_backup_with_a_correct_checksum_is_refused(registry: Registry) -> None:
     data = bytearray(seal(registry.dump(), "x")[:-32])
     data[40] ^= 1
     with pytest.raises(OncewayError, match="passphrase is wrong"):
@@ -100,7 +100,7 @@ def _run(
     )
 
 
-def test_from_one_machine_to_another_on_the_command_line(
+def test_backup_commands_move_devices_to_another_machine(
     registry: Registry, tmp_path: Path
 ) -> None:
     (tmp_path / "backup").write_text("an older one that everybody may read")
@@ -169,7 +169,7 @@ def test_an_older_backup_does_not_let_a_revoked_device_in_again(registry: Regist
     assert registry.get("roof-3").status == "admitted", "the others are restored"
 
 
-def test_a_newer_backup_does_and_one_that_says_revoked_revokes(
+def test_newer_backup_readmits_a_device_and_can_revoke_one(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.revoke("roof-1")
@@ -197,7 +197,7 @@ def test_an_older_backup_brings_no_replaced_key_back(
     assert "1 device" in done.stdout
 
 
-def test_an_older_backup_does_not_revoke_who_was_let_in_again(
+def test_older_backup_does_not_revoke_a_readmitted_device(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.revoke("roof-3")
@@ -208,7 +208,7 @@ def test_an_older_backup_does_not_revoke_who_was_let_in_again(
     assert registry.get("roof-3").status == "admitted"
 
 
-def test_a_backup_of_the_version_before_is_taken(
+def test_backup_of_the_previous_version_is_restored(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = registry.dump()

@@ -16,7 +16,7 @@ def _list(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_list_with_and_without_boards(tmp_path: Path) -> None:
+def test_device_list_is_read_with_and_without_board_kinds(tmp_path: Path) -> None:
     entries = batch.read(_list(tmp_path, "name,port,board\na,/dev/ttyACM0,nano\nb,/dev/ttyACM1,\n"))
     assert [(entry.line, entry.name, entry.port, entry.board.name) for entry in entries] == [
         (2, "a", "/dev/ttyACM0", "nano"),
@@ -25,7 +25,7 @@ def test_a_list_with_and_without_boards(tmp_path: Path) -> None:
     assert batch.read(_list(tmp_path, "port,name\n/dev/ttyACM0,a\n"))[0].name == "a"
 
 
-def test_a_list_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
+def test_device_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
     """With a byte order mark, Windows line ends, quotes, and empty lines."""
     entries = batch.read(
         _list(tmp_path, '\ufeffname,port\r\n"a",/dev/ttyACM0\r\n\r\nb,/dev/ttyACM1\r\n\r\n')
@@ -51,6 +51,8 @@ def test_a_list_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
         ("name,port,board\na,p,due\n", r"boards\.csv:2: no board is called 'due'"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_wrong_line_of_a_device_list_is_an_error_with_its_number(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(OncewayError, match=message):
         batch.read(_list(tmp_path, text))

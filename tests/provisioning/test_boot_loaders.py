@@ -108,7 +108,7 @@ async def probed(port: Path) -> list[str]:
     return list(json.loads(out))
 
 
-async def test_from_a_bare_board_of_each_kind_to_its_first_greeting(tmp_path: Path) -> None:
+async def test_bare_board_of_each_kind_is_written_and_greets(tmp_path: Path) -> None:
     """All at once, into one registry: each of them spends its time waiting. One with an old boot
     loader, which looks like any other with its USB chip, is probed meanwhile.
     """

@@ -27,13 +27,13 @@ def enter(registry: Registry, name: str, radio: RadioPlan) -> None:
     registry.finish(work, "ab" * 32, greets=False)
 
 
-def test_without_a_gateway_it_is_what_a_section_of_the_configuration_has_by_default(
+def test_channel_without_a_gateway_has_the_defaults_of_the_configuration(
     registry: Registry,
 ) -> None:
     assert channel(registry, "roof-1") == RadioPlan(0, 1, factor=9, frequency=869_525_000)
 
 
-def test_numbers_are_given_away_once_in_a_network(registry: Registry) -> None:
+def test_device_number_is_unique_in_a_network(registry: Registry) -> None:
     enter(registry, "roof-1", RadioPlan(0, 1))
     enter(registry, "roof-2", RadioPlan(4, 2))
     assert channel(registry, "roof-3").device == 2
@@ -54,7 +54,7 @@ def test_a_board_that_is_replaced_keeps_its_channel_unless_the_gateway_has_anoth
     assert channel(registry, "roof-1") == RadioPlan(4, 2, factor=7, frequency=868_300_000)
 
 
-def test_the_radio_of_the_gateway_decides_what_is_left_open(
+def test_radio_of_the_gateway_decides_the_open_settings(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     radio: dict[str, Any] = {"network": 7, "region": "EU868", "frequency": 868_300_000, "factor": 8}
@@ -72,7 +72,7 @@ def test_the_radio_of_the_gateway_decides_what_is_left_open(
     assert channel(registry, "roof-1", Wanted(network=8)).network == 8
 
 
-def test_whatever_is_done_to_a_board_it_keeps_its_channel(registry: Registry) -> None:
+def test_board_keeps_its_channel_through_every_command(registry: Registry) -> None:
     radio = RadioPlan(7, 3, factor=8, power=10)
     enter(registry, "roof-1", radio)
     for plan in (
@@ -115,7 +115,7 @@ def test_a_name_too_long_for_a_frame_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     "command", [("add", "a" * 15, "--board", "uno-lora"), ("rename", "roof-1", "a" * 15)]
 )
-def test_the_command_line_says_what_is_wrong_with_such_a_name(
+def test_command_line_explains_a_name_too_long_for_a_frame(
     command: tuple[str, ...], registry: Registry
 ) -> None:
     enter(registry, "roof-1", RadioPlan(0, 1))
@@ -127,7 +127,9 @@ def test_the_command_line_says_what_is_wrong_with_such_a_name(
     assert registry.dump() == before
 
 
-def test_a_board_that_has_such_a_name_already_is_listed_with_a_warning(registry: Registry) -> None:
+def test_registered_board_with_a_name_too_long_for_a_frame_is_listed_with_a_warning(
+    registry: Registry,
+) -> None:
     longest, longer, wired = "a" * 14, "a" * 15, "w" * 15
     enter(registry, longest, RadioPlan(0, 1))
     enter(registry, longer, RadioPlan(0, 2))

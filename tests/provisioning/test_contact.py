@@ -41,21 +41,23 @@ async def test_a_board_that_greets_gets_its_incarnation(line: Pty) -> None:
         ("", "a firmware that reads it at 0x7D80"),
     ],
 )
-async def test_a_board_that_greets_as_another_is_said(line: Pty, greets: str, said: str) -> None:
+async def test_board_that_greets_under_another_name_is_an_error(
+    line: Pty, greets: str, said: str
+) -> None:
     device = Board(line, greets)
     with pytest.raises(OncewayError, match=said):
         await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO)
     device.power_off()
 
 
-async def test_a_board_that_says_nothing_is_said(line: Pty) -> None:
+async def test_silent_board_is_an_error(line: Pty) -> None:
     with pytest.raises(
         OncewayError, match=r"flashed and read back, but no greeting came within 0 s.*115200 baud"
     ):
         await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 0.2)
 
 
-async def test_a_board_that_takes_no_commands_is_not_said_to_have_an_interval(line: Pty) -> None:
+async def test_board_without_commands_is_not_reported_with_an_interval(line: Pty) -> None:
     device = Board(line, "roof-1")
     interval = parse("15min")
     with pytest.raises(OncewayError, match=r"taken no command within 1 s, so its interval is as"):

@@ -162,7 +162,7 @@ async def _add(tmp_path: Path, uno: SimulatedBoard, name: str) -> dict[str, Any]
     return dict(json.loads(out))
 
 
-async def test_from_a_bare_board_to_its_first_greeting_and_again_under_another_name(
+async def test_bare_board_is_written_then_greets_and_is_renamed(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
     first = await _add(tmp_path, uno, "roof-1")
@@ -183,14 +183,14 @@ async def test_from_a_bare_board_to_its_first_greeting_and_again_under_another_n
     }
 
 
-async def test_a_board_says_who_it_is(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
+async def test_board_reports_its_name(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
     read = ("device", "read", "--port", str(uno.port), "--json")
     assert json.loads((await _onceway(tmp_path, *read))[1])["name"] is None
     await _provision(tmp_path, uno, small)
     assert json.loads((await _onceway(tmp_path, *read))[1])["name"] == "roof-1"
 
 
-async def test_a_new_name_and_a_new_board_under_an_old_one(
+async def test_board_takes_a_new_name_and_a_name_takes_a_new_board(
     tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path
 ) -> None:
     await _provision(tmp_path, uno, small)
@@ -253,7 +253,7 @@ async def _with_catalogue(
         del os.environ["PYTHONPATH"]
 
 
-async def test_a_wrong_chip_is_said_and_nothing_is_written_or_entered(
+async def test_wrong_chip_is_an_error_and_nothing_is_written_or_entered(
     tmp_path: Path, uno: SimulatedBoard, small: Path
 ) -> None:
     before = uno.flash_image.read_bytes()
@@ -403,7 +403,7 @@ async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "flashing"
 
 
-async def test_a_firmware_that_is_too_large_is_said_before_the_board_is_touched(
+async def test_too_large_firmware_is_an_error_before_the_board_is_touched(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
     large = tmp_path / "large.hex"
@@ -469,7 +469,7 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path, uno: SimulatedBoard, si
     assert "was revoked" in err
 
 
-async def test_a_port_that_someone_holds_is_left_alone(
+async def test_port_held_by_another_program_is_left_alone(
     tmp_path: Path, uno: SimulatedBoard, small: Path
 ) -> None:
     holder = os.open(uno.port, os.O_RDWR | os.O_NOCTTY)
@@ -582,7 +582,7 @@ async def test_a_board_that_was_replaced_keeps_its_unsent_readings_until_that_is
     assert code == 0, err
 
 
-async def test_a_board_gets_its_interval_with_its_name_and_none_that_wears_it_out(
+async def test_board_gets_its_interval_with_its_name_unless_the_interval_wears_it_out(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
     add = ("device", "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX))

@@ -18,7 +18,7 @@ from provisioning.firmware import ROOT, hex_for
 ONCEWAY = Path(sys.executable).with_name("onceway")
 
 
-def test_what_is_not_there_is_built(tmp_path: Path) -> None:
+def test_missing_firmware_is_built(tmp_path: Path) -> None:
     for name in ("boards", "examples", "src", "Makefile"):
         (tmp_path / "firmware").mkdir(exist_ok=True)
         (tmp_path / "firmware" / name).symlink_to(ROOT / "firmware" / name)
@@ -28,7 +28,7 @@ def test_what_is_not_there_is_built(tmp_path: Path) -> None:
     assert IntelHex(str(built)).tobinstr() == IntelHex(str(ROOT / uno.hex_file)).tobinstr()
 
 
-def test_what_cannot_be_built_says_why(tmp_path: Path) -> None:
+def test_failed_build_names_its_cause(tmp_path: Path) -> None:
     (tmp_path / "firmware").mkdir()
     (tmp_path / "firmware" / "Makefile").write_text("%.hex:\n\t@echo no compiler >&2; false\n")
     with pytest.raises(
@@ -37,7 +37,7 @@ def test_what_cannot_be_built_says_why(tmp_path: Path) -> None:
         hex_for(board("uno"), tmp_path)
 
 
-def test_an_installed_onceway_takes_what_it_brought_along(tmp_path: Path) -> None:
+def test_installed_onceway_uses_its_bundled_firmware(tmp_path: Path) -> None:
     with pytest.raises(OncewayError, match="brought no firmware for Arduino Nano, old boot loader"):
         hex_for(board("nano-old"), tmp_path)
     (tmp_path / "provisioning/hex").mkdir(parents=True)
@@ -45,7 +45,7 @@ def test_an_installed_onceway_takes_what_it_brought_along(tmp_path: Path) -> Non
     assert hex_for(board("nano-old"), tmp_path) == tmp_path / "provisioning/hex/nano-old.hex"
 
 
-def test_the_catalogue_on_the_command_line() -> None:
+def test_boards_command_lists_the_catalogue() -> None:
     done = subprocess.run(
         [ONCEWAY, "board", "list", "--json"], capture_output=True, text=True, timeout=30, check=True
     )

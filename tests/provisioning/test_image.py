@@ -42,7 +42,7 @@ def test_a_firmware_that_reaches_into_the_identity_page_is_refused(tmp_path: Pat
 @pytest.mark.parametrize(
     "content", [b"", b"hello", b"\xff\xfe\x00", b":00000001FE\n", b":10000000"]
 )
-def test_what_is_no_hex_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_intel_hex_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.hex"
     path.write_bytes(content)
     with pytest.raises(OncewayError, match=r"broken\.hex"):
@@ -61,7 +61,7 @@ def test_the_identity_page_of_each_board_is_the_last_below_its_boot_loader() -> 
 
 
 @pytest.mark.parametrize("name", ["nano-old", "mega2560", "pro-mini"])
-def test_without_a_firmware_for_a_board_it_is_said_what_one_must_be(
+def test_missing_firmware_for_a_board_is_an_error_that_describes_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

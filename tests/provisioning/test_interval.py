@@ -19,7 +19,7 @@ from provisioning.interval import parse
         ("65535min", "interval 65535 min", 65_535 * 60),
     ],
 )
-def test_what_people_type_becomes_the_boards_command(
+def test_typed_interval_becomes_the_command_of_the_board(
     text: str, command: str, seconds: float
 ) -> None:
     found = parse(text)
@@ -29,20 +29,20 @@ def test_what_people_type_becomes_the_boards_command(
 @pytest.mark.parametrize(
     "text", ["", "15", "s", "0s", "-5s", "1.5s", "65535ms", "65536s", "46d", "10 weeks", "5s force"]
 )
-def test_what_is_no_interval_is_said(text: str) -> None:
+def test_invalid_interval_is_an_error(text: str) -> None:
     with pytest.raises(OncewayError, match="is no interval of a sensor"):
         parse(text)
 
 
 @pytest.mark.parametrize(("text", "years"), [("60s", 11.4), ("1s", 0.19), ("1h", 100)])
-def test_the_life_is_that_of_the_readme(text: str, years: float) -> None:
+def test_estimated_eeprom_life_matches_the_firmware_readme(text: str, years: float) -> None:
     """firmware/README.md: 11.4 years at one a minute, but 69 days at one a second, and more than
     100 years at one an hour.
     """
     assert parse(text).years() == pytest.approx(years, rel=0.01)
 
 
-def test_a_short_life_is_told_in_days_also_of_a_board_that_has_written_much() -> None:
+def test_short_eeprom_life_is_shown_in_days_and_counts_earlier_writes() -> None:
     with pytest.raises(OncewayError, match="each 1s the board's EEPROM is worn out in 69 days"):
         parse("1s").check()
     parse("1min").check()

@@ -33,7 +33,7 @@ def test_a_free_port_passes(port: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/ttyNONE0", "/dev/null/ttyACM0", "/dev/" + "x" * 300])
-def test_a_missing_port_is_said(path: str) -> None:
+def test_missing_port_is_an_error(path: str) -> None:
     with pytest.raises(OncewayError, match=f"{path}: there is no such port"):
         ports.check(path)
 
@@ -48,7 +48,7 @@ def test_looking_at_a_port_does_not_open_it(port: str, monkeypatch: pytest.Monke
         ports.look("/dev/null")
 
 
-def test_a_file_is_no_port_and_no_device_but_a_terminal_is_one(tmp_path: Path) -> None:
+def test_file_is_not_a_port_and_only_a_terminal_device_is_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     for other in (str(path), "/dev/null"):
@@ -80,7 +80,7 @@ def test_a_busy_port_names_its_holder(port: str, hold: str) -> None:
         holder.communicate()
 
 
-def test_a_port_of_a_group_names_the_group_and_one_of_its_owner_alone_says_so(port: str) -> None:
+def test_unreadable_port_is_an_error_that_names_its_group_or_its_owner(port: str) -> None:
     """Root may open everything, so as another user."""
     code = f"""
 import os
@@ -143,7 +143,7 @@ def test_the_only_board_of_a_kind_is_found_by_its_stable_name(
 
 
 @pytest.mark.parametrize("product", [0x7523, 0x55D3, 0x55D4])  # CH340, CH343, CH9102
-def test_what_is_plugged_in_is_told_by_its_usb_ids(
+def test_plugged_board_is_recognised_by_its_usb_ids(
     monkeypatch: pytest.MonkeyPatch, product: int
 ) -> None:
     class Port:

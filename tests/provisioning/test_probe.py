@@ -9,7 +9,7 @@ ALL = list(catalogue().values())
 
 
 @pytest.mark.parametrize("board", ALL, ids=lambda one: one.name)
-def test_each_board_is_found_with_those_that_speak_alike(board: Board) -> None:
+def test_probe_finds_each_board_and_the_kinds_with_the_same_boot_loader(board: Board) -> None:
     asked: list[tuple[str, int, str]] = []
 
     def ask(other: Board, port: str) -> bool:
@@ -23,5 +23,5 @@ def test_each_board_is_found_with_those_that_speak_alike(board: Board) -> None:
     assert len(asked) == len(set(asked)), "a question takes seconds"
 
 
-def test_a_port_where_nobody_answers_is_no_board() -> None:
+def test_silent_port_is_not_a_board() -> None:
     assert probe("/dev/ttyUSB0", ALL, lambda board, port: False) == []

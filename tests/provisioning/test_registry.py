@@ -31,7 +31,7 @@ def test_a_device_is_ready_only_after_it_was_read_back(tmp_path: Path) -> None:
     assert Registry(path).works() == []
 
 
-def test_writing_a_device_again_keeps_its_birthday_and_what_was_known_until_then(
+def test_writing_a_device_again_keeps_its_creation_time_and_its_last_firmware(
     tmp_path: Path,
 ) -> None:
     registry = Registry(tmp_path / "registry.db")
@@ -50,7 +50,7 @@ def test_writing_a_device_again_keeps_its_birthday_and_what_was_known_until_then
     assert registry.devices() == [before]
 
 
-def test_what_was_interrupted_before_stays_so_when_the_next_try_does_not_reach_the_board(
+def test_interrupted_device_stays_interrupted_if_the_next_try_does_not_reach_the_board(
     tmp_path: Path,
 ) -> None:
     registry = Registry(tmp_path / "registry.db")
@@ -59,7 +59,7 @@ def test_what_was_interrupted_before_stays_so_when_the_next_try_does_not_reach_t
     assert registry.works() == [earlier]
 
 
-def test_a_renamed_device_has_one_row_at_every_moment_that_counts(tmp_path: Path) -> None:
+def test_renamed_device_has_one_row_before_and_after_each_step(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry.db")
     old = registry.finish(registry.begin(Identity.create("roof-1"), "uno", "p"), "ab" * 32)
     assert old.key is not None
@@ -73,7 +73,7 @@ def test_a_renamed_device_has_one_row_at_every_moment_that_counts(tmp_path: Path
     assert (new.name, new.status, new.key, new.created) == ("roof-2", "ready", old.key, old.created)
 
 
-def test_of_two_who_write_one_name_the_first_is_told(tmp_path: Path) -> None:
+def test_first_of_two_writers_of_one_name_gets_an_error(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry.db")
     first = registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM0")
     second = registry.begin(Identity.create("roof-1"), "uno", "/dev/ttyACM1")
@@ -95,7 +95,7 @@ def test_devices_are_admitted_revoked_and_admitted_again(tmp_path: Path) -> None
         registry.admit("a/b")
 
 
-def test_who_is_let_in_again_is_not_called_ready_when_it_never_was(tmp_path: Path) -> None:
+def test_readmitted_device_that_never_was_ready_is_not_ready(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry.db")
     foreign, interrupted = Identity.create("roof-1"), Identity.create("roof-2")
     registry.finish(registry.begin(foreign, "uno", "p"), "ab" * 32, greets=False)
@@ -141,7 +141,7 @@ def test_a_registry_of_the_first_version_keeps_its_devices(tmp_path: Path) -> No
     assert [work.name for work in registry.works()] == ["b", "d"]
 
 
-def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+def test_registry_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "registry.db"
     Registry(path)
     assert path.stat().st_mode & 0o077 == 0
@@ -158,7 +158,7 @@ def test_a_folder_is_refused_and_keeps_its_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_makes_belongs_to_the_account_of_the_folder(tmp_path: Path) -> None:
+def test_registry_made_by_root_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12346)
     Registry(tmp_path / "registry.db").admit("roof-1")
     status = (tmp_path / "registry.db").stat()
@@ -173,7 +173,7 @@ def test_keys_are_never_shown(tmp_path: Path) -> None:
     assert repr(device.key) not in repr(device) + repr(work)
 
 
-def test_names_sort_and_an_unknown_one_is_said(tmp_path: Path) -> None:
+def test_devices_are_sorted_by_name_and_an_unknown_name_is_an_error(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry.db")
     for name in ("b", "a", "c"):
         registry.begin(Identity.create(name), "uno", "p")
@@ -200,7 +200,7 @@ def test_a_registry_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         Registry(path)
 
 
-def test_a_registry_that_another_process_keeps_locked_is_said(
+def test_registry_locked_by_another_process_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_module, "_WAIT_S", 0.05)
@@ -220,7 +220,7 @@ def test_a_registry_that_another_process_keeps_locked_is_said(
     other.close()
 
 
-def test_a_damaged_registry_is_said(tmp_path: Path) -> None:
+def test_damaged_registry_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     registry = Registry(path)
     for number in range(200):
@@ -232,7 +232,7 @@ def test_a_damaged_registry_is_said(tmp_path: Path) -> None:
         Registry(path).devices()
 
 
-def test_many_who_enter_devices_at_once_wait_for_one_another(tmp_path: Path) -> None:
+def test_writers_that_enter_devices_at_once_wait_for_one_another(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from provisioning.identity import Identity; from"
         " provisioning.registry import Registry\nprint(flush=True)\nsys.stdin.read()\nregistry ="

@@ -54,7 +54,7 @@ def two(tmp_path: Path) -> tuple[Registry, Registry]:
 KEY, OTHER = b"k" * 16, b"o" * 16
 
 
-def test_what_is_done_at_one_is_so_at_the_other_but_for_the_port(two) -> None:
+def test_change_at_one_gateway_reaches_the_other_except_the_port(two) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     a.admit("guest")
@@ -77,7 +77,7 @@ def test_what_is_done_at_one_is_so_at_the_other_but_for_the_port(two) -> None:
     assert shared(a) == shared(b)
 
 
-def test_nothing_is_written_where_nothing_is_new(two) -> None:
+def test_exchange_without_news_writes_nothing(two) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     meet(a, b)
@@ -86,7 +86,7 @@ def test_nothing_is_written_where_nothing_is_new(two) -> None:
     assert (a.path.read_bytes(), b.path.read_bytes()) == before
 
 
-def test_a_revocation_beats_what_was_done_without_knowing_of_it(two) -> None:
+def test_revocation_wins_over_a_concurrent_change(two) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     meet(a, b)
@@ -133,7 +133,7 @@ def test_a_board_that_is_renamed_while_it_is_revoked_elsewhere_is_revoked(two) -
         meet(first, second)
 
 
-def test_gateways_that_had_registries_before_they_had_a_site(two) -> None:
+def test_gateways_with_registries_of_their_own_agree_after_joining_a_site(two) -> None:
     a, b = two
     a.admit("left")
     b.admit("right")
@@ -149,7 +149,7 @@ def test_gateways_that_had_registries_before_they_had_a_site(two) -> None:
     ]
 
 
-def test_a_registry_from_a_backup_brings_nothing_old_back(two, tmp_path: Path) -> None:
+def test_registry_restored_from_a_backup_undoes_no_newer_change(two, tmp_path: Path) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     a.admit("guest")
@@ -167,7 +167,7 @@ def test_a_registry_from_a_backup_brings_nothing_old_back(two, tmp_path: Path) -
     assert b.get("guest").status == "revoked"
 
 
-def test_what_cannot_be_a_board_s_radio_is_left_out(two) -> None:
+def test_invalid_radio_plan_from_a_member_is_left_out(two) -> None:
     a, b = two
     written(a, "roof-7", KEY, radio=RadioPlan(1, 2))
     meet(a, b)
@@ -179,7 +179,7 @@ def test_what_cannot_be_a_board_s_radio_is_left_out(two) -> None:
     assert b.get("roof-7").channel == RadioPlan(1, 2)
 
 
-def test_three_agree_after_whatever_was_done_in_whatever_order(tmp_path: Path) -> None:
+def test_three_registries_agree_after_random_changes_and_exchanges(tmp_path: Path) -> None:
     for seed in range(8):
         rng = random.Random(seed)
         three = [Registry(tmp_path / f"{seed}-{n}.db") for n in range(3)]

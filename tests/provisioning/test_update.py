@@ -135,7 +135,7 @@ async def test_a_board_in_service_gets_another_firmware_while_the_gateway_runs(
         assert (code, row["outcome"]) == (0, "has this firmware")
 
 
-async def test_a_firmware_that_does_not_greet_goes_and_the_old_one_is_back(
+async def test_firmware_that_does_not_greet_is_replaced_by_the_previous_one(
     tmp_path: Path, uno: SimulatedBoard, mute: Path
 ) -> None:
     async with in_service(tmp_path, uno) as running:
@@ -195,7 +195,7 @@ async def kill_in_the_middle(folder: Path, uno: SimulatedBoard, firmware: Path) 
             await asyncio.sleep(0.05)
 
 
-async def test_what_cannot_be_updated_is_said_and_nothing_is_changed(
+async def test_impossible_update_is_an_error_and_changes_nothing(
     tmp_path: Path, uno: SimulatedBoard, newer: Path
 ) -> None:
     async with in_service(tmp_path, uno) as running:
@@ -240,4 +240,5 @@ def test_a_registry_without_boards_is_named(tmp_path: Path) -> None:
     Registry(tmp_path / "registry.db").admit("stranger-1")
     command, env = _command(tmp_path, "update", "--all")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{tmp_path}/registry.db: it has no board that was written here\n"
+    said = "this registry has no board that was written here"
+    assert done.stdout == f"{tmp_path}/registry.db: {said}\n"

@@ -97,7 +97,7 @@ def run(folder: Path, commands: list[list[str]], user: int, config: Path) -> lis
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_without_a_gateway_a_registry_must_be_named(
+def test_registry_option_is_required_without_a_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
     """A mistyped ONCEWAY_CONFIG never means the installed gateway."""
@@ -131,7 +131,7 @@ def test_an_unreadable_configuration_means_the_installed_gateway_only_if_it_is_i
         assert shared.running_folder(None, None) == tmp_path
 
 
-def test_the_registry_is_that_of_the_configuration_that_is_named(tmp_path: Path) -> None:
+def test_named_configuration_decides_the_registry(tmp_path: Path) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(f'[gateway]\ndata = "{tmp_path}/data"\n')
     assert options.registry_file(config) == tmp_path / "data" / FILE
@@ -141,7 +141,7 @@ def test_the_registry_is_that_of_the_configuration_that_is_named(tmp_path: Path)
 
 
 @root_only
-def test_who_may_not_is_told_what_to_do_before_anything_is_done(site: Path) -> None:
+def test_user_without_permission_is_told_what_to_do_before_any_change(site: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
     found = run(site, COMMANDS, PERSON, site / "gateway.toml")
     for words, (code, said) in zip(COMMANDS, found, strict=True):
@@ -151,7 +151,7 @@ def test_who_may_not_is_told_what_to_do_before_anything_is_done(site: Path) -> N
 
 
 @root_only
-def test_errors_are_json_where_json_is_asked_for(site: Path) -> None:
+def test_error_is_json_under_the_json_option(site: Path) -> None:
     asked = [[*words, "--json"] for words in COMMANDS]
     for words, (_, said) in zip(
         asked, run(site, asked, PERSON, site / "gateway.toml"), strict=True

@@ -159,7 +159,7 @@ def test_an_interrupted_replacement_goes_on(
     assert new.key != roof_1.key
 
 
-def test_the_board_that_was_replaced_is_no_longer_that_device(
+def test_replaced_board_is_no_longer_that_device(
     registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
 ) -> None:
     _write(registry, plans.replace(registry, "roof-1"), firmware, "/dev/b")
@@ -204,7 +204,7 @@ def _rekey(registry: Registry, port: str = "/dev/a") -> None:
     )
 
 
-def test_a_rekeyed_device_has_another_key_and_all_else_that_it_had(
+def test_rekeyed_device_has_another_key_and_is_otherwise_unchanged(
     boards: dict[str, Flash], registry: Registry, firmware: Path
 ) -> None:
     _write(registry, plans.provision(registry, "roof-1"), firmware)
@@ -330,7 +330,7 @@ def test_a_name_is_written_by_one_command_at_a_time(
     assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}
 
 
-def test_a_name_that_was_taken_since_the_plan_was_made_is_not_taken_again(
+def test_name_taken_after_the_plan_was_made_is_refused(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
     """The firmware would fit two boards: the user must build it first, or answer a question."""
@@ -346,7 +346,7 @@ def test_a_name_that_was_taken_since_the_plan_was_made_is_not_taken_again(
 @pytest.mark.parametrize(("port", "answer", "asked", "goes_on"), [
     ("/dev/a", "n", True, False), ("/dev/a", "y", True, True), ("/dev/b", "", False, True),
 ])  # fmt: skip
-def test_at_a_terminal_a_device_is_not_replaced_by_itself_without_a_question(
+def test_terminal_user_is_asked_before_a_device_is_replaced(
     registry: Registry,
     firmware: Path,
     roof_1: Identity,
@@ -380,7 +380,7 @@ def test_at_a_terminal_a_device_is_not_replaced_by_itself_without_a_question(
     assert (registry.get("roof-1").key != roof_1.key) == goes_on
 
 
-def test_a_wipe_that_is_interrupted_is_done_again(
+def test_interrupted_wipe_is_repeated(
     registry: Registry, boards: dict[str, Flash], firmware: Path, roof_1: Identity
 ) -> None:
     registry.revoke("roof-1")

@@ -105,7 +105,7 @@ async def test_an_endpoint_that_waits_can_be_closed(monkeypatch: pytest.MonkeyPa
     assert not waiting.is_listening
 
 
-async def test_what_stays_wrong_is_an_error_as_before() -> None:
+async def test_address_that_stays_absent_is_an_error_as_before() -> None:
     with pytest.raises(OncewayError, match="does not have that address"):
         await Endpoint(ABSENT, 0).listen(asyncio.Protocol)
     taken = Endpoint("127.0.0.1", 0)

@@ -437,7 +437,7 @@ async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
         assert await running.end() == 0
 
 
-async def test_nobody_gets_in_from_the_network_without_users_and_the_log_says_why(
+async def test_network_clients_are_refused_without_users_and_the_log_says_why(
     tmp_path: Path,
 ) -> None:
     port = free_port()

@@ -372,7 +372,7 @@ def test_each_command_is_there_and_has_an_example(command: str) -> None:
     assert "--json" in shown
 
 
-async def test_a_board_that_is_none_has_one_exit_code_and_a_hint(tmp_path: Path) -> None:
+async def test_unknown_board_has_one_exit_code_and_a_hint(tmp_path: Path) -> None:
     requests = [
         {"do": "expect", "interval": "5m"},
         {"do": "pause", "interval": "3d"},

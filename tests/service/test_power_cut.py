@@ -137,7 +137,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-async def test_what_was_acknowledged_survives_a_cut_at_any_moment(
+async def test_acknowledged_message_survives_a_power_cut_at_any_moment(
     tmp_path: Path, library: Path
 ) -> None:
     record = tmp_path / "record"

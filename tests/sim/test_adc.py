@@ -88,7 +88,7 @@ async def test_a_step_that_the_adc_does_not_have_is_refused(tmp_path: Path, step
         await SimulatedBoard(tmp_path, bootloader=False, adc_from=step).start()
 
 
-def test_a_log_that_is_none_is_named(tmp_path: Path) -> None:
+def test_file_that_is_not_a_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "adc.log").write_text("1 2 start power-on\n1 2 3\n")
     with pytest.raises(OncewayError, match="line 2 is neither a conversion nor a start"):
         AdcLog(tmp_path / "adc.log").look()

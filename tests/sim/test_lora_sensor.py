@@ -143,7 +143,7 @@ async def test_power_can_be_cut_at_each_step_of_a_turn(far: Far, step: str) -> N
     assert (stats.power, stats.frames) == (False, 2)
 
 
-async def test_an_answer_with_a_wrong_crc_is_none(far: Far) -> None:
+async def test_answer_with_a_wrong_crc_is_ignored(far: Far) -> None:
     attempts = []
     for good in (False, True):
         hello, _ = await far.answer(good=good)

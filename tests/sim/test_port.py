@@ -281,7 +281,7 @@ async def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
     ("content", "why"),
     [("no hex\n", "not an Intel HEX file"), (":00000001FF\n", "empty or too large")],
 )
-def test_a_firmware_that_is_none_is_refused(tmp_path: Path, content: str, why: str) -> None:
+def test_invalid_firmware_file_is_refused(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "bad.hex").write_text(content)
     with pytest.raises(OncewayError, match=why):
         write_flash(tmp_path / "flash.bin", tmp_path / "bad.hex")

@@ -135,10 +135,10 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 
 
 @pytest.mark.parametrize("step", ["spent", "left over"])
-def test_whatever_step_is_cut_no_second_key_gets_a_certificate(
+def test_interrupted_invitation_gives_no_second_key_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Killed before the invitation is spent: no one has a certificate. After: one key has."""
+    """A kill before the invitation is spent leaves no certificate. A later kill leaves one key."""
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 
     def cut(path: Path, *_: bytes) -> None:
@@ -220,7 +220,7 @@ def test_a_new_certificate_ends_the_older_ones_of_that_name(site: Site) -> None:
     assert not removed.covers(new)
 
 
-def test_who_may_be_invited(site: Site) -> None:
+def test_invitation_needs_a_known_member_and_the_authority(site: Site) -> None:
     with pytest.raises(OncewayError, match=r"\[site.members\] has no 'cellar'"):
         invited(site, "cellar")
     with pytest.raises(OncewayError, match="this gateway itself"):
@@ -231,7 +231,7 @@ def test_who_may_be_invited(site: Site) -> None:
         invite(site.of("barn"), settings, "barn", "attic", 1)
 
 
-def test_an_invitation_file_that_is_none(site: Site, tmp_path: Path) -> None:
+def test_invalid_invitation_file_is_refused(site: Site, tmp_path: Path) -> None:
     text = invited(site).model_dump_json()
     file = tmp_path / "file"
     file.write_text(text)
@@ -260,7 +260,7 @@ def test_removals_agree_in_whatever_order_they_come(site: Site) -> None:
     assert again.until("attic") == 0
 
 
-def test_two_that_write_at_a_time_lose_nothing(site: Site) -> None:
+def test_concurrent_writers_lose_nothing(site: Site) -> None:
     authority, own = the_authority(site), membership(site.of("attic"))
     service, command = (Removed(site.of("attic"), own) for _ in range(2))
     service.heard([authority.remove("barn", 100)])

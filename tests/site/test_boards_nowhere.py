@@ -30,8 +30,8 @@ async def missing(site: Gateways, name: str) -> list[str]:
 
 
 async def looked(site: Gateways, name: str, times: int) -> None:
-    """Wait until a gateway has looked at its boards so often: once a second of its own time, and
-    longer after the first question that a silent gateway did not answer than that may last.
+    """Wait until a gateway has checked its boards `times` times, once a second of its own time.
+    The wait outlasts the bound for an answer from a silent gateway.
     """
     async with asyncio.timeout(SOON_S):
         while (await site.rows(name))[1]["connected"]:  # noqa: ASYNC110 - it has no event

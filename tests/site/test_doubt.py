@@ -40,7 +40,7 @@ def test_the_record_stays_what_it_is(held: Held, epoch: int) -> None:
     assert epochs == [epoch]
 
 
-def test_one_that_names_more_is_another_record() -> None:
+def test_record_that_names_more_is_another_record() -> None:
     disk, epochs = Disk(), list[int]()
     held = Held(3, older=frozenset("b"))
     doubt(disk, "client", held, frozenset("c"), epochs.append)  # type: ignore[arg-type]

@@ -138,7 +138,7 @@ async def test_the_gateway_looks_for_boards_while_a_person_lists() -> None:
         json.dumps([row("c")] * (PAGE_ROWS + 1)).encode(),
     ],
 )
-async def test_a_page_that_is_none_is_not_shown(data: bytes) -> None:
+async def test_invalid_page_is_not_shown(data: bytes) -> None:
     pair = Pair()
 
     def mad(member: str, frame: bytes) -> None:
@@ -152,7 +152,7 @@ async def test_a_page_that_is_none_is_not_shown(data: bytes) -> None:
     assert await pair.a.counts() == {"b": None}
 
 
-async def test_one_that_wants_too_much_at_a_time_gets_the_newest_answers() -> None:
+async def test_member_with_too_many_requests_gets_the_newest_answers() -> None:
     pair = Pair(row("c"))
     answered: list[int] = []
 

@@ -86,7 +86,7 @@ def test_sent_messages_are_decoded_again(message: Message) -> None:
 
 
 @given(messages, st.data())
-def test_a_frame_that_is_cut_off_or_longer_is_none(message: Message, data: st.DataObject) -> None:
+def test_frame_too_short_or_too_long_is_refused(message: Message, data: st.DataObject) -> None:
     frame = encode(message)
     cut = frame[: data.draw(st.integers(0, len(frame) - 1))]
     for wrong in (cut, frame + b"\0"):

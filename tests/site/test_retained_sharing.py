@@ -71,9 +71,7 @@ def test_many_go_in_frames_with_a_bound_and_those_that_agree_cost_a_digest() -> 
     assert [len(frame) for frame in meet(one, other)] == [8193, 8193]
 
 
-def test_one_that_is_larger_than_a_frame_goes_alone_and_one_beyond_a_links_bound_not_at_all() -> (
-    None
-):
+def test_entry_above_a_frame_goes_alone_and_entry_above_the_bound_of_a_link_stays() -> None:
     one, other = One(), One()
     one.put(entry("large", payload=bytes(FRAME * 2)), entry("small"))
     one.put(entry("too large", payload=bytes(FRAME_BYTES)))
@@ -161,7 +159,7 @@ def test_a_mad_member_is_refused(frames: list[bytes]) -> None:
     assert not taken, "nothing of such a frame is taken"
 
 
-def test_whatever_bytes_come_they_are_entries_or_refused() -> None:
+def test_arbitrary_bytes_are_read_as_entries_or_refused() -> None:
     rng = random.Random(7)
     for _ in range(3000):
         body = bytearray(encode(GOOD) + encode(entry("u/v", 9, b"", 60)))

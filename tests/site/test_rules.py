@@ -504,7 +504,7 @@ def break_at(site: Site, word: int) -> None:
 
 @pytest.mark.parametrize("word", range(8))
 @pytest.mark.parametrize("gateway", ["a", "b", "c"])
-def test_of_two_sessions_that_name_one_another_the_remaining_one_is_suspect(
+def test_remaining_one_of_two_sessions_that_name_each_other_is_suspect(
     site: Site, gateway: str, word: int
 ) -> None:
     there_and_back_in_silence(site)
@@ -654,7 +654,7 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
     assert_nothing_is_swallowed(site)
 
 
-def test_two_that_call_back_at_the_same_moment_come_to_an_end(site: Site) -> None:
+def test_concurrent_recalls_end(site: Site) -> None:
     """Both begin together, as after a power failure. The member that is asked gives way."""
     begin_with(
         site,
@@ -698,7 +698,7 @@ def test_a_record_from_a_copy_ends_for_one_that_may_be_newer(site: Site, record:
     assert site.place()[1].session == Session(2)
 
 
-def test_one_of_two_copies_stays(site: Site) -> None:
+def test_only_one_of_two_session_copies_stays(site: Site) -> None:
     begin_with(
         site,
         b=Record(5, Session(1), older=frozenset("c"), suspect=True, copied=True),
@@ -775,7 +775,7 @@ def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: 
     assert site.place()[1].session == Session(site.client.session or 0, ((1, site.numbers),))
 
 
-def test_a_no_over_a_link_that_is_gone_since_is_none(site: Site) -> None:
+def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
     """b says no, and is cut off. The client goes there and comes back while a still waits for c."""
     site.eager = 0.0
     site.cut("a", "c", notice=60)
@@ -856,7 +856,7 @@ def test_messages_of_a_member_are_checked(site: Site) -> None:
         member.received("b", encode(Beat(1, 1)), now)
 
 
-def test_there_is_no_lease_before_the_word_of_what_is_over(site: Site) -> None:
+def test_lease_begins_only_after_the_list_of_ended_sessions(site: Site) -> None:
     """b's session is newer than a's and c's, and b is at a commit about it when a is heard again:
     a must not trust its own session because of a lease that came before the word.
     """

@@ -37,7 +37,7 @@ BY_A_RULE: dict[str, Callable[[test_rules.Site], None]] = {
     ),
     "no doubt comes with a session": (test_rules.test_replies_before_a_restore_report_are_suspect),
     "the one that stays is not in doubt": partial(
-        test_rules.test_of_two_sessions_that_name_one_another_the_remaining_one_is_suspect,
+        test_rules.test_remaining_one_of_two_sessions_that_name_each_other_is_suspect,
         gateway="a",
         word=2,
     ),

@@ -236,7 +236,7 @@ def test_client_during_a_member_restart_keeps_its_session(
     assert not site.client.marked
 
 
-def test_one_that_stops_for_good_is_silent_after_the_bound(site: Site) -> None:
+def test_member_that_stops_for_good_is_silent_after_the_bound(site: Site) -> None:
     site.come("b")
     site.client.leave()
     site.run(0.1)
@@ -254,7 +254,7 @@ def test_one_that_stops_for_good_is_silent_after_the_bound(site: Site) -> None:
     assert site.client.accepted, "later ones wait no longer than for any silent member"
 
 
-def test_one_that_crashes_is_silent_as_soon_as_its_lease_is_over(site: Site) -> None:
+def test_crashed_member_is_silent_once_its_lease_is_over(site: Site) -> None:
     site.crash("b")
     site.run(0.05)
     site.come("a", ANSWER_S)
@@ -305,8 +305,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """The client's session is at a member whose disk is slow with many clients and that sends
-    keep-alives all the time, however long it was away, and with or without a BYE.
+    """The session is at a member with a slow disk, many clients and steady keep-alives. Its time
+    away makes no difference, nor does a BYE.
     """
     site.come("b")
     site.client.leave()

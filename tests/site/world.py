@@ -1,9 +1,10 @@
 """A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
-clients that roam, publish at QoS 2 and judge what they are told.
+clients that roam, publish at QoS 2 and judge the answers.
 
-In: a seeded `Random`, and what is to happen. Out: AssertionError when a promise of
-gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`; its holder has a
-memory, and a disk that holds what it held at the last commit.
+
+In: a seeded `Random`, and the events to simulate. Out: AssertionError when a promise of
+gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`. The holder of a
+gateway has a memory, and a disk with the contents of the last commit.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def test_whole_store_is_sound_and_starts_without_a_word(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_missing_is_told_and_found(
+def test_missing_rows_are_reported_and_found(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     client, statement, said = CASES[case]

@@ -105,7 +105,7 @@ def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() - begin < 40 * DELAY_S
 
 
-async def test_a_name_server_that_is_silent_costs_nobody_else_anything(
+async def test_silent_name_server_delays_no_other_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither the event loop nor the thread pool waits, and one lookup serves all attempts."""

@@ -41,7 +41,7 @@ def test_the_environment_has_the_last_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_where_there_are_none_nothing_is_wrong(tmp_path: Path) -> None:
+def test_missing_credentials_are_not_an_error(tmp_path: Path) -> None:
     before = dict(os.environ)
     credentials.take(tmp_path / "gateway.toml")
     credentials.take(None)

@@ -127,9 +127,7 @@ def test_a_row_larger_than_the_limit_goes_alone(data, make):
     assert cutter.cut().rows == 2
 
 
-def test_rows_without_utc_wait_for_the_gateway_s_clock_but_not_for_ever(
-    data, make, monkeypatch, caplog
-):
+def test_rows_without_utc_wait_a_bounded_time_for_the_clock(data, make, monkeypatch, caplog):
     caplog.set_level("INFO")
     clock = Clock(monkeypatch)
     cutter, _ = make(batch_count=5)

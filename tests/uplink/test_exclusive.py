@@ -363,7 +363,7 @@ def test_cloned_cards_that_race_from_the_start_lose_and_double_nothing(connect, 
 
 
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
-def test_many_that_create_one_name_have_one_winner_and_the_others_are_told(connect):
+def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_are_told(connect):
     landings = [connect() for _ in range(4)]
     for landing in landings:
         landing.prove("site-1")

@@ -42,7 +42,7 @@ def test_window(windows, moment, open_):
 @pytest.mark.parametrize(
     "window", ["22-", "25:00-06:00", "22:00", "22:00-06:00-07:00", "22:00Z-06:00Z", "night"]
 )
-def test_a_window_that_is_none_is_refused(window):
+def test_invalid_window_is_refused(window):
     with pytest.raises(ValueError, match=r"such as 22:00-06:00"):
         UplinkSection(landing="/x", window=[window])
 

@@ -71,7 +71,7 @@ def test_holds_tells_a_short_file_from_a_whole_one(place):
     assert not place.holds("site-1/00c0ffee/1.parquet", b"x" * 1001)
 
 
-def test_one_of_many_that_create_the_same_name_wins(request, sftp, s3, tmp_path):
+def test_one_of_the_concurrent_creators_of_a_name_wins(request, sftp, s3, tmp_path):
     """The generic place cannot promise this; the three that batches are meant for do."""
     places = {
         "file": lambda: open_landing(f"file://{tmp_path}/landing"),

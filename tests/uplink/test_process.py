@@ -90,7 +90,7 @@ def test_runs_from_the_gateway_s_config_until_sigterm(data, onceway, landed, tmp
     assert process.wait(20) == 0
 
 
-def test_before_the_gateway_s_first_start_it_waits_and_says_so_once(
+def test_uplink_waits_before_the_first_start_of_the_gateway_and_logs_once(
     make_data, onceway, landed, tmp_path
 ):
     (tmp_path / "data").mkdir()

@@ -165,7 +165,7 @@ def days(monkeypatch) -> Callable[[], None]:
 
 @pytest.mark.parametrize("server", KINDS.values(), ids=map(str, KINDS), indirect=True)
 @pytest.mark.parametrize("denied", [("remove", "rmdir"), ("remove",), ("rmdir",)], ids=", ".join)
-def test_where_removal_is_denied_batches_land_and_proofs_do_not_pile_up(
+def test_batches_land_and_proofs_do_not_pile_up_where_removal_is_denied(
     server, data, days, caplog, denied
 ):
     server.kind.denied = frozenset(denied)

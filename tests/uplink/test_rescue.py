@@ -72,7 +72,7 @@ EVERYTHING = [("sensor-1", 77, n) for n in range(1, 31)] + [
 ]
 
 
-def test_all_that_waits_lands_and_the_directory_stays_as_it_is(dead, landed, tmp_path):
+def test_rescue_lands_each_waiting_row_and_leaves_the_directory_unchanged(dead, landed, tmp_path):
     before, told = digests(dead.path), []
     settings = UplinkSection(landing=str(tmp_path / "landing"))
     done = rescue(
@@ -230,7 +230,7 @@ def test_a_landing_place_that_is_away_for_a_while(dead, landed, tmp_path):
     assert keys(landed(tmp_path / "landing")) == EVERYTHING
 
 
-def test_it_is_refused_where_it_would_do_harm(dead, drain, tmp_path):
+def test_rescue_is_refused_where_it_would_do_harm(dead, drain, tmp_path):
     for name in ("gateway.lock", "uplink.lock"):
         with closing(ProcessLock(dead.path / name)), pytest.raises(Locked, match="already in use"):
             bring(dead.path, tmp_path / "landing")
@@ -243,7 +243,7 @@ def test_it_is_refused_where_it_would_do_harm(dead, drain, tmp_path):
         bring(dead.path, tmp_path / "landing")
 
 
-def test_a_directory_that_is_not_one(onceway, dead, tmp_path):
+def test_rescue_of_a_directory_without_a_spool_is_refused(onceway, dead, tmp_path):
     root = tmp_path / "card"
     (root / "var/lib").mkdir(parents=True)
     shutil.copytree(dead.path, root / "var/lib/onceway")

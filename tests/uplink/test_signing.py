@@ -33,7 +33,7 @@ def test_a_key_that_root_makes_belongs_to_the_service(tmp_path: Path) -> None:
     assert (status.st_uid, status.st_gid) == (12345, 12346)
 
 
-def test_two_that_make_it_at_once_have_the_same_key(tmp_path: Path) -> None:
+def test_concurrent_first_starts_have_the_same_key(tmp_path: Path) -> None:
     found: list[str] = []
     threads = [
         threading.Thread(target=lambda: found.append(load_or_make(tmp_path).public))

@@ -34,7 +34,7 @@ def source(folder: Path, *radios: RadioStatus) -> Source:
     return replace(made, radios=lambda: list(radios))
 
 
-def test_boards_that_were_heard_and_those_that_were_not(tmp_path: Path) -> None:
+def test_air_lists_heard_boards_and_unheard_boards(tmp_path: Path) -> None:
     (radio,) = air(source(tmp_path, WELL))
     assert (radio["used"], radio["limit"]) == (3.6, 360.0)
     assert radio["boards"] == [
@@ -57,7 +57,7 @@ def test_boards_that_were_heard_and_those_that_were_not(tmp_path: Path) -> None:
     ]
 
 
-def test_a_board_s_page_tells_of_the_radio_that_heard_it_last(tmp_path: Path) -> None:
+def test_page_of_a_board_names_the_radio_that_heard_it_last(tmp_path: Path) -> None:
     before = replace(WELL, path="/dev/other", boards=[BoardSignal("roof-1", 90, -110, -3, 0.1)])
     made = source(tmp_path, before, WELL)
     found = heard(made, "roof-1")
@@ -66,7 +66,7 @@ def test_a_board_s_page_tells_of_the_radio_that_heard_it_last(tmp_path: Path) ->
     assert heard(made, "cellar-2") is None
 
 
-def test_a_modem_in_trouble_needs_somebody_on_the_first_view(tmp_path: Path) -> None:
+def test_first_view_shows_a_modem_in_trouble(tmp_path: Path) -> None:
     broken = replace(WELL, is_open=False, problem="no KISS modem answers")
     found = overview(source(tmp_path, broken), None, History(), (0, 0))
     assert found["radios"] == 1

@@ -51,7 +51,7 @@ def reading(value: float, at: int = NOW, status: bool = False, name: str = "adc0
     return Reading(name, value, "V", at, "synchronised", None, at, status)
 
 
-def test_each_state_is_told(tmp_path: Path) -> None:
+def test_board_row_has_each_state(tmp_path: Path) -> None:
     there = world(tmp_path)
     there.listed["off"] = Listed("ready", "uno", "cd" * 32)
     there.listed["gone"] = Listed("revoked", None, None)
@@ -70,7 +70,7 @@ def test_each_state_is_told(tmp_path: Path) -> None:
     assert there.changed() == {}, "nothing has changed"
 
 
-def test_a_problem_is_told_at_once_also_of_a_board_that_had_no_state(tmp_path: Path) -> None:
+def test_problem_is_sent_at_once_even_for_a_board_without_a_state(tmp_path: Path) -> None:
     there = world(tmp_path)
     there.listed["roof-1"] = Listed("ready", "uno", None)
     assert there.changed()["roof-1"]["problem"] is None
@@ -84,7 +84,7 @@ def test_a_problem_is_told_at_once_also_of_a_board_that_had_no_state(tmp_path: P
     assert there.changed()["roof-1"]["problem"] is None
 
 
-def test_a_row_is_told_when_it_has_changed_and_gone_when_it_is(tmp_path: Path) -> None:
+def test_board_row_is_sent_when_changed_and_removed_when_gone(tmp_path: Path) -> None:
     there = world(tmp_path)
     there.readings.take("roof-1", reading(1.0))
     there.readings.take("roof-1", reading(9.9, NOW + 1, status=True, name="life"))
@@ -110,7 +110,7 @@ def test_a_row_is_told_when_it_has_changed_and_gone_when_it_is(tmp_path: Path) -
     assert there.rows.rows == {}
 
 
-def test_what_nobody_told_of_is_found_within_a_round(tmp_path: Path) -> None:
+def test_unannounced_change_is_found_within_a_round(tmp_path: Path) -> None:
     there = world(tmp_path)
     for number in range(100):
         there.readings.take(f"roof-{number}", reading(1.0))
@@ -133,7 +133,7 @@ def test_a_board_by_radio_is_told_from_one_on_a_line(tmp_path: Path) -> None:
     }
 
 
-def test_many_at_once_are_made_in_parts(tmp_path: Path) -> None:
+def test_large_number_of_board_rows_is_built_in_parts(tmp_path: Path) -> None:
     there = world(tmp_path)
     there.listed |= {f"roof-{n}": Listed("ready", None, None) for n in range(2 * MOST_AT_ONCE)}
     found = [len(there.changed()) for _ in range(4)]

@@ -87,10 +87,12 @@ async def test_a_board_is_added_updated_and_replaced(
                 break
         await expect(alert).to_be_empty()
         assert known.get("roof-1").key != key
-        assert [line for line in there.running.log if f"'{OPERATOR}' wants it" in line]
+        assert [line for line in there.running.log if f"'{OPERATOR}' asked for it" in line]
 
 
-async def test_what_cannot_be_written_is_a_sentence(tmp_path: Path, uno: SimulatedBoard) -> None:
+async def test_failed_write_is_answered_with_a_sentence(
+    tmp_path: Path, uno: SimulatedBoard
+) -> None:
     """Nonsense, a path that is not a port of ours, a second job, a board that does not answer."""
     async with page(tmp_path, [], serial(uno)) as there, browser(there.url) as client:
 

@@ -73,7 +73,7 @@ async def served(folder: Path, live: Live) -> AsyncIterator[tuple[str, int]]:
     await page.close()
 
 
-async def test_who_takes_nothing_of_a_stream_is_let_go(
+async def test_stream_of_a_stalled_reader_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.web.page.WRITE_S", 0.5)

@@ -55,7 +55,7 @@ def test_nothing_is_wrong_with_a_gateway_that_works(tmp_path: Path) -> None:
         (uplink(outage=True), "uplink", "sudo onceway uplink status"),
     ],
 )
-def test_an_uplink_that_does_not_land_needs_somebody(
+def test_stalled_uplink_needs_attention(
     tmp_path: Path, state: UplinkState, part: str, words: str
 ) -> None:
     found = overview(source(tmp_path), state, History(), (0, 0))
@@ -65,14 +65,14 @@ def test_an_uplink_that_does_not_land_needs_somebody(
     assert not state.outage or "no route to host" in problem["what"]
 
 
-def test_a_clock_that_is_not_synchronised_needs_somebody(tmp_path: Path) -> None:
+def test_unsynchronised_clock_needs_attention(tmp_path: Path) -> None:
     found = overview(a_source(tmp_path), None, History(), (0, 0))
     assert problems(found) == ["clock"]
     assert found["uplink"] is None, "none is configured"
     assert (found["clock"], found["started"]) == (False, None)
 
 
-def test_without_a_clock_the_time_axis_knows_how_long_a_message_waits(tmp_path: Path) -> None:
+def test_waiting_time_is_known_without_a_synchronised_clock(tmp_path: Path) -> None:
     made = a_source(tmp_path, parse(UPLINK, "here"))
     spool = made.broker.spool
     spool.size, spool.lowest, spool.next = 100, 1, 2
@@ -85,7 +85,7 @@ def test_without_a_clock_the_time_axis_knows_how_long_a_message_waits(tmp_path: 
     assert alone["problems"][0]["what"] == "the clock is not synchronised", "no batch waits"
 
 
-def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None:
+def test_every_health_problem_has_a_remedy(tmp_path: Path) -> None:
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
     made.broker.disk_lack = FULL.what
     made.broker.spool.full = True
@@ -96,7 +96,9 @@ def test_every_problem_of_the_health_has_something_to_do(tmp_path: Path) -> None
     assert all(item["todo"] for item in found["problems"])
 
 
-def test_the_history_has_what_came_landed_and_waited_between_two_looks(tmp_path: Path) -> None:
+def test_history_counts_received_landed_and_waiting_messages_between_samples(
+    tmp_path: Path,
+) -> None:
     made, history = source(tmp_path), History()
     assert history.per_day() is None
     assert overview(made, None, history, (0, 0))["room_days"] is None
@@ -118,7 +120,7 @@ def test_a_total_that_could_not_be_read_makes_no_peak(tmp_path: Path) -> None:
     assert history.public()["landed"] == [0, 0, 2]
 
 
-def test_a_packet_that_came_twice_counts_once(tmp_path: Path) -> None:
+def test_duplicate_packet_counts_once(tmp_path: Path) -> None:
     made, history = a_source(tmp_path), History()
     for _ in range(2):
         history.add(made, None)  # the first one notes that there is no uplink
@@ -128,7 +130,7 @@ def test_a_packet_that_came_twice_counts_once(tmp_path: Path) -> None:
     assert history.public()["came"][-1] == 2
 
 
-def test_one_is_told_as_one(tmp_path: Path) -> None:
+def test_count_of_one_is_written_in_the_singular(tmp_path: Path) -> None:
     state = BridgeStatus("cloud", "mqtts://far", None, 0, 0, 1, 0, 0, 0)
     bridge = replace(state, aside=1, unconfirmed=1, held=1, error="no route", waiting=1)
     found = overview(replace(source(tmp_path), bridges=lambda: [bridge]), None, History(), (0, 0))
@@ -136,7 +138,7 @@ def test_one_is_told_as_one(tmp_path: Path) -> None:
         assert "1 messages" not in problem["what"]
 
 
-def test_the_room_lasts_for_what_is_left_at_the_present_rate(tmp_path: Path) -> None:
+def test_spool_estimate_divides_remaining_room_by_the_present_rate(tmp_path: Path) -> None:
     made, history = source(tmp_path), History()
     spool = made.broker.spool
     history.add(made, None)
@@ -148,7 +150,7 @@ def test_the_room_lasts_for_what_is_left_at_the_present_rate(tmp_path: Path) -> 
     assert overview(made, uplink(), history, (0, 0))["room_days"] == 0.0
 
 
-def test_it_says_since_when_the_oldest_reading_waits(tmp_path: Path) -> None:
+def test_overview_has_the_time_since_which_the_oldest_reading_waits(tmp_path: Path) -> None:
     made = source(tmp_path)
     spool = made.broker.spool
     assert overview(made, uplink(), History(), (0, 0))["spool"]["since"] is None
@@ -160,7 +162,7 @@ def test_it_says_since_when_the_oldest_reading_waits(tmp_path: Path) -> None:
     assert (problem["part"], problem["what"]) == ("late", "the oldest message has waited for 2 h")
 
 
-def test_what_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> None:
+def test_message_that_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> None:
     state = BridgeStatus("cloud", "mqtts://far", None, 0, 0, 1, 0, 0, 0)
     made = source(tmp_path)
 

@@ -47,13 +47,13 @@ def test_the_page_is_small() -> None:
     assert sum(len(file.read_bytes()) for file in folder.iterdir()) < 200_000
 
 
-def test_the_page_asks_nobody_but_the_gateway() -> None:
+def test_page_loads_from_the_gateway_alone() -> None:
     for file in files("gateway.web").joinpath("static").iterdir():
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "://" not in text, file.name
 
 
-async def test_nothing_is_shown_to_who_has_not_logged_in(tmp_path: Path) -> None:
+async def test_page_shows_nothing_before_the_login(tmp_path: Path) -> None:
     async with page(tmp_path, ["roof-1"]) as shown, browser(shown.url) as client:
         assert await client.get("/api/me") == (200, {"user": None})
         for path in (
@@ -74,7 +74,7 @@ async def test_nothing_is_shown_to_who_has_not_logged_in(tmp_path: Path) -> None
         assert (await client.get("/../gateway.toml"))[0] == 404
 
 
-async def test_the_session_is_a_cookie_that_scripts_and_other_pages_do_not_have(
+async def test_session_cookie_is_hidden_from_scripts_and_other_sites(
     tmp_path: Path,
 ) -> None:
     async with page(tmp_path, []) as shown, browser(shown.url) as client:
@@ -87,7 +87,7 @@ async def test_the_session_is_a_cookie_that_scripts_and_other_pages_do_not_have(
         assert PASSWORD not in "".join(shown.running.log)
 
 
-async def test_what_changes_something_must_come_from_the_page(tmp_path: Path) -> None:
+async def test_change_is_accepted_only_from_the_page_itself(tmp_path: Path) -> None:
     body = {"device": "roof-1", "command": "identify"}
     async with page(tmp_path, ["roof-1"]) as shown, browser(shown.url) as client:
         foreign = {"Origin": "http://evil.example"}
@@ -137,14 +137,14 @@ async def test_without_users_the_page_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "body", [[], {"user": 3, "password": "x"}, {"user": "a\0b", "password": "x"}, {}, "x" * 10_000]
 )
-async def test_nonsense_is_refused_in_a_sentence(tmp_path: Path, body: object) -> None:
+async def test_malformed_request_is_refused_in_a_sentence(tmp_path: Path, body: object) -> None:
     async with page(tmp_path, []) as shown, browser(shown.url) as client:
         status, found = await client.post("/api/login", body)
         assert 400 <= status < 500
         assert str(found["error"]).endswith(".")
 
 
-async def test_who_may_look_may_not_command_and_an_operator_may(tmp_path: Path) -> None:
+async def test_operator_may_command_boards_and_a_viewer_may_not(tmp_path: Path) -> None:
     async with page(tmp_path, ["roof-1"]) as shown:
         (sensor,) = shown.sensors
         await sensor.measure(1.0)
@@ -175,7 +175,7 @@ async def operator(client: Browser) -> Browser:
     return client
 
 
-async def test_figures_come_as_they_change(tmp_path: Path) -> None:
+async def test_page_receives_figures_as_they_change(tmp_path: Path) -> None:
     uplink = f'[uplink]\nlanding = "file://{tmp_path}/landing"\n'
     async with page(tmp_path, ["roof-1"], uplink) as shown, browser(shown.url) as client:
         (sensor,) = shown.sensors
@@ -223,7 +223,7 @@ async def test_figures_come_as_they_change(tmp_path: Path) -> None:
                 event = await anext(news)
 
 
-async def test_the_registry_is_changed_by_an_operator_alone_and_by_names_that_are_known(
+async def test_registry_is_changed_by_operators_alone_and_only_for_known_names(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -270,7 +270,7 @@ async def test_the_registry_is_changed_by_an_operator_alone_and_by_names_that_ar
             assert (status, "not a device registry" in why) == (409, True)
 
 
-async def test_messages_come_as_a_user_may_read_them_and_no_faster_than_people_read(
+async def test_message_view_obeys_access_rules_and_a_rate_limit(
     tmp_path: Path,
 ) -> None:
     rules = '[[acl]]\nwrite = ["#"]\nread = ["seen/#"]\nsubscribe = ["#"]\n'
@@ -326,7 +326,7 @@ async def sessions(client: Browser, wanted: str) -> list[dict[str, Any]]:
         ('write = ["commands/#"]\nread = ["logs/#"]', "never asked for commands"),
     ],
 )
-async def test_an_operator_reads_the_log_of_a_board_that_the_access_rules_let_him_read(
+async def test_operator_reads_board_logs_only_as_access_rules_allow(
     tmp_path: Path, rules: str, why: str
 ) -> None:
     rules = (
@@ -340,7 +340,7 @@ async def test_an_operator_reads_the_log_of_a_board_that_the_access_rules_let_hi
     assert (status, why in str(found["error"])) == (409, True)
 
 
-async def test_an_operator_publishes_what_the_access_rules_let_him(tmp_path: Path) -> None:
+async def test_operator_publishes_only_what_access_rules_allow(tmp_path: Path) -> None:
     rules = f'[[acl]]\nusers = ["{OPERATOR}"]\nwrite = ["notes/#"]\nread = ["#"]\n'
     async with page(tmp_path, [], rules) as shown, browser(shown.url) as client:
 
@@ -386,7 +386,7 @@ async def test_an_operator_publishes_what_the_access_rules_let_him(tmp_path: Pat
          "r:t = 21.5 Cel, r:n = x"),
     ],
 )  # fmt: skip
-def test_payloads_are_said_for_people(payload: bytes, kind: str, text: str) -> None:
+def test_payload_is_shown_in_readable_form(payload: bytes, kind: str, text: str) -> None:
     assert payload_text("a/b", payload) == (kind, text)
 
 
@@ -448,7 +448,7 @@ def test_the_log_keeps_the_last_lines_and_breaks_none() -> None:
     assert [line["text"] for line in lines.after(0, "LINE 7", "info")["lines"]][:1] == ["line 7"]
 
 
-async def test_many_who_look_are_refused_in_a_sentence(tmp_path: Path) -> None:
+async def test_viewer_beyond_the_limit_is_refused_in_a_sentence(tmp_path: Path) -> None:
     async with page(tmp_path, []) as shown, browser(shown.url) as client:
         await client.login()
         streams = [await client._http.get(shown.url + "/api/events") for _ in range(16)]
@@ -474,7 +474,7 @@ async def test_a_page_with_a_certificate_speaks_https(tmp_path: Path) -> None:
                 assert "Secure" in answer.headers["Set-Cookie"]
 
 
-def test_a_page_for_all_without_encryption_is_warned_of() -> None:
+def test_public_page_without_encryption_is_warned_about() -> None:
     assert advice(parse({"page": {}}, "here")) == []
     (text,) = advice(parse({"page": {"bind": ":8080"}}, "here"))
     assert "unencrypted" in text

@@ -161,7 +161,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
         await expect(shown.get_by_text("No line matches.")).to_be_visible()
 
 
-async def test_a_gateway_that_works_says_so(tmp_path: Path, chromium: Browser) -> None:
+async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: Browser) -> None:
     """Pictures from build/page are copied to `gateway/web/pictures`."""
     boards = ["roof-1", "cellar-2", "greenhouse-3"]
     uplink = UPLINK.format(tmp_path) + "batch_age_s = 1\n"
@@ -190,7 +190,7 @@ async def test_a_gateway_that_works_says_so(tmp_path: Path, chromium: Browser) -
 
 
 @pytest.mark.soak  # a busy machine is slower
-async def test_the_first_view_is_there_at_once(tmp_path: Path, chromium: Browser) -> None:
+async def test_first_view_is_shown_within_200_ms(tmp_path: Path, chromium: Browser) -> None:
     """Within 200 ms; with other work beside it one of twenty loads is."""
     async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url) as shown:
         await log_in(shown)
@@ -204,7 +204,9 @@ async def test_the_first_view_is_there_at_once(tmp_path: Path, chromium: Browser
         assert min(took) <= FIRST_VIEW_MS
 
 
-async def test_a_reading_s_way_is_followed(tmp_path: Path, chromium: Browser) -> None:
+async def test_page_follows_a_reading_from_board_to_table(
+    tmp_path: Path, chromium: Browser
+) -> None:
     async with (
         page(tmp_path, ["roof-1"], UPLINK.format(tmp_path)) as there,
         window(chromium, there.url + "/#/board/roof-1") as shown,
@@ -436,7 +438,7 @@ async def test_a_notification_is_tried(tmp_path: Path, chromium: Browser) -> Non
         assert json.loads(out.read_text())["event"] == "test"
 
 
-async def test_who_may_look_sends_no_test(tmp_path: Path, chromium: Browser) -> None:
+async def test_viewer_cannot_send_a_test_notification(tmp_path: Path, chromium: Browser) -> None:
     text = '[notify]\ncommand = ["/bin/true"]\n'
     async with page(tmp_path, [], text) as there, window(chromium, there.url) as shown:
         await log_in(shown, USER)
@@ -461,7 +463,7 @@ async def test_clients_are_found_and_ended(tmp_path: Path, chromium: Browser) ->
         await expect(shown.get_by_role("row", name=re.compile("roof-1"))).to_have_count(0)
 
 
-async def test_all_of_it_works_by_keyboard(tmp_path: Path, chromium: Browser) -> None:
+async def test_whole_page_works_by_keyboard(tmp_path: Path, chromium: Browser) -> None:
     async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url, 360) as shown:
         await there.sensors[0].measure(1.0)
         await expect(shown.get_by_label("User")).to_be_focused()
@@ -492,7 +494,7 @@ async def test_all_of_it_works_by_keyboard(tmp_path: Path, chromium: Browser) ->
         await expect(heading).to_be_focused()
 
 
-async def test_a_board_that_is_gone_and_a_wrong_password_are_said(
+async def test_missing_board_and_wrong_password_are_shown(
     tmp_path: Path, chromium: Browser
 ) -> None:
     async with (
@@ -514,7 +516,7 @@ async def test_a_board_that_is_gone_and_a_wrong_password_are_said(
         await expect(row).to_be_visible()
 
 
-async def test_a_gateway_that_is_gone_is_said(tmp_path: Path, chromium: Browser) -> None:
+async def test_stopped_gateway_is_shown(tmp_path: Path, chromium: Browser) -> None:
     async with (
         page(tmp_path, []) as there,
         window(chromium, there.url, allowed="ERR_|Failed to load|status of") as shown,

@@ -51,7 +51,7 @@ class Clock:
         monkeypatch.setattr(loop, "time", lambda: real() + self.ahead)
 
 
-async def test_a_session_ends_when_nobody_has_looked_for_half_a_day(
+async def test_page_session_ends_after_twelve_hours_without_a_request(
     logins: PageLogins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, clock = await log_in(logins), Clock(monkeypatch)
@@ -65,7 +65,7 @@ async def test_a_session_ends_when_nobody_has_looked_for_half_a_day(
     assert logins.session(token) is None
 
 
-async def test_a_session_ends_after_a_week_however_often_somebody_looks(
+async def test_page_session_ends_after_a_week_despite_requests(
     logins: PageLogins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, clock = await log_in(logins), Clock(monkeypatch)
@@ -87,7 +87,7 @@ async def test_the_oldest_session_makes_room_for_a_new_one(
     assert logins.session(None) is None
 
 
-async def test_few_wait_for_a_comparison_at_a_time(logins: PageLogins) -> None:
+async def test_queue_for_password_comparisons_is_bounded(logins: PageLogins) -> None:
     tries = [logins.login(f"user-{n}", "wrong", f"10.0.0.{n}") for n in range(MOST_WAITING + 3)]
     answers = await asyncio.gather(*tries)
     assert [answer[0] for answer in answers].count(503) == 3
@@ -103,13 +103,13 @@ async def test_one_address_waits_after_many_wrong_passwords_for_many_users(
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.2"), str), "others do not wait"
 
 
-async def test_what_is_far_too_long_is_not_compared(logins: PageLogins) -> None:
+async def test_far_too_long_password_is_not_compared(logins: PageLogins) -> None:
     for user, password in (("u" * 1000, "x"), ("lena", "x" * 10_000), ("", "x")):
         answer = await logins.login(user, password, "127.0.0.1")
         assert answer == (403, "User name or password is wrong.")
 
 
-async def test_a_restart_logs_nobody_out_but_who_has_another_password(
+async def test_restart_logs_out_only_users_with_a_changed_password(
     users: Users, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "page-logins.json"
@@ -139,7 +139,7 @@ async def test_a_restart_logs_nobody_out_but_who_has_another_password(
     assert start().session(token) is None
 
 
-async def test_who_logs_in_again_and_again_ends_only_sessions_of_that_name(users: Users) -> None:
+async def test_repeated_logins_end_only_sessions_of_the_same_user(users: Users) -> None:
     users.add("otto", PASSWORD)
     passwords = Passwords(users, AccessSection())
     logins = PageLogins(lambda: passwords, ["otto"])
@@ -167,7 +167,7 @@ async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Us
     logins.close()
 
 
-async def test_who_logged_in_from_there_before_passes_whatever_others_guess(
+async def test_known_user_logs_in_despite_wrong_guesses_from_the_same_address(
     users: Users, logins: PageLogins
 ) -> None:
     """Behind a proxy, a right user and an attacker have one address."""
@@ -182,7 +182,7 @@ async def test_who_logged_in_from_there_before_passes_whatever_others_guess(
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
 
 
-async def test_a_queue_full_of_wrong_names_keeps_no_known_user_out(logins: PageLogins) -> None:
+async def test_known_user_logs_in_despite_a_queue_full_of_wrong_names(logins: PageLogins) -> None:
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
     logins._passwords()._right.clear()  # as after a change of the file
     tries = [logins.login(f"nobody-{n}", "wrong", f"10.0.1.{n}") for n in range(MOST_WAITING + 3)]
@@ -191,7 +191,7 @@ async def test_a_queue_full_of_wrong_names_keeps_no_known_user_out(logins: PageL
     assert isinstance(hers, str)
 
 
-async def test_an_ipv6_network_is_one_address(logins: PageLogins) -> None:
+async def test_ipv6_network_counts_as_one_address(logins: PageLogins) -> None:
     answers = [await logins.login(f"user-{n}", "wrong", f"2001:db8::{n:x}") for n in range(1, 24)]
     assert answers[-1][0] == 429
     assert isinstance(await logins.login("lena", PASSWORD, "2001:db8:0:1::1"), str)

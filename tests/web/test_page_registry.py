@@ -31,7 +31,7 @@ class Slow(PageRegistry):
         return None
 
 
-async def test_who_clicks_while_another_change_is_made_waits(tmp_path: Path) -> None:
+async def test_second_change_waits_for_the_first(tmp_path: Path) -> None:
     slow = Slow(tmp_path)
     both = [asyncio.create_task(slow.change("otto", f"roof-{n}", "admit")) for n in (7, 8)]
     await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_who_clicks_while_another_change_is_made_waits(tmp_path: Path) -> 
     assert slow.ran == ["roof-7", "roof-8"]
 
 
-async def test_what_takes_too_long_is_not_called_undone(
+async def test_slow_change_is_not_reported_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_registry, "PATIENCE_S", 0.05)

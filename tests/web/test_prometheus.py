@@ -44,20 +44,20 @@ def metrics(tmp_path: Path) -> set[str]:
     }
 
 
-def test_every_metric_that_they_name_exists(metrics: set[str]) -> None:
+def test_every_metric_named_by_dashboard_and_alerts_exists(metrics: set[str]) -> None:
     named = {name for text in expressions() for name in re.findall(r"onceway_\w+", text)}
     assert len(named) > 20
     assert named - metrics == set()
 
 
-def test_each_alert_says_what_is_and_what_to_do() -> None:
+def test_each_alert_names_the_problem_and_the_remedy() -> None:
     _, *rules = ALERTS.read_text().split("- alert: ")
     assert len(rules) >= 10
     for rule in rules:
         assert re.search(r"\n +summary: .+\n +description: .+", rule), rule
 
 
-def test_a_radio_tells_its_airtime_its_frames_and_how_it_hears_each_board(tmp_path: Path) -> None:
+def test_radio_metrics_have_airtime_frames_and_signal_of_each_board(tmp_path: Path) -> None:
     boards = [
         BoardSignal("roof-1", 4.0, -91.0, -2.5, 3.5),
         BoardSignal("roof-2", 9.0, None, None, 0.0),
@@ -103,7 +103,7 @@ def test_prometheus_takes_the_rules() -> None:
     subprocess.run(["promtool", "check", "rules", ALERTS], check=True)
 
 
-def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
+def test_bridge_metrics_count_messages_set_aside(tmp_path: Path) -> None:
     bridge = BridgeStatus(
         "cloud",
         "mqtts://far",
@@ -139,7 +139,7 @@ def test_a_bridge_tells_what_it_has_set_aside(tmp_path: Path) -> None:
     assert told["onceway_bridge_looped_total"] == 7
 
 
-def test_the_page_of_metrics_has_those_of_today(tmp_path: Path) -> None:
+def test_metrics_reference_is_up_to_date(tmp_path: Path) -> None:
     assert metrics_page.PAGE.read_text() == metrics_page.page(metrics_page.families(tmp_path)), (
         "run: python -m tests.web.metrics_page"
     )

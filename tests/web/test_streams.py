@@ -24,7 +24,7 @@ class Page:
         self.ended.clear()
 
 
-def test_one_user_has_half_of_the_streams_at_most() -> None:
+def test_user_has_half_of_the_streams_at_most() -> None:
     page = Page()
     assert [page.open("lena") for _ in range(6)] == [True] * 4 + [False] * 2
     assert page.open("lars")
@@ -32,7 +32,7 @@ def test_one_user_has_half_of_the_streams_at_most() -> None:
 
 
 @pytest.mark.parametrize("viewers", [["lena", "lars"], ["lena", "lars", "lotta"]])
-def test_an_operator_gets_a_stream_whatever_viewers_have(viewers: list[str]) -> None:
+def test_operator_gets_a_stream_when_viewers_have_all_of_them(viewers: list[str]) -> None:
     page = Page()
     page.fill(*viewers)
     assert [page.open("otto") for _ in range(4)] == [True] * 4
@@ -47,7 +47,7 @@ def test_a_viewer_gets_a_stream_of_the_viewer_with_the_most_and_none_of_an_opera
     assert set(page.ended) == {"lena"}
 
 
-def test_operators_share_when_only_they_have_streams() -> None:
+def test_operators_share_the_streams_when_no_viewer_has_one() -> None:
     page = Page()
     page.fill("otto", "otto-2")
     assert page.open("otto-3")

@@ -14,7 +14,7 @@ from tests.web.test_web import a_source
 UPLINK = {"uplink": {"landing": "file:///landing"}}
 
 
-async def test_an_uplink_that_does_not_run_is_told_until_it_runs(tmp_path: Path) -> None:
+async def test_stopped_uplink_is_notified_until_it_runs(tmp_path: Path) -> None:
     GatewayData(tmp_path)
     source = a_source(tmp_path, parse(UPLINK, "here"))
     told = Told(source)
@@ -28,7 +28,7 @@ async def test_an_uplink_that_does_not_run_is_told_until_it_runs(tmp_path: Path)
     assert await told.problems() == []
 
 
-async def test_a_bridge_without_its_broker_is_told_and_the_clock_is_not(tmp_path: Path) -> None:
+async def test_bridge_without_its_broker_is_notified_and_the_clock_is_not(tmp_path: Path) -> None:
     state = BridgeStatus("cloud", "mqtts://far", "refused", 0, 0, 1, 0, 0, 0)
     source = replace(a_source(tmp_path), bridges=lambda: [state])
     assert await Told(source).problems() == ["bridge cloud: refused; 0 messages wait"]

@@ -34,5 +34,5 @@ async def test_a_disk_that_hangs_holds_back_one_thread_and_the_uplink_s_figures_
             pass
 
 
-def test_where_there_is_no_database_nothing_is_known(tmp_path: Path) -> None:
+def test_uplink_state_is_unknown_without_a_database(tmp_path: Path) -> None:
     assert uplink.read(tmp_path) is None

@@ -78,7 +78,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"onceway_{name}", tuple(sorted(labels.items()))]
 
 
-async def test_metrics_tell_what_clients_did(tmp_path: Path) -> None:
+async def test_metrics_count_the_traffic_of_clients(tmp_path: Path) -> None:
     acl = '[[acl]]\nwrite = ["sensors/#"]\nread = ["#"]\n'
     async with gateway(*configured(tmp_path, acl)) as running:
         url = await address(running)
@@ -139,7 +139,7 @@ async def test_metrics_tell_what_clients_did(tmp_path: Path) -> None:
     assert found["process_resident_memory_bytes", ()] > 1e6
 
 
-async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(
+async def test_age_of_the_oldest_reading_is_known_after_a_restart(
     tmp_path: Path,
 ) -> None:
     arguments = configured(tmp_path, trust_clock=True)
@@ -163,7 +163,7 @@ async def test_how_long_the_oldest_reading_has_waited_is_known_after_a_restart(
     assert value(found, "spool_messages") == 2
 
 
-async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
+async def test_metrics_count_the_work_of_the_uplink(tmp_path: Path) -> None:
     landing, uplink = (
         tmp_path / "landing",
         f'[spool]\ntopics = ["#"]\n[uplink]\nlanding = "file://{tmp_path}/landing"\n',
@@ -211,7 +211,7 @@ async def test_metrics_tell_what_the_uplink_did(tmp_path: Path) -> None:
     assert abs(value(after, "uplink_landed_timestamp_seconds") - batch.stat().st_mtime) < 60
 
 
-async def test_a_full_spool_is_a_sick_gateway_until_there_is_room(tmp_path: Path) -> None:
+async def test_full_spool_makes_the_gateway_unhealthy_until_it_has_room(tmp_path: Path) -> None:
     async with gateway(*configured(tmp_path, "[spool]\nmax_bytes = 150\n")) as running:
         url = await address(running)
         connect = Connect("c", properties=READS)
@@ -294,7 +294,9 @@ async def test_publishers_that_are_paused_are_shown_with_the_reason(tmp_path: Pa
                 assert answer.status == 200
 
 
-async def test_a_disk_that_takes_nothing_is_a_sick_gateway_until_it_does(tmp_path: Path) -> None:
+async def test_disk_that_refuses_writes_makes_the_gateway_unhealthy_until_it_accepts_them(
+    tmp_path: Path,
+) -> None:
     library, plan = await asyncio.to_thread(build, "faults", tmp_path), tmp_path / "plan"
     environment = faulty(library, plan)
     async with (
@@ -365,7 +367,7 @@ def test_a_store_that_takes_no_data_is_a_problem(tmp_path: Path) -> None:
     assert (problem.part, "database or disk is full" in problem.what) == ("store", True)
 
 
-def test_a_commit_that_takes_for_ever_is_a_problem(tmp_path: Path) -> None:
+def test_commit_that_never_ends_is_a_problem(tmp_path: Path) -> None:
     assert problems(a_source(tmp_path, waits_s=STUCK_S)) == []
     assert [problem.part for problem in problems(a_source(tmp_path, waits_s=STUCK_S + 1))] == [
         "store"
@@ -379,14 +381,14 @@ def a_port(path: str, is_open: bool, device: str | None = None) -> PortStatus:
     return PortStatus(path, is_open, device, None, None if is_open else "gone", statistics)
 
 
-def test_a_port_that_is_lent_is_no_trouble(tmp_path: Path) -> None:
+def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
     config = parse({"serial": [{"port": "/dev/ttyS1"}]}, "here")
     for problem, count in (("gone", 1), (LENT, 0)):
         ports = [replace(a_port("/dev/ttyS1", False), problem=problem)]
         assert len(problems(a_source(tmp_path, config, ports))) == count
 
 
-def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
+def test_pattern_with_one_open_port_is_not_a_problem(tmp_path: Path) -> None:
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),
@@ -400,7 +402,7 @@ def test_of_a_pattern_one_open_port_is_enough(tmp_path: Path) -> None:
     assert [problem.what for problem in found] == ["/dev/ttyACM*: gone"]
 
 
-def test_of_a_pattern_a_port_that_is_there_and_does_not_open_is_a_problem(tmp_path: Path) -> None:
+def test_pattern_with_an_existing_port_that_does_not_open_is_a_problem(tmp_path: Path) -> None:
     """/dev/null stands for a port that another program has; a file does not count as a port, nor
     does a second name of an open port.
     """
@@ -463,7 +465,7 @@ async def test_the_number_of_series_does_not_follow_the_number_of_clients_or_por
     ("path", "method", "status"),
     [("/", "GET", 404), ("/metrics", "POST", 405), ("/healthz", "HEAD", 503)],
 )
-async def test_what_is_not_there_is_said(
+async def test_unknown_path_or_method_gets_its_status_code(
     tmp_path: Path, path: str, method: str, status: int
 ) -> None:
     source = a_source(tmp_path)
@@ -478,7 +480,7 @@ async def test_what_is_not_there_is_said(
         assert answer.status == status
 
 
-async def test_those_who_connect_and_say_nothing_are_few(
+async def test_number_of_silent_http_connections_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.web.server.LIFETIME_S", 1000.0)
@@ -491,7 +493,7 @@ async def test_those_who_connect_and_say_nothing_are_few(
             kept.close()
 
 
-async def test_those_who_connect_and_say_nothing_are_soon_gone(
+async def test_silent_http_connection_is_soon_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.web.server.LIFETIME_S", 0.2)

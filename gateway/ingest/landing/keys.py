@@ -106,7 +106,7 @@ def parse(text: bytes) -> Keys:
 
 
 def public_key(text: str) -> bytes:
-    """Return the bytes of a public key. Raises ValueError if it is not one in Base64."""
+    """Return the bytes of a public key. Raises ValueError if `text` is not a key in Base64."""
     try:
         raw = b64decode(text, validate=True)
         Ed25519PublicKey.from_public_bytes(raw)

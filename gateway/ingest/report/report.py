@@ -56,7 +56,7 @@ class FeedReport:
 
     @property
     def gone(self) -> bool:
-        """Whether no batch of it is at the landing place any more."""
+        """Whether the landing place has no batch of this feed any more."""
         return self.landed is None and self.held is None
 
     def problems(self, max_lag_s: float) -> list[str]:

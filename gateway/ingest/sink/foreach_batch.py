@@ -70,7 +70,7 @@ class Sink:
         self._rows = 0
         self._appends = 0
         self.lock = RLock()
-        """Held while batches are taken: Spark calls from another thread."""
+        """Lock of the code that takes batches: Spark calls from another thread."""
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Take the next batches of their feeds. Spark wraps its exceptions, so they are in

@@ -85,7 +85,8 @@ class Modulation:
 
 
 def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
-    """Return how many times a frame's airtime a board keeps silent after it.
+    """Return the silence that a board keeps after a frame, as a multiple of the frame's airtime.
+
 
     longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
 

@@ -402,8 +402,8 @@ class TurnLink:
         return "of no session"
 
     def _patience_with(self, device: _Device, number: int) -> int:
-        """Return the patience with a TURN of no session: the gateway with the board's last session
-        answers first, and the others one after the other.
+        """Return how many TURN frames without a session to ignore before an answer. The gateway
+        with the board's last session answers first, and the others one after the other.
         """
         if self._others is None or self._has_it(device, number):
             return self._patience

@@ -129,13 +129,13 @@ def _decode(frame: bytes) -> Message:
         case _Tag.HELLO:
             hello = Hello(*_HELLO.unpack(frame)[1:])
             if not hello.sender_round or not 0 < hello.queue < MOST_QUEUE:
-                raise SiteError("a greeting that cannot be")
+                raise SiteError("a greeting with impossible numbers")
             return hello
         case _Tag.PACKETS:
             _, number, latest = _PACKETS.unpack_from(frame)
             data = frame[_PACKETS.size :]
             if len(data) > PIECE_BYTES or latest >= MOST_NUMBER:
-                raise SiteError("packets that cannot be")
+                raise SiteError("packets that cannot be right")
             return Packets(number, latest, data)
         case _Tag.TAKEN:
             return Taken(*_TAKEN.unpack(frame)[1:])
@@ -147,13 +147,13 @@ def _decode(frame: bytes) -> Message:
 def _wanted_filters(frame: bytes) -> WantedFilters:
     _, flags, count = _WISHES.unpack_from(frame)
     if flags > 3 or count > WISHES:
-        raise SiteError("a list of filters that cannot be")
+        raise SiteError("a list of filters that cannot be right")
     filters, at = [], _WISHES.size
     for _ in range(count):
         qos, size = _WISH.unpack_from(frame, at)
         at += _WISH.size + size
         if qos > GONE or at > len(frame):
-            raise SiteError("a filter that cannot be")
+            raise SiteError("a filter that cannot be right")
         filters.append(WantedFilter(frame[at - size : at].decode(), qos))
     if at != len(frame):
         raise SiteError("a frame with bytes behind its end")

@@ -142,7 +142,7 @@ def move_of(session: Session) -> SessionMove | None:
 def _names(text: str) -> list[str]:
     found = json.loads(text)
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ValueError("a session move with a list that is not one of names")
+        raise ValueError("a session move with a list that does not hold names alone")
     return found
 
 

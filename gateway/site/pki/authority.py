@@ -54,7 +54,7 @@ class Removal:
 
 
 def removal_from_json(value: object) -> Removal:
-    """Return a removal from JSON. Raises SiteError if the value is none."""
+    """Return a removal from JSON. Raises SiteError if the value is malformed."""
     match value:
         case {"name": str(name), "until": int(until), "signature": str(text), **more} if not more:
             try:

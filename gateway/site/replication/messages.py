@@ -190,7 +190,7 @@ def _rows(frame: bytes) -> list[Row]:
             or not all(0 <= one < _MOST for one in (incarnation, sequence, boot))
             or not all(0 <= one < _MOST_TIME for one in (monotonic, received))
         ):
-            raise SiteError("a copy that cannot be")
+            raise SiteError("a copy that cannot be right")
         parts = []
         for size in sizes:
             parts.append(frame[at : at + size])

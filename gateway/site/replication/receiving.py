@@ -123,7 +123,7 @@ class Keeping:
         """Frames of rows: line, rows, bytes."""
         self._owed: defaultdict[str, int] = defaultdict(int)
         self._order = Order()
-        """The next order."""
+        """Changes for the next order to the disk."""
         self._asking: set[int] = set()
         """Lines whose state on disk is to be confirmed after the next order."""
         self._writing = False

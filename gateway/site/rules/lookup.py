@@ -87,7 +87,7 @@ class Search:
         """Time of the next check of this search."""
         self.stage = Stage.ASKING
         self.clean = False
-        """Whether no session is wanted, only the end of existing ones."""
+        """Whether the client wants existing sessions to end (Clean Start 1)."""
         self.waiters: list[tuple[Waiter, Alive]] = []
         """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = searching.trust.settled(client)
@@ -102,7 +102,7 @@ class Search:
         self.restored: set[str] = set()
         """Members that have answered, and may have forgotten something."""
         self.dropped: Callable[[], None] = lambda: None
-        """Called if a recall ends without a decision."""
+        """Callback if a recall ends without a decision."""
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
         """Callers that came after the decision: they search again."""
@@ -286,7 +286,7 @@ class Lookup:
             epoch = max(decision.epoch, self._ending.above(client))
             decision = search.decision = decision._replace(epoch=epoch)
         if decision.epoch >= MAX_EPOCH:
-            self._fail(search, "a member claims an epoch that cannot be")
+            self._fail(search, "a member claims an epoch that cannot be right")
         elif not search.waiters and (search.silent or decision.source != me):
             self._abandon(search)
             if search.silent:

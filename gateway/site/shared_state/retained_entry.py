@@ -95,9 +95,9 @@ def _checked(entry: Entry) -> Entry:
     if problem := topic_name_problem(entry.name):
         raise SiteError(f"a topic that {problem}")
     if not 0 < entry.version <= MOST_VERSION or entry.qos > 2 or not entry.left:
-        raise SiteError("a retained message that cannot be")
+        raise SiteError("a retained message with impossible numbers")
     if not entry.payload and entry.left == NEVER:
-        raise SiteError("a deletion that is never forgotten")
+        raise SiteError("a deletion without an end")
     if entry.properties:
         block = encode_varint(len(entry.properties)) + entry.properties
         check_response_topic(decode_properties(Reader(block, "retained"), _PROPERTIES), "retained")

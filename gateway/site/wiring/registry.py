@@ -85,8 +85,8 @@ class SiteRegistry:
         if not self._complained:
             self._complained = True
             log.error(
-                "%s: what is done to boards here does not go to the other members of the site, nor"
-                " theirs here (%s); trying again until it does",
+                "%s: changes to boards cannot be exchanged with the other members of the site (%s);"
+                " trying again until the exchange works",
                 self._path,
                 why,
             )

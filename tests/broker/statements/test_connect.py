@@ -27,9 +27,7 @@ VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
 @pytest.mark.mqtt("MQTT-3.14.0-1", "MQTT-3.2.0-1", "311:MQTT-3.2.0-1")
 @VERSIONS
 @pytest.mark.parametrize("then", ["protocol error", "taken over", "shutting down", "keep alive"])
-def test_whatever_ends_the_connection_before_connack_ends_it_in_silence(
-    version: Version, then: str
-) -> None:
+def test_connection_ended_before_connack_gets_no_packet(version: Version, then: str) -> None:
     """CONNACK waits for the disk; a DISCONNECT must not pass it."""
     world = World()
     properties = FOREVER if version == V5 else None
@@ -52,7 +50,7 @@ def test_whatever_ends_the_connection_before_connack_ends_it_in_silence(
 
 @pytest.mark.mqtt("MQTT-3.2.0-1", "MQTT-3.1.4-5", "311:MQTT-3.2.0-1")
 @VERSIONS
-def test_what_comes_together_with_connect_is_answered_behind_connack(version: Version) -> None:
+def test_packets_sent_with_connect_are_answered_after_connack(version: Version) -> None:
     world = World()
     world.slow_disk = True
     client = world.open(version)
@@ -139,7 +137,7 @@ def test_an_older_client_keeps_the_keep_alive_that_it_asked_for(version: Version
 
 @pytest.mark.mqtt("MQTT-3.1.2-22", "311:MQTT-3.1.2-24")
 @VERSIONS
-def test_what_we_send_does_not_keep_a_connection_alive(version: Version) -> None:
+def test_packets_from_the_server_do_not_keep_a_connection_alive(version: Version) -> None:
     world = World()
     client = world.accepted("c", version=version, keep_alive=10)
     client.subscribe("t", qos=0)

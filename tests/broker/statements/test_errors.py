@@ -336,7 +336,7 @@ def test_in_mqtt_5(case: str, byte_by_byte: bool) -> None:
 @pytest.mark.parametrize(
     "data", ["F000", "E00100", "4003000100", "82060001000161FF", "820600010001610C"]
 )
-def test_what_only_mqtt_5_knows_closes_an_older_connection(data: str) -> None:
+def test_mqtt_5_only_error_closes_an_older_connection(data: str) -> None:
     world, client = stage(V4)
     breaks(client, bytes.fromhex(data), False)
     closed_with(world, client, PROTOCOL)
@@ -510,7 +510,9 @@ def test_a_connect_that_cannot_be_accepted(case: str, byte_by_byte: bool) -> Non
 
 @pytest.mark.mqtt("MQTT-3.1.2-29")
 @pytest.mark.parametrize("wanted", [0, 1])
-def test_what_went_wrong_is_said_in_words_only_to_those_who_want_them(wanted: int) -> None:
+def test_reason_string_is_sent_only_if_the_client_requested_problem_information(
+    wanted: int,
+) -> None:
     for data in (b"\x30\x03\0\1#", b"\x60\x02\0\1"):
         client = World().accepted("c", properties={P.REQUEST_PROBLEM_INFORMATION: wanted})
         client.send_bytes(data)

@@ -238,9 +238,7 @@ def test_a_will_that_its_client_may_not_publish_is_refused_at_connect(version: V
 )
 @VERSIONS
 @POWER_CUT
-def test_what_is_sent_for_the_first_time_after_a_reconnect_has_no_dup(
-    version: Version, power_cut: bool
-) -> None:
+def test_first_transmission_after_a_reconnect_has_no_dup(version: Version, power_cut: bool) -> None:
     world = World(inflight=2)
     client = kept(world, "c", version)
     client.subscribe("t")

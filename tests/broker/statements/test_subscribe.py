@@ -133,7 +133,7 @@ def test_replacing_a_subscription_interrupts_no_delivery(version: Version, qos: 
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("qos", [1, 2])
 @POWER_CUT
-def test_what_was_sent_before_unsubscribe_is_completed_even_on_another_connection(
+def test_delivery_begun_before_unsubscribe_is_completed_even_on_another_connection(
     version: Version, qos: int, power_cut: bool
 ) -> None:
     world = World()

@@ -37,7 +37,7 @@ def with_will(world: World, will: Will = WILL, expiry: int = 0, **more: object) 
 @pytest.mark.parametrize(
     "end", ["network failure", "keep alive", "protocol error", "reserved packet type"]
 )
-def test_a_will_is_said_when_the_connection_ends_without_disconnect(
+def test_will_is_published_when_the_connection_ends_without_disconnect(
     version: Version, end: str
 ) -> None:
     world = World()
@@ -85,7 +85,7 @@ def test_disconnect_discards_the_will(version: Version, expiry: int) -> None:
 
 @pytest.mark.mqtt("MQTT-3.1.2-8")
 @pytest.mark.parametrize("reason", [R.DISCONNECT_WITH_WILL, R.UNSPECIFIED_ERROR])
-def test_a_disconnect_that_says_more_than_goodbye_lets_the_will_be_said(reason: R) -> None:
+def test_disconnect_with_another_reason_than_0_publishes_the_will(reason: R) -> None:
     world = World()
     hearer = watcher(world)
     with_will(world).disconnect(reason)
@@ -114,7 +114,7 @@ def test_a_will_is_published_with_its_qos_and_retained_if_it_says_so(
 
 @pytest.mark.mqtt("MQTT-3.1.2-10", "311:MQTT-3.1.2-10")
 @VERSIONS
-def test_a_will_is_said_once(version: Version) -> None:
+def test_will_is_published_once(version: Version) -> None:
     world = World()
     hearer = watcher(world)
     with_will(world, version=version).drop()
@@ -152,7 +152,7 @@ def test_a_will_waits_for_its_delay_or_for_the_end_of_the_session(
 @pytest.mark.mqtt("MQTT-3.1.3-9", "MQTT-3.1.2-8", "MQTT-3.1.2-10")
 @pytest.mark.parametrize("taken_over", [False, True])
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_who_comes_back_within_the_delay_has_no_will_said(
+def test_will_is_not_published_if_the_client_returns_within_the_delay(
     taken_over: bool, power_cut: bool
 ) -> None:
     world = World()
@@ -188,7 +188,7 @@ def test_clean_start_ends_the_session_and_publishes_the_earlier_will(
 
 @pytest.mark.mqtt("MQTT-3.1.2-8", "311:MQTT-3.1.2-8")
 @VERSIONS
-def test_a_will_without_delay_is_said_when_the_session_is_taken_over(version: Version) -> None:
+def test_will_without_delay_is_published_when_the_session_is_taken_over(version: Version) -> None:
     world = World()
     hearer = watcher(world)
     old = with_will(world, version=version, clean=False)

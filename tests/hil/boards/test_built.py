@@ -73,7 +73,7 @@ def test_without_sources_nothing_is_compared(tmp_path: Path) -> None:
     check_built(root=tmp_path)
 
 
-def test_each_test_that_needs_a_build_is_marked() -> None:
+def test_test_that_needs_a_build_is_marked() -> None:
     """The guard looks at the mark. A file that builds for itself needs none."""
     files = {file: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
     unmarked = [

@@ -19,7 +19,7 @@ class _FoundError(Exception):
         (True, [ATTIC, BARN, ATTIC, BARN], [strict.RECONNECT_WAIT] * 2),
     ],
 )
-def test_one_that_hops_is_at_the_next_broker_at_once(
+def test_hopping_client_connects_to_the_next_broker_at_once(
     monkeypatch: pytest.MonkeyPatch, hops: bool, tried: list[int], waits: list[float]
 ) -> None:
     """The first broker accepts the client, and the connection breaks."""

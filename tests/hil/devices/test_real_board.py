@@ -60,7 +60,7 @@ def test_a_board_that_says_nothing(pty: tuple[int, Path]) -> None:
     assert hear_hello(pty[1], 115200, 0.1) is None
 
 
-def test_a_port_that_is_none_and_a_rate_that_is_none(pty: tuple[int, Path], tmp_path: Path) -> None:
+def test_invalid_port_and_invalid_rate_are_refused(pty: tuple[int, Path], tmp_path: Path) -> None:
     with pytest.raises(OncewayError, match="cannot open the board's port"):
         hear_hello(tmp_path / "none", 115200, 1)
     (tmp_path / "file").write_text("")

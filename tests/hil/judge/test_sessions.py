@@ -257,7 +257,7 @@ def test_message_lost_in_a_kill_is_new_to_the_gateway() -> None:
 
 @pytest.mark.mqtt("MQTT-3.3.1-2")
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_comes_for_the_first_time_says_so(qos: int) -> None:
+def test_first_delivery_with_dup_is_a_fault(qos: int) -> None:
     run = subscribed(qos)
     run.publishes(1, 2, 3)
     run.gets(1)

@@ -95,7 +95,7 @@ def test_runs_that_hold_leave_their_reports(tmp_path: Path, started: Path) -> No
     assert len(started.read_text().split()) == 6  # a campaign that came to its end begins again
 
 
-def test_one_that_fails_fails_all_and_stays(tmp_path: Path, started: Path) -> None:
+def test_failing_run_fails_the_campaign_and_keeps_its_files(tmp_path: Path, started: Path) -> None:
     holds, out = run(tmp_path / "all", 7, 8)
     assert not holds
     assert "fails    demo-7: 10 produced, 9 arrived, 7 faults · 1 lost" in out
@@ -114,7 +114,7 @@ def test_sums_are_told_by_recorded_link_and_say_how_to_repeat_them(
     )
 
 
-def test_one_that_does_not_keep_a_limit_fails_all(tmp_path: Path, started: Path) -> None:
+def test_run_beyond_a_limit_fails_the_campaign(tmp_path: Path, started: Path) -> None:
     holds, out = run(tmp_path / "all", 9)
     assert not holds
     assert (
@@ -123,7 +123,7 @@ def test_one_that_does_not_keep_a_limit_fails_all(tmp_path: Path, started: Path)
     )
 
 
-def test_one_that_does_not_come_up_is_told_and_tried_again_next_time(
+def test_run_that_does_not_start_is_reported_and_tried_again_next_time(
     tmp_path: Path, started: Path
 ) -> None:
     for _ in range(2):

@@ -209,7 +209,7 @@ def test_a_commit_of_which_a_checkpoint_was_made_is_never_taken_back(
     assert log_of(tmp_path) == before
 
 
-def test_what_another_program_has_committed_is_left_to_it(tmp_path: Path) -> None:
+def test_commit_of_another_program_is_left_alone(tmp_path: Path) -> None:
     add = b'{"add":{"path":"part-1.parquet","size":9,"dataChange":true}}'
     torn_log(tmp_path, v4=b'{"commitInfo":{"operation":"WRITE"}}\n' + add)
     before = log_of(tmp_path)

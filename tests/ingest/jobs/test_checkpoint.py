@@ -356,7 +356,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [empty, a_file, folder_link_to_nothing, folder_link_to_itself])
-def test_what_is_no_folder_is_refused_and_stays(
+def test_checkpoint_path_that_is_not_a_folder_is_refused_and_kept(
     begun: Begun, process: "Process", fault: Callable[[Path], None]
 ) -> None:
     """The owner of the file is unknown."""
@@ -390,7 +390,7 @@ def test_a_folder_that_somebody_else_uses_is_not_moved(begun: Begun, process: "P
     assert process.report()[0] == 0
 
 
-def test_what_cannot_be_put_aside_is_said(
+def test_checkpoint_that_cannot_be_set_aside_is_an_error(
     begun: Begun, process: "Process", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun.restore()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def test_what_a_dead_gateway_held_is_missing_until_its_card_is_read(
+def test_rows_of_a_dead_gateway_are_missing_until_its_card_is_read(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     job = Job(spark, tmp_path)

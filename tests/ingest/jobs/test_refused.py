@@ -41,7 +41,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_table_that_is_none_or_another_s(tmp_path: Path, words: list[str]) -> None:
+def test_missing_table_and_foreign_table_are_refused(tmp_path: Path, words: list[str]) -> None:
     landing, other, text = (tmp_path / name for name in ("landing", "other", "text"))
     land(landing, "site", 1, [row("dev", 1)])
     write_deltalake(other, pa.table({"device": ["a"], "sequence": [1.0]}))

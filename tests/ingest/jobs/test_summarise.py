@@ -187,7 +187,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
     assert ("b", None, "site", "nano", "f1") not in found
 
 
-def test_a_list_that_is_none_says_nothing(job: Job) -> None:
+def test_invalid_device_list_changes_nothing(job: Job) -> None:
     strange = [list(registry(n, at(0))) for n in range(4)]
     for one, payload in zip(strange, (b"\xff", b"{}", b"[1]", b'[{"name": 5}]'), strict=True):
         one[5] = payload

@@ -60,7 +60,7 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
     assert job.keys() == [("a", 7, 1), ("bad", 7, 1), ("bad", 7, 2)]
     assert not sink.quarantine.has_unreadable
     assert sink.quarantine.open() == [(f"a/{EPOCH}", 2)]
-    # what is damaged waits for somebody who asks, whatever else cannot be read then
+    # a damaged batch waits for a release, even while another feed cannot be read
     place.close("a")
     assert release(job.spark, job.open(), Landing(place.url), job.trust()) == 1
     (found,) = (one["reason"] for one in job.table("_quarantine").collect() if not one["released"])

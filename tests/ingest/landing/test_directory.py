@@ -162,7 +162,7 @@ def test_news_cost_one_look_each(place: Place, clock: Clock, asked: Counter[str]
     assert asked["ls"] == 2 + 1
 
 
-def test_what_no_marker_tells_is_found_within_an_hour(place: Place, clock: Clock) -> None:
+def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clock) -> None:
     """Leave the state of a gateway that died between the manifest and the marker."""
     offset = place.fill()
     feeds = Feeds(Landing(URL))

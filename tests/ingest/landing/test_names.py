@@ -38,7 +38,7 @@ def signer(tmp_path: Path) -> Signer:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_whatever_a_gateway_is_called_it_is_trusted_and_taken(
+def test_gateway_of_any_name_is_trusted_and_ingested(
     name: str, tmp_path: Path, signer: Signer
 ) -> None:
     folder, url = tmp_path / "landing", str(tmp_path / "keys.json")
@@ -83,7 +83,7 @@ def test_an_old_file_of_keys_is_read_whatever_names_stand_there(
 @pytest.mark.parametrize(
     "name", [name for name in OLD if name.casefold() not in ("lost+found", "$recycle.bin")]
 )
-def test_what_an_older_gateway_landed_is_held_by_name_until_its_key_is_given(
+def test_unsigned_batch_of_an_older_gateway_is_held_until_its_key_is_given(
     name: str, tmp_path: Path, signer: Signer, caplog: pytest.LogCaptureFixture
 ) -> None:
     if name.casefold() == "system volume information":
@@ -123,7 +123,9 @@ def test_a_name_that_is_not_in_utf_8_is_held_by_name(
     assert feeds.closed.keys() == {"caf\udce9"}
 
 
-def test_what_is_no_feed_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folder_that_is_not_a_feed_is_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     with open_folder() as folder:
         land(folder, "a", 1, [row("dev", 1)])

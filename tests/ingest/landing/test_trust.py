@@ -66,7 +66,7 @@ def test_a_changed_manifest_is_refused(signer: Signer, old: bytes, new: bytes) -
     assert why == ("not to be trusted: its signature is wrong: somebody has changed the manifest")
 
 
-def test_one_that_is_moved_to_another_number_or_epoch_is_refused(signer: Signer) -> None:
+def test_batch_moved_to_another_number_or_epoch_is_refused(signer: Signer) -> None:
     keys = Keys({"a": [signer.public]})
     for changed in (replace(MANIFEST, number=8), replace(MANIFEST, origin=Origin("a", "0" * 8))):
         # its own labels changed to where it stands now, its signature kept
@@ -94,9 +94,7 @@ def test_two_names_may_have_one_key_after_a_gateway_was_renamed(signer: Signer) 
 
 
 @pytest.mark.parametrize("signature", [None, "", "AAAA", "no base64!", "é", 7, "A" * 4000])
-def test_what_is_no_signature_is_refused_whatever_the_table_is(
-    signer: Signer, signature: object
-) -> None:
+def test_malformed_signature_is_refused_for_every_table(signer: Signer, signature: object) -> None:
     announced = parse_manifest(MANIFEST.to_json(), A, 7)
     text = signer.publish(MANIFEST)
     if signature is not None:

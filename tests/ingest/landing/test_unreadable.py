@@ -156,7 +156,9 @@ def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
 
 @pytest.mark.parametrize("closed", ["bad", f"bad/{EPOCH}/000000000003.json"])
 def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, closed: str) -> None:
-    """Its offset stays, and the others go on; one that is planned comes as unreadable."""
+    """The feed keeps its offset, and the others go on. Its planned batch is handed on as
+    unreadable.
+    """
     with place.reader():
         landing = Landing(place.url)
         state = Feeds(landing)
@@ -339,7 +341,7 @@ def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
 
 
 def table(tmp_path: Path, feeds: dict[str, int]) -> str:
-    """A table that has taken so much, made without Spark."""
+    """Make a table that has taken these batches of each feed, without Spark."""
     path = str(tmp_path / "lake")
     rows = {
         "gateway": [feed.partition("/")[0] for feed in feeds],

@@ -172,5 +172,5 @@ def test_the_stream_s_signs_of_life() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[", b"[1]", b'{"state": 1}', b'{"state":"a","at":"b"}'])
-def test_a_damaged_sign_of_life_is_none(text: bytes) -> None:
+def test_damaged_heartbeat_file_is_ignored(text: bytes) -> None:
     assert job.look(Files({job.FILE: text})) is None

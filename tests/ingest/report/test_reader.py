@@ -39,7 +39,7 @@ def prune(log: Path) -> None:
         pytest.param(VECTORS, "parquet", marks=pytest.mark.soak),
     ],
 )
-def test_where_a_reading_is(
+def test_where_command_finds_a_reading(
     spark: "SparkSession",
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

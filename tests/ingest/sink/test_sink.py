@@ -351,7 +351,7 @@ def test_a_table_whose_files_must_be_other_than_ours_is_refused(
         ("alter table publications alter column boot set default 7", "fills columns in by itself"),
     ],
 )
-def test_what_somebody_asks_of_the_table_while_the_job_runs_is_not_passed_over(
+def test_unsupported_table_change_during_the_job_stops_it_with_the_reason(
     spark: "SparkSession", tmp_path: Path, statement: str, what: str
 ) -> None:
     lake = Lake(spark, tmp_path)
@@ -443,7 +443,7 @@ def test_a_table_of_others_is_refused_and_stays_as_it_is(
     assert {path.name for path in made} <= {".publications.lease"}
 
 
-def test_what_users_do_to_the_table(lake: Lake) -> None:
+def test_optimize_delete_and_restore_by_users_do_not_confuse_the_job(lake: Lake) -> None:
     sink = lake.open()
     sink(lake.micro_batch(rows("h", 1, 2)), 0)
     version = lake.version()
@@ -459,7 +459,7 @@ def test_what_users_do_to_the_table(lake: Lake) -> None:
     assert lake.readings("h") == readings("h", 1, 2, 3)
 
 
-def test_what_users_delete_or_change_reaches_the_readings(lake: Lake) -> None:
+def test_deletions_and_changes_by_users_reach_the_readings(lake: Lake) -> None:
     sink = lake.open()
     sink(lake.micro_batch(rows("m", 1, 2, 3)), 0)
     lake.sql("delete from publications where device = 'm' and sequence = 1")

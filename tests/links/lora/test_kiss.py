@@ -42,7 +42,7 @@ def ready() -> tuple[KissModem, Tnc]:
     return modem, tnc
 
 
-def test_it_is_a_radio() -> None:
+def test_driver_fulfils_the_radio_interface() -> None:
     radio: Radio = KissModem(CHANNEL, Modulation(9), 14)
     assert not radio.idle
 

@@ -54,7 +54,7 @@ class Pair:
         return self
 
 
-def test_it_is_a_radio() -> None:
+def test_driver_fulfils_the_radio_interface() -> None:
     radio: Radio = Rylr998(CHANNEL, Modulation(9), 14)
     assert not radio.idle
 

@@ -321,7 +321,7 @@ def test_after_a_restart_of_the_gateway_the_second_copy_makes_the_board_greet() 
     settled(world)
 
 
-def test_where_others_hear_the_board_too_they_answer_first() -> None:
+def test_patient_gateway_lets_other_gateways_answer_first() -> None:
     _, peer, _ = opened()
     other = TurnLink(NETWORK, {DEVICE: KEY}.get, patience=4)
     frame, told = peer.turn(1, b""), []
@@ -369,7 +369,7 @@ def test_a_recorded_turn_gets_so_many_answers_and_no_more() -> None:
     settled(world)
 
 
-def test_all_that_was_recorded_is_worth_little_after_a_restart_of_the_gateway() -> None:
+def test_recorded_frames_are_refused_after_a_restart_of_the_gateway() -> None:
     """Also of a gateway that was restored: it knows no session in either case."""
     world = begun()
     for _ in range(10):

@@ -2,9 +2,8 @@
 
 In: bytes at its ports, frames of other members; when it dies. Out: the same, and rows of its spool.
 Its disk takes some milliseconds for a commit and does one at a time. A commit is there as a whole
-or not at all (SQLite's promise, which tests/durability and tests/service/test_power_cut.py hold
-against a real file system), so a gateway that dies does so before a commit or behind one, and its
-store holds all commits.
+or not at all: SQLite's promise, which tests/durability and tests/service/test_power_cut.py check on
+a real file system. So a gateway dies before a commit or after it, and its store holds all commits.
 """
 
 import asyncio

@@ -117,7 +117,7 @@ class World:
         self._origins = {name: f"{name}/e" for name in gateways}
         self._steps: list[list[Any]] = []
         self.mending: Callable[[], object] = lambda: None
-        """Called when the faults are over."""
+        """Callback for the end of the faults."""
         for number, name in enumerate(plan.boards):
             own = seed * MOST + number + 1
             self.boards[name] = board = Board(number, name, KEYS[name], own, plan.first)

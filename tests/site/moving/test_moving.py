@@ -466,7 +466,9 @@ STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS, st.sampled_from([Version.V3_1_1, Version.V5]), st.sampled_from([1, 3, 100]))
-def test_whatever_is_under_way_comes_along(steps: list[str], version: Version, window: int) -> None:
+def test_every_flow_in_progress_moves_with_the_session(
+    steps: list[str], version: Version, window: int
+) -> None:
     """Export, bytes, import: the same session."""
     site = Site(inflight=window)
     a, b = site.worlds.values()

@@ -416,7 +416,7 @@ def run_alone(member: Member) -> None:
     world.turn()
 
 
-def test_one_that_is_left_alone_in_its_site_knows_of_the_doubt(sites: Sites) -> None:
+def test_last_member_of_a_site_still_suspects_its_session(sites: Sites) -> None:
     leave_an_identifier(sites, "a")
     sites.names = ("a",)
     sites.members = {"a": sites.members["a"]}

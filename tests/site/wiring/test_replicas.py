@@ -176,7 +176,7 @@ def test_without_another_member_new_ones_are_refused(pair: Sites) -> None:
 
 
 @pytest.mark.parametrize(("qos", "bound_s"), [(1, WAIT_S), (2, WAIT_S + SILENT_S)])
-def test_who_waits_for_a_copy_in_vain_is_sent_away_with_the_reason(
+def test_client_without_a_replica_is_disconnected_with_the_reason(
     pair: Sites, qos: int, bound_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session in doubt forgets the identifiers of QoS 2, so such a client has more time."""
@@ -201,7 +201,7 @@ def test_who_waits_for_a_copy_in_vain_is_sent_away_with_the_reason(
     assert (refused.reason, taken) == (ReasonCode.QUOTA_EXCEEDED, Puback(4))
 
 
-def test_what_lands_within_the_bound_of_qos_2_is_acknowledged_on_the_same_connection(
+def test_message_landed_within_the_qos_2_bound_is_acknowledged_on_the_same_connection(
     pair: Sites,
 ) -> None:
     client, table = publisher(pair, "a"), Table()
@@ -213,7 +213,7 @@ def test_what_lands_within_the_bound_of_qos_2_is_acknowledged_on_the_same_connec
     assert client.take_all() == [Pubrec(1)]
 
 
-def test_who_waits_is_not_sent_away_before_each_member_had_its_turn(sites: Sites) -> None:
+def test_waiting_client_is_kept_until_each_member_was_tried(sites: Sites) -> None:
     client = publisher(sites, "a")
     sites.members["b"].disk.stuck = sites.members["c"].disk.stuck = True
     sites.say(client, Publish("spool/x", b"1", 1, 1))
@@ -273,7 +273,7 @@ def test_a_member_that_does_not_confirm_is_left_for_another_one(sites: Sites) ->
     assert figures(sites, "a")["copies_at"] == "c"
 
 
-def test_what_a_gateway_leaves_is_landed_by_the_other_one_once(pair: Sites) -> None:
+def test_rows_of_a_departed_gateway_are_landed_once_by_the_other(pair: Sites) -> None:
     client, table = publisher(pair, "a"), Table()
     stated = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "1")]}
     pair.say(client, Publish("spool/x", b"named", 1, 1, properties=stated))

@@ -77,7 +77,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 @pytest.mark.parametrize(
     ("keep_alive", "waits_s"), [(0, START_S), (1, 0.8), (2, 1.5), (3, 2.25), (60, START_S)]
 )
-def test_nobody_waits_longer_than_its_keep_alive_lets_it(
+def test_client_waits_no_longer_than_its_keep_alive_allows(
     sites: Sites, keep_alive: int, waits_s: float
 ) -> None:
     """Then the usual rules for a silent member hold."""
