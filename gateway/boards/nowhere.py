@@ -5,9 +5,9 @@ In: names without a session here, and the sessions of the other gateways. Out: t
 session at no gateway. A single gateway of the site judges them, so that people get one
 notification.
 
-A silent gateway may hold a board for `SELDOM_S`, as it may be starting again. From then on it counts
-as dead, and the replies of the others decide: nobody hears a board that none of them holds. A board
-that is a problem already stays one meanwhile.
+For `SELDOM_S`, a silent gateway may hold a board: the gateway may be starting again. From then on
+it counts as dead, and the replies of the others decide: a board that none of them holds is judged.
+A board that is a problem already stays one meanwhile.
 """
 
 from __future__ import annotations

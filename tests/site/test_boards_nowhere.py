@@ -1,5 +1,5 @@
-"""A board of a site that came to no gateway is a problem of one gateway, also while the first one by
-name is dead. A gateway that is silent for a short time may hold the board.
+"""A board of a site that came to no gateway is a problem of one gateway, also while the first of
+them is dead. A gateway that is silent for a short time may hold the board.
 """
 
 import asyncio
