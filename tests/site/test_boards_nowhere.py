@@ -1,5 +1,5 @@
-"""A board of a site that came to no gateway is a problem of one gateway. If the first gateway by name
-is dead, the next one judges. A gateway that is silent for a short time may hold the board.
+"""A board of a site that came to no gateway is a problem of one gateway. If the first gateway is
+dead, the next one by name judges. A gateway that is silent for a short time may hold the board.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ async def missing(site: Gateways, name: str) -> list[str]:
 
 
 async def looked(site: Gateways, name: str, times: int) -> None:
-    """Wait until a gateway has looked at its boards `times` times: once a second of its own time, and
-    longer after the first question that a silent gateway did not answer than that may last.
+    """Wait until a gateway has looked at its boards `times` times, once a second of its own time,
+    and longer after the first question that a silent gateway did not answer than that may last.
     """
     async with asyncio.timeout(SOON_S):
         while (await site.rows(name))[1]["connected"]:  # noqa: ASYNC110 - it has no event
