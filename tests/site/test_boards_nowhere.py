@@ -30,8 +30,8 @@ async def missing(site: Gateways, name: str) -> list[str]:
 
 
 async def looked(site: Gateways, name: str, times: int) -> None:
-    """Wait until a gateway has looked at its boards `times` times. It looks once a second of its own
-    time. A silent gateway counts as dead before that.
+    """Wait until a gateway has looked at its boards `times` times. It looks once a second of its
+    own time. A silent gateway counts as dead before that.
     """
     async with asyncio.timeout(SOON_S):
         while (await site.rows(name))[1]["connected"]:  # noqa: ASYNC110 - it has no event
