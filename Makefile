@@ -6,7 +6,7 @@ ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock audit try-install try-clone install clean firmware-test hexes
+.PHONY: help setup demo test docs coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock audit try-install try-clone install clean firmware-test hexes
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,13 @@ coverage: firmware ## which branches the tests take, by package (an hour): the t
 
 model: setup ## TLC looks at every state of the models in tests/models (some minutes)
 	@$(BIN)/python -m tests.models.check
+
+docs: setup ## write the generated pages (configuration keys, metrics, statements of MQTT), and figures of guides
+	@mkdir -p build
+	@$(BIN)/python -m tests.config.reference_page
+	@$(BIN)/python -m tests.web.metrics_page
+	@$(BIN)/python -m tests.mqtt.statements
+	@$(BIN)/python -m tests.promises --write >build/promises.txt
 
 size: firmware ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size

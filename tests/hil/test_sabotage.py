@@ -2,8 +2,10 @@
 little time run here; `python -m tests.hil.sabotages` runs all, on three seeds (`make soak`).
 """
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hil.bench.files import BESIDE, shipped
-from tests.hil.sabotage import ROOT, Judged, catalogue, copy_tree, fit, judge, try_out
+from tests.hil.sabotage import CLASSES, ROOT, Judged, catalogue, copy_tree, fit, judge, try_out
 
 CATALOGUE = catalogue()
 GATE = [name for name, sabotage in CATALOGUE.items() if sabotage.gate]
@@ -118,3 +120,12 @@ def test_a_run_in_which_one_device_never_gets_through_is_unknown(tmp_path: Path)
     assert judged.verdict == "unknown", judged.said
     assert "still under way when the run gave up waiting" in judged.said
     assert "nothing moved any more" in judged.said
+
+
+def test_the_table_of_results_counts_the_catalogue() -> None:
+    """hil/RESULTS.md has a row for each blind spot, in the order of CLASSES."""
+    table = (ROOT / "hil/RESULTS.md").read_text().partition("### By blind spot")[2]
+    rows = [int(count) for count in re.findall(r"^\| [^|]+ \| (\d+) \|", table, re.MULTILINE)]
+    blind = Counter(sabotage.blind for sabotage in CATALOGUE.values())
+    assert rows == [blind[one] for one in list(CLASSES)[1:]]
+    assert f"\n{sum(rows)} try a blind spot" in table

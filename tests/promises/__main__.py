@@ -3,7 +3,8 @@
 A file beside this one has the promises of a guide: words of the sentence, and the evidence for it
 (`evidence.py`). `first words ... last words` stands for all sentences from the first to the last.
 The evidence stays out of the guide, so a reader of the raw text sees no marker. A sentence that is
-reworded loses its evidence, so an author of the new words looks at the test again.
+reworded loses its evidence, so an author of the new words looks at the test again. `--write` (as
+part of `make docs`) writes the present values of constants into guides and tables.
 
 `python -m tests.promises GUIDE` lists the promises of a guide with their evidence. With `--check`,
 the exit code is 1 if a guide has more promises without evidence than its limit in `limits.toml`, or
@@ -21,10 +22,16 @@ from pathlib import Path
 
 from tests.promises.evidence import fault
 from tests.promises.guide import Sentence, sentences
+from tests.promises.writing import renewed
 
 ROOT = Path(__file__).parents[2]
 TABLES = Path(__file__).parent
-OTHERS = ("CHANGELOG.md", "gateway/mqtt/STATEMENTS.md", "gateway/web/METRICS.md")
+OTHERS = (
+    "CHANGELOG.md",
+    "gateway/config/REFERENCE.md",
+    "gateway/mqtt/STATEMENTS.md",
+    "gateway/web/METRICS.md",
+)
 """Guides without promises of their own: past changes, and pages that are generated."""
 
 
@@ -122,13 +129,28 @@ def _names(found: list[Audit]) -> set[str]:
     return {one.guide for one in found}
 
 
+def write() -> None:
+    """Write the present values of constants into guides, and into the tables here."""
+    for path in TABLES.glob("*.toml"):
+        text = path.read_text()
+        table = tomllib.loads(text)
+        if "guide" in table:
+            guide = ROOT / table["guide"]
+            new = renewed(guide.read_text(), text, table["promises"], ROOT)
+            guide.write_text(new[0])
+            path.write_text(new[1])
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("guides", nargs="*", metavar="GUIDE", help="list the promises of this one")
     parser.add_argument("--check", action="store_true", help="exit 1 when something is missing")
+    parser.add_argument("--write", action="store_true", help="write the figures of constants anew")
     given = parser.parse_args(arguments)
+    if given.write:
+        write()
     found = [one for one in audits() if not given.guides or one.guide in given.guides]
     for one in found if given.guides else []:
         for sentence, evidence in one.held:

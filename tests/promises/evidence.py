@@ -23,7 +23,7 @@ SCALES = {"_MS": 0.001, "_MINUTES": 60, "_HOURS": 3600, "_DAYS": 86_400, "_KB": 
 """Units of constants that their names end in. Other constants are in seconds, bytes or counts."""
 
 _TEST = re.compile(r"(?P<file>[\w./-]+\.(?:py|c))::(?P<name>[\w:]+)")
-_CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<figure>.+)")
+CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<figure>.+)")
 _MEASURED = re.compile(r"measured: (tests/benchmarks/bench_\w+\.py)")
 _REASON = re.compile(r"none: \w.+")
 _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
@@ -37,14 +37,14 @@ def fault(evidence: str, sentence: str, root: Path) -> str:
         if not file.is_file():
             return f"{found['file']} is not there"
         return "" if found["name"] in tests_of(file) else f"pytest collects no {evidence}"
-    if found := _CONSTANT.fullmatch(evidence):
+    if found := CONSTANT.fullmatch(evidence):
         if found["figure"] not in sentence:
             return f"the sentence does not say {found['figure']!r}"
         try:
             said, real = value_of(found["figure"]), constant(root / found["file"], found["name"])
         except (AttributeError, KeyError, ImportError, ValueError, OSError, TypeError) as error:
             return f"{evidence}: {type(error).__name__}: {error}"
-        if any(math.isclose(said * factor, real) for factor in _factors(found["figure"])):
+        if any(math.isclose(said * factor, real) for factor in factors(found["figure"])):
             return ""
         return f"the guide says {found['figure']}, {found['name']} is {real:g}"
     if found := _MEASURED.fullmatch(evidence):
@@ -52,7 +52,7 @@ def fault(evidence: str, sentence: str, root: Path) -> str:
     return "" if _REASON.fullmatch(evidence) else f"{evidence!r} names no test and no constant"
 
 
-def _factors(figure: str) -> tuple[float, ...]:
+def factors(figure: str) -> tuple[float, ...]:
     """Return what a unit may mean: MB is 1000 KB, or 1024 KiB as memory is counted."""
     powers = {"KB": 1, "MB": 2, "GB": 3}
     power = next((power for unit, power in powers.items() if unit in figure), 0)

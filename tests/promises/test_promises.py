@@ -1,12 +1,14 @@
 """`python -m tests.promises`: it notices each way in which a promise loses what holds it."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.promises.__main__ import ROOT, Audit, audit, audits, marks, report
+from tests.promises.__main__ import ROOT, TABLES, Audit, audit, audits, marks, report
 from tests.promises.evidence import fault
 from tests.promises.guide import WORDS, sentences, value_of
+from tests.promises.writing import renewed, written
 
 GUIDE = """# Always a heading
 
@@ -171,3 +173,43 @@ def test_a_limit_without_a_guide_is_an_error() -> None:
 
 def test_no_table_is_of_a_guide_that_is_gone() -> None:
     assert marks().keys() <= {one.guide for one in audits()}
+
+
+def test_figures_are_written_from_constants(root: Path) -> None:
+    (root / "firmware/x.h").write_text("#define WAIT_MS 180000UL\n")
+    marks: dict[str, str | list[str]] = {
+        "Rows wait two minutes": "firmware/x.h:WAIT_MS = two minutes"
+    }
+    table = f'"Rows wait two minutes" = "{marks["Rows wait two minutes"]}"\n'
+    guide, table = renewed(GUIDE, table, marks, root)
+    assert "Rows wait\n3 minutes at most." in guide.replace("wait 3", "wait\n3")
+    assert table == '"Rows wait 3 minutes" = "firmware/x.h:WAIT_MS = 3 minutes"\n'
+    assert (
+        audit("g.md", guide, {"Rows wait 3": "firmware/x.h:WAIT_MS = 3 minutes"}, root).faults == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "real", "text"),
+    [
+        ("two minutes", 120, "two minutes"),
+        ("4 MB", 4_194_304, "4 MB"),
+        ("64 MB", 128_000_000, "128 MB"),
+        ("64 MiB", 32 << 20, "32 MiB"),
+        ("7", 9, "9"),
+        ("a minute", 120, "2 minutes"),
+        ("65,000", 70_000, "70,000"),
+        ("30 s", 45, "45 s"),
+    ],
+)
+def test_a_figure_keeps_its_unit(figure: str, real: float, text: str) -> None:
+    assert written(figure, real) == text
+
+
+def test_no_figure_of_the_guides_is_older_than_its_constant() -> None:
+    """Otherwise: make docs."""
+    for path in TABLES.glob("*.toml"):
+        table = tomllib.loads(path.read_text())
+        if "guide" in table:
+            before = [(ROOT / table["guide"]).read_text(), path.read_text()]
+            assert renewed(*before, table["promises"], ROOT) == before, table["guide"]

@@ -93,7 +93,12 @@ class Gateways:
 
     async def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of `onceway site status`."""
-        return await asyncio.to_thread(control.ask, self.data(name), do="site")
+        try:
+            return await asyncio.to_thread(control.ask, self.data(name), do="site")
+        except control.NotRunning as error:
+            running = self.running[name]
+            code, lines = running.process.returncode, "".join(running.log[-20:])
+            raise AssertionError(f"{name} does not answer; its exit code: {code}\n{lines}") from error
 
     async def figures(self, name: str) -> dict[str, int]:
         figures: dict[str, int] = (await self.rows(name))[0]["figures"]

@@ -1,0 +1,52 @@
+"""Figures of the guides, written from the code. In: a guide, and the table of its promises. Out:
+both, with the present value of each constant in the place of an older one.
+"""
+
+import math
+import re
+from pathlib import Path
+
+from tests.promises.evidence import CONSTANT, constant, factors
+from tests.promises.guide import FIGURE, UNITS, Sentence, sentences, value_of
+
+
+def renewed(guide: str, table: str, marks: dict[str, str | list[str]], root: Path) -> list[str]:
+    """Return the guide and the table with present figures."""
+    every = list(sentences(guide))
+    for words, value in marks.items():
+        for evidence in [value] if isinstance(value, str) else value:
+            found = CONSTANT.fullmatch(evidence)
+            if found is None:
+                continue
+            old = found["figure"]
+            new = written(old, constant(root / found["file"], found["name"]))
+            if new == old:
+                continue
+            named = [one for one in every if words.partition(" ... ")[0] in one.text]
+            for sentence in named:
+                guide = _replace(guide, sentence, old, new)
+            table = table.replace(evidence, evidence[: -len(old)] + new)
+            table = table.replace(f'"{words}"', f'"{words.replace(old, new)}"')
+    return [guide, table]
+
+
+def written(figure: str, real: float) -> str:
+    """Return a value in the unit of a figure; the figure itself if it says the value."""
+    said = value_of(figure)
+    if any(math.isclose(said * factor, real) for factor in factors(figure)):
+        return figure
+    found = FIGURE.fullmatch(re.sub("^an? ", "one ", figure))
+    unit = (found[2] or found[4] or "") if found else ""
+    number = real / UNITS.get(unit, 1) / factors(figure)[-1]
+    if not math.isclose(number, round(number)):
+        number = real / UNITS.get(unit, 1)
+    text = f"{number:,.10g}"
+    plural = "s" if len(unit) > 3 and number != 1 else ""
+    return f"{text} {unit}{plural}" if unit else text
+
+
+def _replace(guide: str, sentence: Sentence, old: str, new: str) -> str:
+    place = re.compile(r"\s+".join(map(re.escape, sentence.text.split())))
+    words = r"\s+".join(map(re.escape, old.split()))
+    figure = re.compile(rf"(?<![\w.]){words}(?!\w)")
+    return place.sub(lambda found: figure.sub(new, found[0]), guide)

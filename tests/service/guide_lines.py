@@ -1,0 +1,123 @@
+"""The command lines of the guides, and the test that runs each, or the reason why none does.
+
+In: all guides. Out: `Line`s. The keys of RUN_BY and EXCEPTED are the first words of lines. Neither
+names a line that `test_guide_commands.py` runs.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = (
+    "apt|apt-get|avrdude|bash|cargo|cat|cc|cd|chmod|chown|cp|curl|dd|docker|dpkg|echo|env|export|gcc|git"
+    "|gunzip|install|journalctl|kill|ln|ls|make|mkdir|mosquitto|mosquitto_pub|mosquitto_sub|mount|mv"
+    "|nano|npm|onceway|pip|pip3|pipx|printf|pytest|python|python3|rm|rsync|runuser|scp|sed|set|sh"
+    "|socat|spark-sql|spark-submit|sqlite3|ssh|stty|su|systemctl|systemd-run|systemd-sysusers"
+    "|systemd-tmpfiles|tar|tee|touch|udevadm|umount|unzip|useradd|usermod|wget"
+)
+"""Programs that begin a line of shell. A path to a program that is built here counts, too."""
+
+INSTALLED = ".setup/try_install.py::_try_release"
+ADDED = "tests/provisioning/test_device.py"
+LANDED = "tests/ingest/test_readme.py::test_a_reading_comes_by_each_kind_of_landing_place"
+BUILT = "tests/firmware/test_porting.py::test_the_line_that_the_page_gives_builds_a_board"
+RIG = "a rig, for minutes to hours: `make hil` and `make soak`"
+RUN_BY = {
+    "sudo apt install ./onceway_": ".setup/try_install.py::_follow",
+    "apt install --allow-downgrades": INSTALLED,
+    "sudo onceway device add roof-1": ".setup/try_install.py::_follow",
+    ".venv/bin/onceway device add": ADDED,
+    "build/firmware/sim/simboard": ADDED,
+    ".venv/bin/onceway board probe": "tests/provisioning/test_probe.py",
+    ".venv/bin/onceway device update": "tests/provisioning/test_update.py",
+    ".venv/bin/onceway device command roof-1": "tests/boards/test_commanded.py",
+    ".venv/bin/onceway device log": "tests/boards/test_log.py",
+    "onceway device log": "tests/boards/test_log.py",
+    "make demo": ".setup/try_clone.py::_demo",
+    ".venv/bin/onceway gateway run": "tests/test_readme.py::test_the_broker_alone",
+    "mosquitto_sub -p 1883 -t '#'": "tests/test_readme.py::test_the_broker_alone",
+    "mosquitto_pub -p 1883 -t sensors/": "tests/test_readme.py::test_the_broker_alone",
+    "spark-submit": LANDED,
+    ".venv/bin/onceway ingest run": "tests/ingest/jobs/test_held.py",
+    ".venv/bin/onceway ingest compact": "tests/ingest/jobs/test_upkeep.py",
+    ".venv/bin/onceway ingest summarise": "tests/ingest/jobs/test_upkeep.py",
+    ".venv/bin/onceway ingest expire": "tests/ingest/jobs/test_upkeep.py",
+    ".venv/bin/onceway ingest release": "tests/ingest/jobs/test_upkeep.py",
+    "onceway ingest clean": "tests/ingest/landing/test_clean.py",
+    "onceway spool land /mnt/card": "tests/uplink/test_rescue.py",
+    "cc -std=gnu11": BUILT,
+    "onceway hil list": "tests/hil/test_cli.py::test_the_list_names_every_bench_that_ships",
+}
+"""Lines that need hardware, a build, Spark or another machine, with the test that runs them."""
+
+EXCEPTED = {
+    "make deb": "a build of packages: `make try-install` begins with it",
+    "make setup": "a download of packages: each target of make begins with it",
+    "make firmware": "a build: `make test` begins with it",
+    "make -C firmware": "a build: `make test` and `make size` run it",
+    "cd build && firmware/sim/simboard": "a simulated board alone; tests/sim has its options",
+    "avrdude -c arduino": "flashes that board, as each test of a simulated board does",
+    "python3 -c 'import socket": "asks that board for figures, as tests/sim/test_control.py does",
+    "journalctl -u": "needs the journal of systemd",
+    "onceway hil": RIG,
+    ".venv/bin/onceway hil": RIG,
+    ".venv/bin/python -m": "tests and soaks themselves",
+}
+_FENCE = re.compile(r"```(\w*)")
+_SHELL = re.compile(
+    r"(?:(?:sudo|[A-Z_]+=\S*) )*"
+    rf"(?:(?:\.venv/bin/)?(?:{PROGRAMS})|(?:build|firmware)/[\w/]*simboard)"
+    r"(?: [^=]|$)"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of shell. text: without its comment, joined with the lines that go on with it."""
+
+    guide: str
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.guide}:{self.number}: {self.text}"
+
+    def begins(self, words: dict[str, str]) -> str:
+        """Return the value of the longest key with which this line begins; empty without one."""
+        found = [key for key in words if self.text.startswith(key)]
+        return words[max(found, key=len)] if found else ""
+
+
+def guides() -> list[str]:
+    listed = ["git", "ls-files", "*.md"]
+    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [guide for guide in found.stdout.split() if guide != "CHANGELOG.md"]
+
+
+def lines(guide: str, text: str) -> Iterator[Line]:
+    """Yield the lines of shell in the indented and fenced code of a guide."""
+    fence: str | None = None
+    begun: Line | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _FENCE.match(line):
+            fence = found[1] if fence is None else None
+            continue
+        if fence not in ("", "sh", "bash", "console") and not (
+            fence is None and line.startswith("    ")
+        ):
+            continue
+        words = re.sub(r"\s+# .*", "", line.strip())
+        if begun is not None:
+            begun = Line(guide, begun.number, f"{begun.text[:-1]}{words}")
+        elif _SHELL.match(words):
+            begun = Line(guide, number, words)
+        if begun is not None and not begun.text.endswith("\\"):
+            yield begun
+            begun = None
+
+
+def all_lines() -> list[Line]:
+    return [line for guide in guides() for line in lines(guide, (ROOT / guide).read_text())]
