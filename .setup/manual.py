@@ -9,31 +9,11 @@ from importlib.metadata import entry_points
 import click
 import typer
 
+from gateway.commands.exit_codes import MEANINGS
 from gateway.config.reference import entries
 
 _TITLE = '.TH {title} {section} "" "onceway {version}" "Onceway"\n'
 
-
-_CODES = (
-    (0, "Success."),
-    (1, "The command failed; the error says why. status, doctor: they found a problem."),
-    (2, "The command line or the configuration file is wrong."),
-    (
-        3,
-        "A board of the registry is silent or faulty; or the store cannot be used; or another store"
-        " uses the gateway's name at the landing place.",
-    ),
-    (4, "Another process has the data directory."),
-    (
-        5,
-        "There is no such session, board or user. uplink status: the landing place has not been"
-        " reached for too long.",
-    ),
-    (6, "This account has no permission: use sudo, or join the group onceway-admin."),
-    (7, "The reload is done, but a part of the new configuration takes effect at the next start."),
-    (8, "There is no [uplink], so nothing is landed; systemd does not start the uplink again."),
-    (70, "An internal error has ended the gateway; systemd starts it again."),
-)
 _ENVIRONMENT = (
     ("ONCEWAY_CONFIG", "The configuration file, in place of /etc/onceway/gateway.toml."),
     ("ONCEWAY_REGISTRY", "The device registry, in place of the gateway's."),
@@ -69,7 +49,7 @@ def _commands(version: str) -> str:
         command = typer.main.get_command(point.load())
         out += [_command(words, item) for words, item in leaves(point.name, command)]
     out.append(".SH EXIT STATUS\n")
-    out += [f".TP\n.B {code}\n{_plain(text)}" for code, text in _CODES]
+    out += [f".TP\n.B {code}\n{_plain(text)}" for code, text in MEANINGS.items()]
     out.append(f".SH JSON\n{_plain(_JSON)}")
     out.append(".SH ENVIRONMENT\n")
     out += [f".TP\n.B {name}\n{_plain(text)}" for name, text in _ENVIRONMENT]

@@ -181,7 +181,7 @@ def _by_silence(
         interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
         limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
-        what = f"no reading ever came, and {words(limit)} are over"
+        what = f"no reading ever came to this gateway, and {words(limit)} are over"
     else:
         what = f"no reading came for more than {words(limit)}; one each {words(interval)} is due"
     return state(

@@ -5,8 +5,9 @@ In: names without a session here, and the sessions of the other gateways. Out: t
 session at no gateway. A single gateway of the site judges them, so that people get one
 notification.
 
-Only a reply ends the search for a board that is a problem already: while another gateway is silent,
-nothing shows that the board is there again.
+For `SELDOM_S`, a silent gateway may hold a board: the gateway may be starting again. From then on
+it counts as dead, and the replies of the others decide: a board that none of them holds is judged.
+A board that is a problem already stays one meanwhile.
 """
 
 from __future__ import annotations
@@ -14,20 +15,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 log = logging.getLogger(__name__)
 
 ASK_S = 60.0
 """Seconds between two queries while a board has no session at any gateway."""
 SELDOM_S = 600.0
-"""Seconds between two queries while each board has a session at a gateway. The last reply counts
-for this time after the first query without one: a gateway that restarts is silent for a while. From
-then on only the boards that are a problem remain.
+"""Seconds between two queries while each board has a session at a gateway. The last whole reply
+counts for this time after the first query that a gateway did not answer.
 """
 
-Holders = Callable[[], Awaitable[set[str] | None]]
-"""Returns the clients whose sessions other gateways have; None if a gateway does not answer."""
+Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
+"""Returns the clients whose sessions each other gateway has; None for one that is silent."""
 
 
 class Nowhere:
@@ -39,12 +39,14 @@ class Nowhere:
         self._holders = holders
         self._is_ours = is_ours
         self._held: set[str] | None = None
-        """The clients in the last reply; None if it no longer counts."""
+        """The clients in the reply that counts; None before the first query."""
         self._seen: frozenset[str] = frozenset()
-        """The names of the last query; a name added since then was not part of it."""
+        """The names of that query; a name added since then was not part of it."""
+        self._partial: tuple[set[str], frozenset[str]] | None = None
+        """The same of the last reply, if a gateway was silent."""
         self._asked = -math.inf
         self._unanswered: float | None = None
-        """Time of the first query since the last reply, if there was one."""
+        """Time of the first query since the last whole reply, if there was one."""
         self._task: asyncio.Task[None] | None = None
 
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
@@ -52,12 +54,13 @@ class Nowhere:
         that are a problem: they count until the first reply, and while a gateway is silent.
         """
         if not self._is_ours():
-            self._held, self._unanswered, self._asked = None, None, -math.inf
+            self._held, self._partial = None, None
+            self._unanswered, self._asked = None, -math.inf
             return set()
         idle = self._task is None or self._task.done()
-        if self._unanswered is not None and now - self._unanswered >= SELDOM_S:
-            remaining = self._seen - (self._held or set())
-            self._held, self._seen = set(), remaining & frozenset(before)
+        late = self._unanswered is not None and now - self._unanswered >= SELDOM_S
+        if late and self._partial is not None:
+            self._held, self._seen = self._partial
         wait = SELDOM_S if self._held is not None and self._held.issuperset(names) else ASK_S
         if self._holders is not None and names and idle and now - self._asked >= wait:
             first = self._asked == -math.inf
@@ -79,9 +82,13 @@ class Nowhere:
 
     async def _ask(self, holders: Holders, names: frozenset[str]) -> None:
         try:
-            held = await holders()
+            replies = await holders()
         except Exception:
             log.exception("the search for boards without a session met an internal error")
             return
-        if held is not None:
-            self._held, self._seen, self._unanswered = held, names, None
+        held = {client for clients in replies.values() for client in clients or ()} & names
+        if None in replies.values():
+            self._partial = held, names
+        else:
+            self._held, self._seen = held, names
+            self._partial, self._unanswered = None, None

@@ -106,10 +106,25 @@ def _mute(error: OSError, where: str) -> OncewayError:
     return OncewayError(text, where, "See its log: journalctl -u onceway-gateway")
 
 
+def _told(line: bytes, where: str) -> Row:
+    """Return a line of the answer. Raises OncewayError if another program has the socket."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise OncewayError(
+            "another program than the gateway answers at its control socket",
+            where,
+            "End that program, then restart the gateway",
+        )
+    return told
+
+
 def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
     try:
         for line in lines:
-            told = json.loads(line)
+            told = _told(line, where)
             if "row" in told:
                 yield told["row"]
             elif "error" in told:

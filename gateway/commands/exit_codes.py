@@ -3,29 +3,36 @@
 from typing import Any
 
 FAILED = 1
-"""The command failed; the error says why. `status` and `doctor`: something is wrong."""
 USAGE = 2
-"""The command line or the configuration file is wrong."""
 PROBLEM = 3
-"""A board of the registry does not send as expected; or the store cannot be used; or another store
-uses the gateway's name at the landing place.
-"""
 LOCKED = 4
-"""Another process uses the data directory."""
 UNKNOWN = 5
-"""The session, device or user does not exist. `uplink status`: the landing place has not been
-reached for too long.
-"""
 NOT_ALLOWED = 6
-"""Your account has no permission: use sudo, or join the group onceway-admin."""
 NEEDS_RESTART = 7
-"""The reload is done, but a part of the new configuration takes effect at the next start only."""
 NO_UPLINK = 8
-"""The configuration has no [uplink], so there is nothing to land. systemd does not start the uplink
-again.
-"""
+OUTAGE = 9
+STORE = 10
+NAME_TAKEN = 11
 INTERNAL = 70
-"""An internal error has ended the gateway. systemd starts it again."""
+
+MEANINGS = {
+    0: "Success.",
+    FAILED: "The command failed, or what it examines is not in order; its output says why.",
+    USAGE: "The command line or the configuration file is wrong.",
+    PROBLEM: "A board of the registry is silent, unplugged or refused.",
+    LOCKED: "Another process has the data directory.",
+    UNKNOWN: "There is no such session, board or user.",
+    NOT_ALLOWED: "This account has no permission: use sudo, or join the group onceway-admin.",
+    NEEDS_RESTART: "The reload is done, but a part of the new configuration takes effect at the"
+    " next start.",
+    NO_UPLINK: "There is no [uplink], so nothing is landed; systemd does not start the uplink"
+    " again.",
+    OUTAGE: "The landing place has not been reached for too long.",
+    STORE: "A store or its backup cannot be used: it is missing, damaged or of another version.",
+    NAME_TAKEN: "Another store uses the gateway's name at the landing place.",
+    INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
+}
+"""The cause of each exit code, as in the man page."""
 
 
 def of_status(found: dict[str, Any]) -> int:

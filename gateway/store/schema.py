@@ -167,7 +167,7 @@ size: a change would mean writing it again.
 class StoreError(OncewayError):
     """The store cannot be used in its present state."""
 
-    exit_code = 3
+    exit_code = 10
 
 
 def connect(path: Path) -> sqlite3.Connection:

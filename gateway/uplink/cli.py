@@ -13,7 +13,7 @@ from typing import Annotated, cast
 
 import typer
 
-from gateway.commands.exit_codes import NO_UPLINK
+from gateway.commands.exit_codes import NO_UPLINK, OUTAGE
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
@@ -32,9 +32,6 @@ from gateway.uplink import credentials
 from gateway.uplink.landing import Landing, Unreachable, open_landing, without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import look
-
-SOMEBODY_SHOULD_LOOK = 5
-"""Exit code of a status with a problem, as of `onceway ingest report`."""
 
 GRACE_S = 5
 LOOK_S = 1.0
@@ -317,8 +314,7 @@ def status(
     """Show waiting messages, cut batches and landed batches, and what holds the readings: an
     outage, the window, the rate, or a batch that is not full yet.
 
-    Exit code 5: there is a problem. The landing place has not been reached for longer than
-    --max-outage.
+    Exit code 9: the landing place has not been reached for longer than --max-outage.
 
     Example: onceway uplink status --json
     """
@@ -333,7 +329,7 @@ def status(
         state = look(spool, folder, bound, settings)
     typer.echo(json.dumps(state.as_dict()) if as_json else state.as_text())
     if state.outage_s(time.time()) > bound_s:
-        raise typer.Exit(SOMEBODY_SHOULD_LOOK)
+        raise typer.Exit(OUTAGE)
 
 
 def _seconds(text: str) -> float:

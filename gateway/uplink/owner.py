@@ -35,7 +35,7 @@ SUCCESSOR = "uplink.successor"
 class OwnedByAnother(OncewayError):
     """Another store uses this gateway's name at this landing place."""
 
-    exit_code = 3
+    exit_code = 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def land(
     the gateway's own; by default it is the one in this machine's configuration. One that is typed
     must have seen the gateway, or be called new.
 
-    Exit code 3: the store is damaged; 4: a gateway uses the directory.
+    Exit code 10: the store is damaged; 4: a gateway uses the directory.
 
     Example: onceway spool land /mnt/card/var/lib/onceway --landing s3://bucket/landing
     """

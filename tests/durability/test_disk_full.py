@@ -160,7 +160,7 @@ async def test_a_gateway_starts_on_a_full_disk_with_its_reserve_and_without_it_s
     for _ in range(2):
         refused = await start(*arguments)
         _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
-        assert refused.process.returncode == 3
+        assert refused.process.returncode == 10
         assert "the disk is full" in error.decode()
     disk.free()
     async with gateway(disk.mount, *arguments) as running, wire(running.port, Connect("c")):

@@ -131,7 +131,7 @@ async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(
         env=faulty(library, plan),
     )
     _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
-    assert refused.process.returncode == 3
+    assert refused.process.returncode == 10
     assert "the disk does not take the store's log (Input/output error)" in error.decode()
 
 
@@ -162,7 +162,7 @@ async def test_page_that_is_damaged_under_a_running_gateway_stops_it_before_an_a
     assert "Nothing more is acknowledged, and the gateway stops. See: onceway store check" in log
     refused = await start(*spooling(tmp_path / "data"))
     _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
-    assert refused.process.returncode == 3
+    assert refused.process.returncode == 10
     assert "onceway store salvage" in error.decode()
 
 

@@ -122,9 +122,9 @@ async def test_the_gateway_looks_for_boards_while_a_person_lists() -> None:
     await anext(person)
     holders = asyncio.create_task(pair.a.holders())
     assert [found["client"] async for found in person] == ["c2"]
-    assert await holders == {"c1", "c2"}
+    assert await holders == {"b": {"c1", "c2"}}
     pair.up.clear()
-    assert await pair.a.holders() is None
+    assert await pair.a.holders() == {"b": None}
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,13 @@ def come(world: World, client: str) -> tuple[bool, int]:
 
 
 def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
-    """Return the error of a start that ends with exit code 3."""
+    """Return the error of a start that ends with exit code 10."""
     folder = folder / "-".join(["refused", *case])
     folder.mkdir()
     (folder / FILE).write_bytes(image)
     with pytest.raises(StoreError) as caught:
         _open_broker(Config(gateway=GatewaySection(data=folder)), None)
-    assert caught.value.exit_code == 3
+    assert caught.value.exit_code == 10
     return str(caught.value)
 
 

@@ -415,10 +415,10 @@ def test_reader_changes_nothing(data, onceway, tmp_path):
     [
         (None, [], 0),
         (60, [], 0),
-        (7200, [], 5),
-        (7200, ["--json"], 5),
+        (7200, [], 9),
+        (7200, ["--json"], 9),
         (7200, ["--max-outage", "3h"], 0),
-        (60, ["--max-outage", "30s"], 5),
+        (60, ["--max-outage", "30s"], 9),
         (60, ["--max-outage", "soon"], 2),
     ],
 )

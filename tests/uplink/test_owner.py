@@ -343,11 +343,13 @@ def test_a_backup_that_is_restored_twice_is_refused_until_a_claim(
     assert len({row[5] for rows in everywhere.values() for row in rows}) == 40
 
 
-def test_gateway_that_is_refused_ends_with_exit_code_3(data, drain, make_data, place, onceway):
+def test_gateway_that_is_refused_ends_with_a_code_of_its_own(
+    data, drain, make_data, place, onceway
+):
     data.add(10)
     drain(data, place)
     other = make_data(place.with_name("other"), epoch="deadbeef")
     other.add(10)
     told = onceway("uplink", "run", "--data", other.path, "--landing", place, "--once")
-    assert told.returncode == 3
+    assert told.returncode == 11
     assert "site-1 belongs to another gateway here" in told.stderr

@@ -348,7 +348,7 @@ def test_a_damaged_store_is_told_as_the_guide_says(onceway, dead, tmp_path, at):
     raw[start : start + 4096] = b"\xff" * 4096
     (dead.path / "gateway.db").write_bytes(raw)
     said = onceway("spool", "land", dead.path, "--landing", tmp_path / "l", "--new-place")
-    assert said.returncode == 3
+    assert said.returncode == 10
     assert f"{dead.path}/gateway.db: the store is damaged" in said.stderr
     assert f"onceway store salvage --data {dead.path}" in said.stderr
 

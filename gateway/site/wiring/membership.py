@@ -201,8 +201,8 @@ class Membership:
         """Return the sessions of the other members (`session_list.py`)."""
         return self._listing.sessions()
 
-    async def holders(self) -> set[str] | None:
-        """Return the clients whose sessions other members have; None if a member does not
+    async def holders(self) -> dict[str, set[str] | None]:
+        """Return the clients whose sessions each other member has; None for one that does not
         answer.
         """
         return await self._listing.holders()

@@ -125,16 +125,17 @@ class Listing:
         finally:
             self._listing = False
 
-    async def holders(self) -> set[str] | None:
-        """Return the clients whose sessions other members have; None if a member does not answer.
-        A person who lists at the same time waits for it, or this waits for the person.
+    async def holders(self) -> dict[str, set[str] | None]:
+        """Return the clients whose sessions each other member has; None for one that does not
+        answer. A person who lists at the same time waits for it, or this waits for the person.
         """
-        found = set()
+        found: dict[str, set[str] | None] = {member: set() for member in self._others}
         async with self._one:
             async for row in self._rows_of_others():
                 if "silent" in row:
-                    return None
-                found.add(row["client"])
+                    found[row["member"]] = None
+                elif (clients := found[row["member"]]) is not None:
+                    clients.add(row["client"])
         return found
 
     async def _rows_of_others(self) -> AsyncIterator[Row]:

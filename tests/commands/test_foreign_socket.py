@@ -1,0 +1,50 @@
+"""Another program at the place of the control socket: a sentence, and no hang."""
+
+import socket
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.commands import control_client
+from gateway.errors import OncewayError
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program"),
+        (b"\xff\xfe\n", "another program"),
+        (b"7\n", "another program"),
+        (b"[]\n", "another program"),
+        (b"", "ended in the middle"),
+        (None, "does not answer"),
+    ],
+)
+def test_a_foreign_control_socket_is_an_error(
+    answer: bytes | None, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """answer: None if the program never answers."""
+    monkeypatch.setattr(control_client, "TIMEOUT_S", 0.2)
+    done = threading.Event()
+
+    def serve() -> None:
+        with closing(listener.accept()[0]) as channel:
+            channel.recv(1000)
+            if answer is None:
+                done.wait(60)
+            else:
+                channel.sendall(answer)
+
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(str(tmp_path / control_client.FILE))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(OncewayError, match=what):
+                control_client.ask(tmp_path, do="status")
+        finally:
+            done.set()
+            thread.join()
