@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
@@ -24,6 +25,7 @@ from gateway.notify.notices import Message, Notices
 from gateway.notify.outbox import Outbox
 from gateway.system.amounts import are, wait
 from gateway.system.jobs import LOOP_S, Job
+from gateway.system.patience import Patience
 
 if TYPE_CHECKING:
     from gateway.config import NotifySection
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+LONGEST_S = 120.0
+"""Longest time of one attempt: a mail server may delay each of its answers."""
 AGAIN_S = (5.0, 30.0, 120.0, 600.0)
 """Seconds before each new try of a message; the last value holds from then on."""
 
@@ -96,13 +100,18 @@ class Teller:
         if not self._lines:
             raise OncewayError("[notify] names no channel", hint="Give command, webhook or mail_to")
         message = Message("test", [], self._gateway, time.time())
-        for name, line in self._lines.items():
-            try:
-                await asyncio.to_thread(line.send, message)
-            except Exception as error:
-                raise OncewayError(
-                    f"the test message was not accepted ({_words(error)})", name
-                ) from error
+        sent = (line.deliver(message, PATIENCE_S) for line in self._lines.values())
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        refused = {
+            name: _words(result)
+            for name, result in zip(self._lines, results, strict=True)
+            if isinstance(result, Exception)
+        }
+        if refused:
+            raise OncewayError(
+                f"the test message was not accepted ({'; '.join(refused.values())})",
+                ", ".join(refused),
+            )
         return list(self._lines)
 
     async def _look(self) -> None:
@@ -137,13 +146,14 @@ class Teller:
         """Request the URL once per interval. The service behind the URL notices a gateway that is
         gone.
         """
+        patience = Patience()
         by_mqtt = url.startswith(("mqtt://", "mqtts://"))
         while True:
             try:
                 if by_mqtt:
                     await keep(self._section, self._is_heard)
                 else:
-                    await asyncio.to_thread(_get, url)
+                    await patience.wait(partial(_get, url), PATIENCE_S)
                 self._is_heard()
             except Exception as error:
                 self._heart = f"the heartbeat is not accepted: {_words(error)}"
@@ -166,12 +176,17 @@ class _Line:
         is_quiet: Callable[[], bool],
     ) -> None:
         self.name = name
-        self.send = send
+        self._send = send
+        self._patience = Patience()
         self.failure: str | None = None
         self.more = asyncio.Event()
         self._outbox = outbox
         self._save = save
         self._is_quiet = is_quiet
+
+    async def deliver(self, message: Message, limit_s: float) -> None:
+        """Send a message. Raises what the channel raises, and TimeoutError if it hangs."""
+        await self._patience.wait(partial(self._send, message), limit_s)
 
     async def run(self) -> None:
         tried = 0
@@ -183,7 +198,7 @@ class _Line:
                 await asyncio.sleep(LOOK_S)
                 continue
             try:
-                await asyncio.to_thread(self.send, message)
+                await self.deliver(message, LONGEST_S)
             except Exception as error:
                 count = self._outbox.count(self.name)
                 self.failure = f"{wait(count, 'notification')} for {self.name}: {_words(error)}"

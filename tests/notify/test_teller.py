@@ -5,7 +5,7 @@ import json
 import signal
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -250,6 +250,65 @@ async def test_a_message_that_waited_is_not_sent_at_night(
     running = asyncio.create_task(teller._Line("mail", send, box, save, is_quiet).run())
     assert await asyncio.wait_for(sent.get(), 10) == 0, "looks that were left"
     running.cancel()
+
+
+@asynccontextmanager
+async def hanging(*, drips: bool) -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """A server that takes each connection and never ends its answer. drips: it sends a byte now and
+    then, so no timeout of a socket passes. The event: a client has connected.
+    """
+    came, over = asyncio.Event(), asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        with suppress(ConnectionError):
+            while not over.is_set():
+                writer.write(b"2" * drips)
+                await asyncio.sleep(0.05)
+        writer.close()
+
+    port = free_port()
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    yield port, came
+    over.set()
+    server.close()
+
+
+@pytest.mark.parametrize("drips", [False, True], ids=["silent", "dripping"])
+async def test_channels_that_hang_are_named_and_delay_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: bool
+) -> None:
+    monkeypatch.setattr(teller, "PATIENCE_S", 0.5)
+    out, people = tmp_path / "out", [f"{number}@example.org" for number in range(40)]
+
+    async def problems() -> list[str]:
+        return []
+
+    async with hanging(drips=drips) as (port, _):
+        section = NotifySection(
+            webhook=f"http://127.0.0.1:{port}/",
+            command=["/bin/sh", "-c", f"cat >> {out}"],
+            mail_to=people,
+            mail_server=f"smtp://127.0.0.1:{port}",
+        )
+        made = teller.Teller(tmp_path, "site-1", section, problems)
+        for reason in ("no answer in 0.5 s", "the attempt before has not ended"):
+            with pytest.raises(OncewayError, match=reason) as wrong:
+                await asyncio.wait_for(made.test(), 10)
+            assert wrong.value.where is not None
+            named = wrong.value.where.split(", ")
+            assert [name for name in made.ways if name not in named] == ["command"]
+        assert out.read_text().count('"test"') == 2
+
+
+async def test_a_gateway_stops_while_a_channel_hangs(tmp_path: Path) -> None:
+    async with hanging(drips=True) as (port, came):
+        url = f'"http://127.0.0.1:{port}/"'
+        file = configuration(tmp_path, f"webhook = {url}\nheartbeat = {url}\n")
+        running = await start("--config", str(file))
+        await running.ready()
+        await asyncio.wait_for(came.wait(), 60)
+        assert await asyncio.wait_for(running.end(), 10) == 0
 
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -1,0 +1,58 @@
+"""Blocking calls that may never return.
+
+In: calls. Each has a daemon thread of its own and a limited time: a call that hangs takes no thread
+from the pool, and the process ends without it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class Patience:
+    """Makes one call at a time."""
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[None] | None = None
+
+    async def wait(self, call: Callable[[], object], limit_s: float) -> None:
+        """Make a call, and wait until it returns. Raises what it raises, and TimeoutError after
+        `limit_s` seconds. The call then goes on alone, and the next one begins only after it: two
+        that send the same message would double it.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limit_s
+        while (last := self._last) is not None and not last.done():
+            await self._bounded(last, until, "the attempt before has not ended")
+        self._last = ended = loop.create_future()
+        ended.add_done_callback(lambda future: future.exception())  # nobody may wait for it by then
+
+        def settle(error: Exception | None) -> None:
+            if error is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
+
+        def work() -> None:
+            error = None
+            try:
+                call()
+            except Exception as found:
+                error = found
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, error)
+
+        try:
+            threading.Thread(target=work, name="patience", daemon=True).start()
+        except RuntimeError as error:  # the system has no thread left
+            settle(error)
+        await self._bounded(ended, until, f"no answer in {limit_s:g} s")
+        ended.result()
+
+    @staticmethod
+    async def _bounded(future: asyncio.Future[None], until: float, why: str) -> None:
+        """Wait for a future without a look at its result. Raises TimeoutError with a reason."""
+        await asyncio.wait({future}, timeout=max(0.0, until - asyncio.get_running_loop().time()))
+        if not future.done():
+            raise TimeoutError(why)
