@@ -136,7 +136,7 @@ def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
         (site / "data" / name).unlink()
     with (
         running(site, UPLINK, "uplink", "run", until="Waiting for that") as said,
-        running(site, GATEWAY, "gateway", "run", until="listening on"),
+        running(site, GATEWAY, "gateway", "run", until=": start "),
     ):
         assert "has no log, which this account may not make" in said
         until_landed(site)
@@ -160,7 +160,7 @@ for name in names:
 def test_an_uplink_that_was_taken_over_replaces_nothing_of_the_gateway(site: Path) -> None:
     (site / "data/users").touch(0o600)
     os.chown(site / "data/users", GATEWAY, GROUP)
-    with running(site, GATEWAY, "gateway", "run", until="listening on"):
+    with running(site, GATEWAY, "gateway", "run", until=": start "):
         names = ["users", "control.sock", "boards.json", "gateway.db", "gateway.db-wal"]
         (site / "data/boards.json").touch(0o600)
         command = python("-c", TAKE_OVER, site / "data", *names)
@@ -168,7 +168,7 @@ def test_an_uplink_that_was_taken_over_replaces_nothing_of_the_gateway(site: Pat
 
 
 def test_the_gateway_cannot_read_the_key_that_signs(site: Path) -> None:
-    with running(site, GATEWAY, "gateway", "run", until="listening on"):
+    with running(site, GATEWAY, "gateway", "run", until=": start "):
         land(site)
     found = (site / "data/uplink.key").stat()
     assert (found.st_uid, found.st_mode & 0o777) == (UPLINK, 0o600)
@@ -213,7 +213,7 @@ def test_root_gives_nothing_away_through_a_link(
 
 def test_a_directory_of_one_account_stays_closed_to_the_group(site: Path) -> None:
     (site / "data").chmod(0o750)
-    with running(site, GATEWAY, "gateway", "run", until="listening on"):
+    with running(site, GATEWAY, "gateway", "run", until=": start "):
         assert not (site / "data/gateway.db").stat().st_mode & 0o020
         with start(site, UPLINK, "uplink", "run", "--once") as uplink:
             _, said = uplink.communicate(timeout=START_S)
