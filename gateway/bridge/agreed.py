@@ -21,7 +21,7 @@ from gateway.store.schema import connect, make_folder
 _TABLES = """
 CREATE TABLE IF NOT EXISTS agreed (topic TEXT PRIMARY KEY, digest BLOB NOT NULL)
     STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS mark (id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS far_mark (id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
 """
 
 
@@ -36,7 +36,7 @@ class AgreedFile:
         try:
             with closing(self._open()) as database:
                 held = dict(database.execute("SELECT topic, digest FROM agreed").fetchall())
-                row = database.execute("SELECT number FROM mark").fetchone()
+                row = database.execute("SELECT number FROM far_mark").fetchone()
                 return held, 0 if row is None else row[0]
         except (sqlite3.Error, OSError, OncewayError):
             self._path.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ class AgreedFile:
                 database.executemany("DELETE FROM agreed WHERE topic = ?", [(t,) for t in gone])
                 database.executemany("DELETE FROM agreed WHERE topic = ?", deleted)
                 database.executemany("INSERT OR REPLACE INTO agreed VALUES (?, ?)", rows)
-                database.execute("INSERT OR REPLACE INTO mark VALUES (1, ?)", (number,))
+                database.execute("INSERT OR REPLACE INTO far_mark VALUES (1, ?)", (number,))
         except (sqlite3.Error, OSError) as error:
             raise OncewayError(
                 f"the agreed retained messages cannot be kept ({error})", str(self._path)

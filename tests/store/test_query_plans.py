@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gateway.bridge.agreed import AgreedFile
 from gateway.broker.store_rows import Commit
 from gateway.store import apply, copies
 from gateway.store.cells import teach
@@ -59,6 +60,8 @@ BOUNDED = {
     ("Copies.orphans", "SCAN copy"): "the start looks for replicas of unknown lines",
     ("Spool.ends", "SCAN spool"): "the oldest, by LIMIT",
     ("Writer._look", "SCAN spool"): "the oldest, by LIMIT",
+    ("AgreedFile.read", "SCAN agreed"): "the start of a bridge reads it, on a thread",
+    ("AgreedFile.read", "SCAN far_mark"): "one row",
     ("apply", "SCAN spool"): "once a start, when the time becomes known",
 }
 """Scans that are bounded: by function and step of the plan, with the reason."""
@@ -157,9 +160,10 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sqlite3
         closing(open_store(folder, "g")) as store,
         closing(copies.Copies(folder)) as shelf,
         closing(sqlite3.connect(":memory:")) as registry,
+        closing(AgreedFile(folder, "b")._open()) as agreed,
     ):
         teach(store)
-        yield [store, shelf._db, registry]
+        yield [store, shelf._db, registry, agreed]
 
 
 def plan(databases: list[sqlite3.Connection], statement: str) -> list[str]:
@@ -180,7 +184,7 @@ def plan(databases: list[sqlite3.Connection], statement: str) -> list[str]:
 
 def scans(databases: list[sqlite3.Connection], call: Call) -> Iterator[tuple[str, str]]:
     for statement in call.statements():
-        for step in [] if statement.startswith(_NO_PLAN) else plan(databases, statement):
+        for step in [] if statement.lstrip().startswith(_NO_PLAN) else plan(databases, statement):
             read = re.match(r"SCAN (\w+)", step)
             if read is None or read[1] in _OF_NO_TABLE or read[1].isdecimal():
                 continue

@@ -226,7 +226,7 @@ async def cost(target: Site, flood: Flood) -> Cost:
     memory, disk = target.memory[0], target.disk
     task = asyncio.create_task(guard.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await flood.run(target)
             served = guard.served
             # calls in progress count, too
