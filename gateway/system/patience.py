@@ -18,8 +18,8 @@ class Patience:
 
     async def wait(self, call: Callable[[], object], limit_s: float) -> None:
         """Make a call, and wait until it returns. Raises the error of the call, and TimeoutError
-        after `limit_s` seconds. The call then goes on alone, and the next one begins only after it: two
-        that send the same message would double it.
+        after `limit_s` seconds. The call then goes on alone, and the next one begins only after it:
+        two that send the same message would double it.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + limit_s
