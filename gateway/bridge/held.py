@@ -4,10 +4,11 @@ In: messages of the other broker, the answers of our broker, the time. Out: mess
 broker now, and expired ones. The other broker gets no answer while a message waits here, so it
 keeps the message too: a cut loses nothing.
 
-A message waits behind earlier ones of its topic, so the order within a topic stays [MQTT-4.6.0-5].
-Messages of other topics go on. All waiting messages are offered again after FIRST_S, then after
-twice as long each time, up to LONGEST_S. At most Receive Maximum messages wait here. Beyond
-MOST_BYTES the connection has to end, and only the other broker keeps them.
+A message at QoS 1 or 2 waits behind earlier ones of its topic, so that their order stays
+[MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics go on. All waiting messages are offered
+again after FIRST_S, then after twice as long each time, up to LONGEST_S. At most Receive Maximum
+messages wait here. Beyond MOST_BYTES the connection has to end, and only the other broker keeps
+them.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ class Held:
         return sum(len(packet.payload) for packet, _ in self._waiting.values())
 
     def may_go(self, packet: Publish) -> bool:
-        """Whether a message goes to our broker now. Otherwise it waits here."""
+        """Take in a message. Return whether it goes to our broker now; otherwise it waits here."""
         if not packet.qos:
             return True
         waits = any(packet.topic == other.topic for other, _ in self._waiting.values())
@@ -78,7 +79,7 @@ class Held:
         return self._waiting[identifier][0].topic
 
     def next_wait(self) -> float:
-        """Return the seconds until `again` is to be called."""
+        """Double the wait, within its bounds. Return the seconds until `again` is to be called."""
         self.wait_s = min(max(FIRST_S, 2 * self.wait_s), LONGEST_S)
         return self.wait_s
 

@@ -21,7 +21,7 @@ from gateway.store.uptime import save_axis
 _CHUNKS = (16, 32, 64)
 """Rows in one statement; a remainder smaller than the first value goes in one statement, too."""
 _FEW = 4
-"""Most keys that are deleted one by one: below this a JSON list costs more."""
+"""Largest number of key ranges that are deleted one by one; a JSON list costs more for so few."""
 
 _OF_A_SESSION = (
     "session WHERE id",

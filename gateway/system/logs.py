@@ -1,9 +1,9 @@
 """Log lines on standard error, for people or for machines.
 
 In: log records, with optional fields beside the text: `extra=about(client=…, reason=…)`. Out: one
-line each. Text that a client chose, such as its identifier, cannot break a line or move the cursor:
-control characters are escaped. Under systemd each line begins with its
-priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
+line each; for people, a traceback follows it. Text that a client chose, such as its identifier,
+cannot break a line or move the cursor: control characters are escaped. Under systemd each line
+begins with its priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
 """
 
 import json

@@ -61,8 +61,8 @@ _USUAL = "var/lib/onceway"
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """The result of a rescue. readings, batches: landed now. there: readings that had landed
-    before. copies: number of these that are of other gateways.
+    """The result of a rescue. readings, batches: landed by this run. there: readings that had
+    landed before it. copies: number of rows of other gateways among both.
     """
 
     gateway: str

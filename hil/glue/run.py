@@ -375,8 +375,8 @@ class GlueRun:
 
 
 def claimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return identity and payload of a row in the files; None for the identity of a line that lost
-    it.
+    """Return identity and payload of a row in the files. Incarnation and sequence are 0 where the
+    line has lost them.
     """
     said: Any = json.loads(row["line"])
     said = said if isinstance(said, dict) else {}

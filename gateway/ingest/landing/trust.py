@@ -1,4 +1,5 @@
-"""Trust in batches: their manifest must be signed with a key that the centre was given.
+"""Trust in batches: whether a manifest is signed with a key that the centre was given, or may be
+unsigned.
 
 In: the file of keys (`keys.py`), and manifests. Out: why a gateway has to wait, why a batch is
 refused, or nothing.
