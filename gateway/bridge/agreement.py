@@ -127,7 +127,11 @@ class Agreement:
         return changed
 
     def cut(self) -> None:
-        """Forget agreements that no mark covers: the connection is lost."""
+        """Forget agreements that no mark covers, because the connection is lost. The older ones
+        about their topics are gone, too: by those, a newer change back would seem to be none.
+        """
+        for topic in self._fresh.keys() | self._written.keys():
+            self._held.pop(topic, None)
         self._fresh, self._written = {}, {}
 
     def void(self) -> list[str]:

@@ -213,3 +213,14 @@ def test_both_ends_converge(schedule: list[tuple[object, ...]]) -> None:
 @given(_SCHEDULES)
 def test_both_ends_converge_in_ten_thousand_schedules(schedule: list[tuple[object, ...]]) -> None:
     _run(schedule)
+
+
+def test_change_back_after_a_cut_is_not_undone() -> None:
+    """Both agreed on A. B crossed without a mark, and the connection was lost. A came again."""
+    old, new = digest(b"A"), digest(b"B")
+    for crossed in (new, None):
+        agreement = Agreement(10, {"t": old or b""}, 1)
+        agreement.note("t", crossed)
+        agreement.cut()
+        agreed = agreement.agreed("t", known=True)
+        assert step(old, crossed, agreed, up=True) is Step.SEND
