@@ -240,8 +240,8 @@ class FarConnection(asyncio.Protocol):
         self, packet: Subscribe | Unsubscribe | Pingreq | Publish, within: float
     ) -> Packet | None:
         """Send a request and return its answer, or None if there is none within `within` seconds.
-        Raises OncewayError if the connection ends. To be used before `listen`, one request at a
-        time.
+        Raises OncewayError if the connection ends. One request at a time: before `listen`, or after
+        it on a connection that does nothing else.
         """
         if self._closed:
             raise OncewayError("it closed the connection")

@@ -53,8 +53,9 @@ class Survey:
         self.unreadable: set[str] = set()
         """Filters there that the other broker refuses."""
         self._numbers = count(1)
-        self._lost = ""
-        self._far = FarConnection(self._came, self._ended, lambda: None, packet_bytes)
+        self._far = FarConnection(
+            self._came, lambda reason, blamed: None, lambda: None, packet_bytes
+        )
 
     async def begin(self, client: str) -> None:
         """Connect. Raises OncewayError."""
@@ -71,9 +72,6 @@ class Survey:
             if packet.payload:
                 self._size += len(packet.payload)
                 self.found[packet.topic] = packet
-
-    def _ended(self, reason: str, blamed: bool) -> None:
-        self._lost = reason
 
     async def read(self, filters: Iterable[str]) -> None:
         """Read the retained messages that match filters, one filter after the other."""

@@ -78,7 +78,7 @@ _BRIDGE_GAUGES = {
     "aside": "Messages that can never reach the other broker and are kept",
     "aside_bytes": "Bytes of the messages that are kept aside",
     "held": "Messages from the other broker that wait for room here",
-    "differ": "Retained topics that differ between both brokers, if that is known",
+    "differ": "Retained topics that differ between both brokers; 0 while that is unknown",
     "oldest_s": "Age of the oldest message that waits for the other broker, in seconds",
 }
 _BRIDGE_COUNTERS = {
