@@ -1,6 +1,6 @@
 """Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: FORMAT.md).
 
-In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
+In: bytes from the line, split anywhere. Out: complete bodies of bounded length, then frames whose
 CRC fits the session. `FrameDecoder` cuts the stream, `open` of a `Check` returns the frame in a
 body, and `to_bytes` of a frame returns its bytes on the wire.
 """
@@ -21,8 +21,9 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Most frames that our sender keeps in flight, so that an old acknowledgement, up to four frames
-late, is recognised as old."""
+"""Largest number of frames that our sender keeps in flight, so that an old acknowledgement, up to
+four frames late, is recognised as old.
+"""
 
 _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
 """Result of CRC-16 over anything that ends in its own inverted CRC."""
@@ -41,7 +42,7 @@ _LOW_THREE = 0x07
 
 
 class FrameError(ValueError):
-    """A body that passed its CRC and still breaks the format."""
+    """Error: a body has a correct CRC but breaks the format."""
 
 
 class Check(Protocol):
@@ -113,8 +114,8 @@ HANDSHAKE_TYPE = 2
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A piece of the MQTT stream, and the number that its sender expects next. payload: 1…240
-    bytes.
+    """A piece of the MQTT stream, and the sequence number that its sender expects next. payload:
+    1…240 bytes.
     """
 
     TYPE: ClassVar[int] = 0
@@ -136,7 +137,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The number of the next DATA frame that its sender expects."""
+    """The sequence number of the next DATA frame that the sender of this frame expects."""
 
     TYPE: ClassVar[int] = 1
 
@@ -155,7 +156,9 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: a request of the device."""
+    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: the device asks for
+    the time.
+    """
 
     TYPE: ClassVar[int] = 3
 

@@ -15,7 +15,7 @@ ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Tables that must be empty at a single gateway. In a site, others' data may wait there."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
-"""Most files in a gateway's folder, of any kind."""
+"""Largest number of files in a gateway's folder, of any kind."""
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8

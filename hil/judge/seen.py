@@ -75,7 +75,7 @@ class Seen:
     first_batch: int = 1
     """Number of the first batch, above 1 for a used store."""
     batch_count: int = columns.FAR
-    """Most rows of a batch."""
+    """Largest number of rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads as they left a client, or a real board, which may send a publication again in
     another form."""
