@@ -90,9 +90,7 @@ _SERVICES = "onceway"
 
 
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError naming each key with its line, its value and the
-    reason.
-    """
+    """Read and check a file. Raises ConfigError with key, line, value and reason of each error."""
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -112,9 +110,7 @@ def load(path: Path) -> Config:
 
 
 def _who_may(path: Path) -> str:
-    """Return a hint for a file that this user may not read, or whose folder this user may not
-    enter.
-    """
+    """Return a hint for a file that this user may not read, or whose folder is closed."""
     for place in (path, *path.parents):
         with suppress(PermissionError, KeyError):
             status = place.stat()

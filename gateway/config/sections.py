@@ -148,9 +148,7 @@ class ListenerSection(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether the listener can be reached only from this machine, so that clients need no
-        login.
-        """
+        """Whether only this machine can reach the listener, so that clients need no login."""
         return self.bind is not None and is_local(self.bind) and not self.knows_certificates
 
     @property
@@ -171,9 +169,7 @@ class SerialSection(Section):
     registered key must prove it.
     """
     receive_maximum: U16 = 1
-    """Largest number of messages in flight from a board. A board keeps one in its journal at a
-    time.
-    """
+    """Largest number of messages in flight from a board, which journals one at a time."""
 
 
 _RYLR998_FACTOR, _RYLR998_POWERS = 9, range(23)
@@ -746,9 +742,7 @@ def _of(section: Any, key: str, default: Any) -> Any:
 
 
 def _fits_users(section: Any) -> bool:
-    """Return whether an `[[acl]]` is for more than boards, whether or not the section is checked
-    yet.
-    """
+    """Return whether an `[[acl]]`, checked or not yet, is for more than boards."""
     if isinstance(section, AclSection):
         return bool(section.named_users)
     return not _of(section, "boards", False) or _of(section, "users", None) is not None
@@ -788,9 +782,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add rules: only the gateway writes mirrored topics, and it may read the topics that it
-        needs.
-        """
+        """Add access rules: for mirrored topics, and for the gateway's own clients."""
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")
@@ -833,9 +825,7 @@ class Config(Section):
 
     @property
     def site_bind(self) -> tuple[str, int]:
-        """Host and port where the other members reach this gateway. Call it only if there is a
-        site.
-        """
+        """Host and port where the other members reach this gateway, if there is a site."""
         assert self.site is not None  # noqa: S101 - said above
         if self.site.bind is not None:
             return split_bind(self.site.bind)
@@ -848,9 +838,7 @@ class Config(Section):
 
     @property
     def spool_bytes(self) -> int:
-        """The size limit of the spool, from the size of the disk with the data directory, which
-        must exist.
-        """
+        """The size limit of the spool. The disk of the data directory must be there."""
         share = self.spool.max_share
         return (
             self.spool.max_bytes

@@ -57,9 +57,7 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Crc16:
-    """The check for boards without keys: CRC-16/XMODEM from `seed` on, inverted, highest byte
-    first.
-    """
+    """The check for boards without keys: inverted CRC-16/XMODEM from `seed`, high byte first."""
 
     seed: int
 
@@ -72,9 +70,7 @@ class Crc16:
 
 @dataclass(frozen=True, slots=True)
 class Crc32:
-    """The check for boards with keys: CRC-32 of IEEE 802.3 from `seed` on, inverted, lowest byte
-    first.
-    """
+    """The check for boards with keys: inverted CRC-32 (IEEE 802.3) from `seed`, low byte first."""
 
     seed: int
 
@@ -91,9 +87,7 @@ _FIRST_VERSION = b"\x01"
 
 
 def handshake_check(content: bytes) -> Check:
-    """Return the check of a handshake frame: by its version, which is the first byte of its
-    payload.
-    """
+    """Return the check of a handshake frame by its version, the first byte of its payload."""
     return _FIRST_CHECK if content[1:2] == _FIRST_VERSION else _KEYED_CHECK
 
 
@@ -103,9 +97,7 @@ def on_wire(control: int, payload: bytes, check: Check) -> bytes:
 
 
 def frame_type(body: bytes) -> int:
-    """Return the two type bits of a body: `Data.TYPE`, `Ack.TYPE`, `HANDSHAKE_TYPE` or
-    `Time.TYPE`.
-    """
+    """Return the two type bits of a body: those of Data, Ack, Time or a handshake."""
     return body[0] >> _TYPE_SHIFT
 
 
@@ -156,9 +148,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: the device asks for
-    the time.
-    """
+    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: the device asks."""
 
     TYPE: ClassVar[int] = 3
 
@@ -197,9 +187,7 @@ def handshake_from_body(body: bytes) -> tuple[int, bytes] | None:
 
 
 class FrameDecoder:
-    """A decoder that cuts the byte stream of a line into bodies. It never holds more than one
-    frame.
-    """
+    """A decoder that cuts the byte stream of a line into bodies, one frame at a time."""
 
     def __init__(self, statistics: LinkStatistics) -> None:
         self._statistics = statistics

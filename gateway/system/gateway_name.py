@@ -40,9 +40,7 @@ _DEVICES = {"con", "prn", "aux", "nul"} | {
 
 
 def problem(name: str) -> str | None:
-    """Return the fault of a name, to be read after the name; None if a gateway may have the
-    name.
-    """
+    """Return the fault of a name, as words that follow the name, or None if it is allowed."""
     if not name:
         return "must have at least one character"
     if not is_text(name):

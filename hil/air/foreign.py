@@ -84,9 +84,7 @@ class Foreign:
         self._at = {0: 0, _DOWN: 0}
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Handle a received frame. now: seconds. Returns the frames to send when its sender
-        listens.
-        """
+        """Handle a frame. now: seconds. Return the frames to send when its sender listens."""
         if len(frame) < SHORTEST:
             return []
         self._heard.append(frame)

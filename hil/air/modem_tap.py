@@ -41,9 +41,7 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 
 class Tap:
-    """Reader of the bytes. boards: names by number. Frames of other boards count under the name
-    `nobody`.
-    """
+    """Reader of the bytes. boards: names by number. Other boards count as `nobody`."""
 
     def __init__(self, boards: dict[int, str], factor: int, tell: Tell) -> None:
         self._boards = boards

@@ -24,9 +24,7 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """A TURN of the board. sent: the end of its first transmission. told: whether the gateway has
-    heard it.
-    """
+    """A TURN of the board. sent: end of its first copy. told: whether the gateway heard it."""
 
     frame: bytes
     says: Turn

@@ -342,9 +342,7 @@ class Bench(BaseModel):
 
     @property
     def gateways(self) -> list[str]:
-        """Return the names of all gateways; [""] for a single one, whose name is in its
-        configuration.
-        """
+        """Return the names of all gateways; [""] for a single one, named in its configuration."""
         return [table.name for table in self.gateway] or [""]
 
     @property

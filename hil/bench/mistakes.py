@@ -32,9 +32,7 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> list[str]:
-    """Return a sentence for each mistake. elsewhere: keys whose values do not come from
-    this text.
-    """
+    """Return a sentence for each mistake. elsewhere: keys whose values come from other texts."""
     found: list[dict[str, Any]] = [
         {**one, "loc": _table_of(one["type"], one["loc"])} for one in error.errors()
     ]

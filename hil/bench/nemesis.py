@@ -62,9 +62,7 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """Draw the tables. simulated: boards that any fault can break. ingest: whether there is an
-        ingest.
-        """
+        """Draw the tables. simulated: boards that any fault can break. ingest: if there is one."""
         rng = random.Random(f"{seed}/nemesis")
         names = (
             sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - BEYOND)

@@ -48,9 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start of the board, after power-on or a reset. cause: see the event `boot`
-    (firmware/sim/README.md).
-    """
+    """A start of the board, after power-on or a reset. cause: that of the event `boot`."""
 
     cycle: int
     cause: str
@@ -121,9 +119,7 @@ class Ledger:
 
     @classmethod
     def from_image(cls, image: bytes) -> Self:
-        """Return the ledger of an image without a log: the publications that it still contains, by
-        sequence.
-        """
+        """Return the ledger of an image without a log: its remaining publications, by sequence."""
         ledger = cls(image=bytearray(image))
         found = [
             publication for slot in range(SLOTS) if (publication := ledger._publication(slot, None))
@@ -148,9 +144,7 @@ class Ledger:
         return max(numbers, key=lambda number: (number - numbers[0] + 0x8000) & 0xFFFF, default=0)
 
     def apply(self, entry: Write | Start) -> None:
-        """Apply the next entry of the log. A torn write counts like all others, by the values of
-        the cells.
-        """
+        """Apply the next entry of the log. A torn write counts, too, by the values of the cells."""
         slot, offset = (
             divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
         )

@@ -399,9 +399,7 @@ class SimulatedBoard:
     async def hear(
         self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
     ) -> None:
-        """Put a frame in the air at the place of the board's radio. good: whether its CRC
-        is right.
-        """
+        """Put a frame in the air at the place of the board's radio. good: whether its CRC fits."""
         damaged = "" if good else " damaged"
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 

@@ -28,9 +28,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class _Flow:
-    """A flow. released: number of the connection on which its first PUBREL was sent; 0 if it was
-    not yet sent.
-    """
+    """A flow. released: connection of its first PUBREL; 0 if none was sent yet."""
 
     message: int
     publish: Publish

@@ -33,9 +33,7 @@ UTC = 1_700_000_000
 
 
 def payload_of(form: Form, name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Return a payload. size: length of a text, in bytes; the length of SenML depends on its
-    records.
-    """
+    """Return a payload. size: of a text, in bytes; a SenML's length depends on its records."""
     return senml_of(name, sequence, rng) if form == "senml" else text_of(name, sequence, size, rng)
 
 
@@ -104,9 +102,7 @@ EDGES: tuple[float, ...] = (
 
 
 def number_of(rng: random.Random) -> float:
-    """Return one of `EDGES`, any finite float of 64 bits, or a float with few digits, as sensors
-    send it.
-    """
+    """Return one of `EDGES`, any finite float, or a float with few digits, as of sensors."""
     match rng.randrange(3):
         case 0:
             return rng.choice(EDGES)
@@ -119,8 +115,6 @@ def number_of(rng: random.Random) -> float:
 
 
 def text_of_all(rng: random.Random) -> str:
-    """Return a text: empty, long, or with characters of one to four bytes in UTF-8, with quotes and
-    zeros.
-    """
+    """Return a text: empty, long, or with any characters, with quotes and zeros."""
     characters = 'a"\\\0\n\u00e9\u20ac\U0001f321\U0010fffd'
     return "".join(rng.choices(characters, k=rng.choice((0, 1, 12, 400))))

@@ -25,9 +25,7 @@ class Heard:
     """
 
     def __init__(self, device: str, history: History, *, own: bool = False) -> None:
-        """Create the record. own: whether payloads that are not SenML are the sketch's own, whose
-        form may change.
-        """
+        """Create it. own: whether payloads other than SenML are the sketch's, in any form."""
         self.incarnation = self.next = self.boot = self.readings = 0
         self.obeyed: list[str] = []
         self.contradictions: list[str] = []

@@ -34,9 +34,7 @@ message that the board has received and that is not released yet, or 0 (firmware
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
-"""Shortest interval, in ms, at which a sample is always written to the journal before the next one
-is due.
-"""
+"""Shortest interval, in ms, at which each sample is journalled before the next one."""
 _END = 1 << 63
 """A board time later than any real one."""
 
@@ -68,13 +66,9 @@ class LedgerWatch:
         self._shipped = shipped
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """At the present interval: the life, the time of its first sample, and the number of
-        samples after it.
-        """
+        """At the present interval: the life, its first sample's time, and the samples after it."""
         self._obeyed_at = self._read_to = -1
-        """Time of the last obeyed command, and end of the part of the EEPROM's log that was read,
-        in board time.
-        """
+        """Board time of the last obeyed command, and up to which the EEPROM's log was read."""
         self._off_pace = False
         self._device = device
         self._board = board
@@ -94,9 +88,7 @@ class LedgerWatch:
 
     @property
     def commanded(self) -> bool:
-        """Whether a command is known to be on its way to the board: it is sent again after a power
-        cut.
-        """
+        """Whether a command is on its way to the board: it is sent again after a power cut."""
         return self._taken < self.obeyed or bool(self._held and self._held[1])
 
     @property

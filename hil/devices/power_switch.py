@@ -39,9 +39,7 @@ class Switch:
             )
 
     def turn(self, on: bool) -> None:
-        """Switch the power, and wait until that is done. If another thread uses the switch, wait
-        for it first.
-        """
+        """Switch the power, and wait until that is done; first wait for other threads."""
         try:
             with self._turning:
                 (self._power.on if on else self._power.off)()

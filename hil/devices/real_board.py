@@ -137,9 +137,7 @@ class RealBoard(WiredDevice):
         """Do nothing: the board stays as it is."""
 
     async def hold(self) -> None:
-        """Hold a board that has a switch. If its port needs the board's power, the wire waits for
-        the port.
-        """
+        """Hold a board that has a switch. If its port disappears, the wire waits for it."""
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)
             self.held = True
@@ -149,9 +147,7 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a real board takes no orders. A fault waits until the rig has seen its
-        place.
-        """
+        """Return False: a real board takes no orders. A fault waits until its place is seen."""
         return False
 
     async def provision(self) -> None:
@@ -221,9 +217,7 @@ class RealBoard(WiredDevice):
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """Enter missing and held publications. Returns whether the board has reported its next
-        sequence.
-        """
+        """Enter missing and held publications. Return whether the next sequence is known."""
         if self._next is None:
             return False
         self._sent.close(self._next)

@@ -230,9 +230,7 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def contradictions(self) -> list[str]:
-        """Return the contradictions in the board's ledger. A board with contradictions may never
-        finish.
-        """
+        """Return the contradictions in the board's ledger. With any, it may never finish."""
         return self.ledger.contradictions
 
     async def stop_sampling(self) -> None:

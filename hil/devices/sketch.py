@@ -70,9 +70,7 @@ class SketchedBoard(SimulatedDevice):
         return self._sent.readings
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a sketch counts no samples. A fault waits until the rig has seen
-        its place.
-        """
+        """Return False: a sketch counts no samples. A fault waits until its place is seen."""
         return False
 
     async def reset(self, fault: str) -> Evidence | None:
@@ -99,9 +97,7 @@ class SketchedBoard(SimulatedDevice):
         return None
 
     async def stop_sampling(self) -> None:
-        """Cut the power, if possible while no exchange is open. A sketch cannot be stopped in
-        another way.
-        """
+        """Cut the power, if possible while no exchange is open. Nothing else stops a sketch."""
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_WITHIN):
                 await wait_until(lambda: self.look() >= 0 and not self.waiting)

@@ -29,9 +29,7 @@ class Subscriber:
         history: History,
         with_others: "Subscriber | None" = None,
     ) -> None:
-        """Create the subscriber. with_others: an earlier subscriber in the same shared
-        subscription.
-        """
+        """Create it. with_others: an earlier subscriber in the same shared subscription."""
         self.name = name
         self.subscribed: int | None = None
         self.received = 0

@@ -52,9 +52,7 @@ class WiredDevice(ABC):
 
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
-        """Return the publications that the gateway has: topics and payloads, in all forms that were
-        sent.
-        """
+        """Return the publications that the gateway has: topics and payloads in all sent forms."""
         return [self._said[identifier] for identifier in self._released]
 
     @property

@@ -59,15 +59,11 @@ class Kind(BaseModel, ABC):
     """
 
     bounded: ClassVar[bool] = False
-    """Whether the fault ends by itself, so that the run waits for its end even if no publication
-    makes progress.
-    """
+    """Whether the fault ends by itself: the run waits for that even without progress."""
     needs_traffic: ClassVar[bool] = False
     """Whether the fault needs traffic: boards sample until the fault has happened."""
     machine_of: ClassVar[str | None] = None
-    """Program that must run on a simulated faulty machine for this fault
-    (hil/faults/preload.py).
-    """
+    """Program that must run on a simulated faulty machine for it (hil/faults/preload.py)."""
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
     """For kinds that break boards: whether the fault is for boards with a radio."""

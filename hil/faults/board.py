@@ -215,9 +215,7 @@ def within(sent: bytes) -> str:
 
 
 async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait for the ordered power cut, and switch the power on again. None if the cut did
-    not come.
-    """
+    """Wait for the ordered power cut, and restore the power. None if the cut did not come."""
     if cut := await power_goes(device, fault):
         await asyncio.sleep(OFF_S)
         await device.board.power(True)
@@ -353,9 +351,7 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """Wear the slot. None if another board replaced this one before the journal reached the
-        slot.
-        """
+        """Wear the slot. None if the board was replaced before its journal reached the slot."""
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes

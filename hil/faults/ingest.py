@@ -29,9 +29,7 @@ STEPS = {
 Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear after a
 step."""
 JOB = "stream.py"
-"""Script of the job. A signal goes to this process, because launchers handle signals in different
-ways.
-"""
+"""Script of the job. It gets the signals, because launchers handle them differently."""
 SECOND = "second ingest"
 
 
@@ -158,9 +156,7 @@ def snapshots(table: Path) -> set[str]:
 
 
 class IngestTwice(Kind):
-    """A second ingest, with its own checkpoint, works on the same table until it has ended a
-    micro-batch.
-    """
+    """A second ingest, with its own checkpoint, works on the table for one micro-batch."""
 
     text: ClassVar[str] = "two ingests at once"
     part: ClassVar[str] = "ingest"

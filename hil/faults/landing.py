@@ -1,6 +1,4 @@
-"""Faults of the landing place: an outage, and a batch that lands twice, damaged, or with other
-payloads.
-"""
+"""Faults of the landing place: an outage, and batches that land twice, damaged or changed."""
 
 import asyncio
 import hashlib
@@ -21,9 +19,7 @@ STUCK_S = 4.0
 
 
 class LandingUnwritable(Kind):
-    """The landing place cannot be written from one place to another, counted in publications
-    committed by the gateway.
-    """
+    """The landing place refuses writes between two places, counted in committed publications."""
 
     text: ClassVar[str] = "landing place unwritable"
     part: ClassVar[str] = "landing"

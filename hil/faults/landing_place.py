@@ -37,9 +37,7 @@ class LandingPlace:
         os.replace(stand_in, self._mount)
 
     def behind(self, path: Path) -> Path:
-        """Return the real path of a file below the uplink's path, even while the landing place is
-        unmounted.
-        """
+        """Return the real path for one below the uplink's path, even without its mount."""
         if path.is_relative_to(self._mount):
             return self._landing / path.relative_to(self._mount)
         return path

@@ -19,9 +19,7 @@ from hil.observe.counters import wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
-"""Ranges of the clock's jumps, in seconds: code that is right for one range may be wrong for
-another.
-"""
+"""Ranges of clock jumps, in seconds: code may be right for one and wrong for another."""
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
@@ -105,9 +103,7 @@ class ClockJump(MachineFault):
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """Size of the jump. Without it, the seed draws each jump: seconds, minutes, hours and days in
-    turn.
-    """
+    """Size of the jump; by default drawn: seconds, minutes, hours and days in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))

@@ -61,9 +61,7 @@ class Header:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Return the header of a frame. Raises FrameError: a wrong length, an impossible device
-        number.
-        """
+        """Return the header of a frame. Raises FrameError: wrong length or device number."""
         if not OVERHEAD <= len(frame) <= LONGEST:
             raise FrameError(f"a frame of {len(frame)} bytes")
         if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
@@ -172,9 +170,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway's offer of a session. nonce: its challenge. utc: seconds since 1970, 0 if
-    unknown.
-    """
+    """The gateway's offer of a session. nonce: its challenge. utc: since 1970, 0 if unknown."""
 
     KIND: ClassVar[int] = 1
     SIZE: ClassVar[int] = HEADER_SIZE + _WELCOME_FIELDS.size + TAG_SIZE
