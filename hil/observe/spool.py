@@ -67,11 +67,12 @@ class SpoolHop:
         self._look()
         with self._opened() as opened:
             rows = opened.execute(
-                "SELECT device, incarnation, sequence FROM spool WHERE id > (SELECT coalesce("
+                "SELECT device, incarnation, sequence, id FROM spool WHERE id > (SELECT coalesce("
                 "max(last), 0) FROM batch WHERE landed NOT NULL)"
             ).fetchall()
-        for key in rows if lost else ():
-            self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
+        for row in rows if lost else ():  # the gateway's own rows have only their place
+            data = dict(zip((*KEY, "position"), row, strict=True))
+            self._history.add("spool", "died", **data)
         self._is_dead = True
         self.kept = 0
         self.landed = self.committed
