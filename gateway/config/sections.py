@@ -160,7 +160,8 @@ class SerialSection(Section):
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as the firmware has them."""
     open: bool = False
-    """Any board may greet; otherwise only registered boards, which must prove their keys if any."""
+    """Any board without a key may greet; otherwise only registered boards. A board with a key must
+    prove it in both cases."""
     receive_maximum: U16 = 1
     """A board journals one exchange at a time."""
 
@@ -523,7 +524,8 @@ class AclSection(Section):
     """The same for topics that they may receive; a filter inside a denied one is refused."""
     identity: list[Annotated[str, Field(min_length=1)]] = []
     """Shell patterns of client identifiers for which the user properties `incarnation` and `seq`
-    count. Without any section they count for all but the boards of the device registry.
+    count. If no section allows users anything, they count for all but the boards of the device
+    registry.
     """
 
     @property

@@ -1,5 +1,5 @@
-"""`python -m tests.benchmarks [--keep] [NAME ...]`: run the benchmarks, or those named (`site-moves` is
-bench_site_moves.py), one after the other.
+"""`python -m tests.benchmarks [--keep] [NAME ...]`: run the benchmarks, or those named
+(`site-moves` is bench_site_moves.py), one after the other.
 
 Each is a process of its own, so that none inherits the memory of another, and prints its table. A
 goal that is missed is said in the table and in build/bench.json; it fails nothing. Exit code 1: a

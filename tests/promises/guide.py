@@ -2,8 +2,8 @@
 
 In: Markdown. Out: its sentences, without headings, code blocks, pictures and comments. A row of a
 table is one sentence. A sentence is a promise if it has one of the WORDS, the word `default`, or a
-figure: digits, or a number in words before a unit. Code spans, and numbers that are part of a name
-(`QoS 2`, `Debian 12`), do not count.
+figure, in digits or in words. Code spans, and numbers that are part of a name (`QoS 2`, `Debian
+12`), do not count.
 """
 
 import re
@@ -61,7 +61,10 @@ FIGURE = re.compile(
     re.IGNORECASE,
 )
 """A number in digits, with its unit if there is one, or in words before a unit."""
-_PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?)\b", re.IGNORECASE)
+_WORDED = f"{'|'.join(list(NUMBERS)[1:])}|an? (?:minute|hour|day|week|month|year)|within a second"
+"""Figures in words, from two on. `one` is seldom a figure."""
+
+_PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?|{_WORDED})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
