@@ -66,7 +66,19 @@ def test_a_sentence_an_item_and_a_row_are_promises_each_in_its_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", [*WORDS.split("|"), "by default", "10 s", "4,096", "ten bytes", "one byte", "after three", "a minute"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *WORDS.split("|"),
+        "by default",
+        "10 s",
+        "4,096",
+        "ten bytes",
+        "one byte",
+        "after three",
+        "a minute",
+    ],
+)
 def test_each_word_and_figure_makes_a_promise(word: str) -> None:
     assert [one.promises for one in sentences(f"It is {word} so. It is so.")] == [True, False]
 
