@@ -556,8 +556,8 @@ class AclSection(Section):
     """
     identity: list[Annotated[str, Field(min_length=1)]] = []
     """Shell patterns of client identifiers. From these clients, the user properties `incarnation`
-    and `seq` are accepted as identity. If no section allows users anything, they are accepted from all
-    clients but those with the name of a board of the device registry.
+    and `seq` are accepted as identity. If no section allows users anything, they are accepted from
+    all clients but those with the name of a board of the device registry.
     """
 
     @property

@@ -30,7 +30,7 @@ PAGE = WEB / "METRICS.md"
 ALERTS, DASHBOARD = WEB / "prometheus" / "alerts.yml", WEB / "prometheus" / "grafana.json"
 SUFFIX = {"counter": "_total"}
 UNUSED = {"onceway_uplink_readings_total": "queries that were made for 0.2.0"}
-"""Metrics that neither an alert rule nor the dashboard uses, and what they are for."""
+"""Metrics that neither an alert rule nor the dashboard uses, each with its purpose."""
 
 _HEAD = """# All metrics of a gateway
 
@@ -72,7 +72,7 @@ def _labels(family: Metric) -> list[str]:
 
 
 def users(name: str) -> str:
-    """Return the alert rules and the panels that use a metric; else what it is for."""
+    """Return the alert rules and the panels that use a metric; without any, its purpose."""
     rules = re.split(r"- alert: ", ALERTS.read_text())[1:]
     word = re.compile(rf"\b{name}(_bucket|_sum|_count)?\b")
     found = [f"`{rule.split()[0]}`" for rule in rules if word.search(rule)]
