@@ -497,7 +497,9 @@ def report_command(
 
     Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
     from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
-    two payloads; more sequences are missing than --max-missing. Each is named at the end (stderr).
+    two payloads; a table is damaged or lacks rows; another gateway of a name was refused; more
+    sequences are missing than --max-missing; the ingest is silent, or ended with an error. Each is
+    named at the end (stderr).
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
