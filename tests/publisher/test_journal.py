@@ -1,4 +1,4 @@
-"""The journal: what is on disk, who has it, and whether it is a copy."""
+"""The journal: messages on disk, the lock, and the signs of a copy."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ def test_the_last_sequence_begins_another_incarnation(tmp_path: Path) -> None:
 
 
 def holder(path: Path, count: int) -> tuple[subprocess.Popen[str], list[tuple[int, int]]]:
-    """A process that has a journal open, and what it was told to be on disk."""
+    """A process that has a journal open, and the numbers of its messages."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, path, str(count)], stdout=subprocess.PIPE, text=True
     )

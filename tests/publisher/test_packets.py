@@ -34,7 +34,7 @@ IDS = some.integers(1, 0xFFFF)
 
 
 def read(data: bytes) -> list[object]:
-    """What the gateway reads."""
+    """Return the packets that the gateway reads."""
     stream = PacketStream(1 << 28, Version.V5, Side.CLIENT)
     stream.feed(data)
     return list(stream)

@@ -8,7 +8,6 @@ from pathlib import Path
 PUBLISHER = Path(__file__).parents[2] / "gateway" / "publisher"
 LOOK = """
 import sys, json
-sys.modules["pandas"] = sys.modules["numpy"] = None  # sqlite_utils imports them where they are
 import onceway_publisher.cli
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
@@ -19,9 +18,18 @@ def test_it_imports_nothing_of_the_gateway() -> None:
         [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, cwd=PUBLISHER
     ).stdout
     ours = ("gateway", "hil", "provisioning")
-    heavy = ("aiohttp", "cbor2", "cryptography", "pyarrow", "uvloop", "paho", "aiomqtt")
+    heavy = (
+        "aiohttp",
+        "cbor2",
+        "sqlite_utils",
+        "cryptography",
+        "pyarrow",
+        "uvloop",
+        "paho",
+        "aiomqtt",
+    )
     assert not [name for name in (*ours, *heavy) if f'"{name}"' in found]
-    assert '"sqlite_utils"' in found, "the test sees what is imported"
+    assert '"onceway_publisher"' in found, "the test sees what is imported"
 
 
 def test_its_dependencies_are_those_that_it_imports() -> None:

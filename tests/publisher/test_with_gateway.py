@@ -99,7 +99,7 @@ async def reloaded(running: GatewayProcess) -> None:
 
 
 async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Path) -> None:
-    """A reload takes the right away: no message is taken under a number that nobody heeds."""
+    """A reload takes the right away: no message is taken under an ignored number."""
     port = free_port()
     pairs = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
     async with gateway(*configure(tmp_path, port, WRITES + MAY)) as running:

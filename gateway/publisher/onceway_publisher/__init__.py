@@ -1,5 +1,5 @@
 """Exactly once from a Python program into Onceway's table. `README.md` beside this package has the
-promise, and what it costs.
+promise and its limits.
 """
 
 from onceway_publisher.errors import (

@@ -1,11 +1,12 @@
 """When a connection needs a PINGREQ, and when it counts as dead. In: the time, in seconds of any
-monotonic clock, and what was sent and heard. Out: bytes, waits, and the reason to give up.
+monotonic clock, and word of packets in both directions. Out: bytes, waits, and the reason to give
+up.
 """
 
 from onceway_publisher.packets import PING
 
 ANSWER_S = 15.0
-"""Longest time for a connection, a CONNACK, a PINGRESP, or the sending of what is due."""
+"""Longest time for a connection, a CONNACK, a PINGRESP, or a write to the socket."""
 STALLED_S = 120.0
 """Longest time without an acknowledgement while messages are in flight. Pauses of a gateway without
 room last half a minute."""

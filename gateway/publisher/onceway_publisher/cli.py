@@ -1,6 +1,6 @@
 """`onceway publish` (and `onceway-publish`): messages of a shell script, each exactly once in the
-table. In: a value on the command line, or a line of standard input a message. Out: what was taken;
-exit code 0 once the gateway has everything.
+table. In: a value on the command line, or a line of standard input a message. Out: exit
+code 0 once the gateway has everything.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The errors of a publisher. Each text says what is wrong, where, and what to do."""
+"""The errors of a publisher. Each text names the cause, the place and a remedy."""
 
 
 class PublisherError(Exception):

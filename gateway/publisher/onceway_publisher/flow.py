@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What the gateway said about a message that it did not take."""
+    """The gateway's reason for not taking a message."""
 
     message: Message
     kind: Kind
@@ -73,7 +73,7 @@ class _Sent:
 
 @dataclass
 class Outcome:
-    """What follows from an answer."""
+    """The consequences of an answer."""
 
     out: bytes = b""
     taken: Message | None = None
@@ -189,7 +189,7 @@ class Flow:
         return Refusal(message, answer.kind, answer.reason, answer.text)
 
     def _pause(self, tries: int) -> float:
-        """Return a pause in seconds, doubled with each try; by chance, as others pause, too."""
+        """Return a pause in seconds. It grows with each try; a random part spreads clients."""
         longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))
         return longest * self.chance.uniform(0.5, 1)
 

@@ -8,7 +8,7 @@ ends. A sequence is never used twice within an incarnation, so a journal that go
 needs a new one. At each start the journal and the small file beside it (`.place`) get the same
 random token, and the journal notes its machine and inode. If one of the three differs, the journal
 was copied or restored, and new messages get a new incarnation. Waiting messages keep their own:
-whoever sends them, the table takes each once.
+the table takes each once, even if two machines send it.
 """
 
 import os
@@ -18,19 +18,20 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import sqlite_utils
+from typing import TYPE_CHECKING, Any
 
 from onceway_publisher.errors import JournalError, JournalLocked
 from onceway_publisher.flow import Message
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 LAST_SEQUENCE = 0xFFFF_FFFF
 _MACHINE = Path("/etc/machine-id")
 _COLUMNS = "incarnation, sequence, topic, payload, retain"
 
 
-def _first(database: sqlite_utils.Database) -> None:
+def _first(database: "Database") -> None:
     about = {"id": int, "device": str, "incarnation": int, "sequence": int, "place": str}
     database.table("journal").create(about | {"token": str}, pk="id", strict=True)
     columns = {"incarnation": int, "sequence": int, "topic": str, "payload": bytes, "retain": int}
@@ -38,7 +39,7 @@ def _first(database: sqlite_utils.Database) -> None:
     database.table("messages").create(columns, pk=key, not_null=set(columns), strict=True)
 
 
-MIGRATIONS: tuple[Callable[[sqlite_utils.Database], None], ...] = (_first,)
+MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first,)
 """Changes of the schema, in order. PRAGMA user_version says how many of them a file has."""
 
 
@@ -85,8 +86,11 @@ class Journal:
             )
         if not version and run("SELECT 1 FROM sqlite_master").fetchone():
             raise JournalError(f"{self._path}: this is another program's database")
-        for migrate in MIGRATIONS[version:]:
-            migrate(sqlite_utils.Database(self._connection, execute_plugins=False))
+        if version < len(MIGRATIONS):
+            from sqlite_utils import Database  # 0.1 s, which only a new journal needs
+
+            for migrate in MIGRATIONS[version:]:
+                migrate(Database(self._connection, execute_plugins=False))
         run(f"PRAGMA user_version={len(MIGRATIONS)}")
         self._begin(device, incarnation)
         run("COMMIT")

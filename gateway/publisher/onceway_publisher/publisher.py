@@ -53,7 +53,7 @@ LONGEST_WAIT_S = 30.0
 FORGET_AFTER_S = 0.2
 """Time after which a message that the gateway has leaves the journal, if no other commit comes."""
 OVERHEAD = 256
-"""What a message counts beside its topic and payload, in bytes."""
+"""Size of a message beside its topic and payload, in bytes."""
 
 _BAD = range(0x84, 0x8D)
 """Reason codes of CONNACK that only a person can mend: version, identifier, user, rights."""
@@ -80,8 +80,8 @@ class Publisher:
     None.
 
     Entering raises NoIdentity where the gateway ignores the identity of this client's messages,
-    Refused where it does not let the client in, JournalError, or Unreadable. A gateway that cannot
-    be reached is no error: messages wait in the journal.
+    Refused where it does not let the client in, JournalError, or Unreadable. While the gateway
+    cannot be reached, messages wait in the journal.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Publisher:
             )
         self.device = device
         self.problem: str | None = None
-        """What keeps messages from the gateway now, or None."""
+        """The present reason why messages wait, or None."""
         self.on_taken: Callable[[Publication], object] | None = None
         """Called in the event loop with each publication that the gateway has."""
         self._path, self._incarnation = Path(journal), incarnation

@@ -47,7 +47,7 @@ class SyncPublisher:
 
     @property
     def problem(self) -> str | None:
-        """What keeps messages from the gateway now, or None."""
+        """The present reason why messages wait, or None."""
         return self._publisher.problem
 
     def __enter__(self) -> Self:
