@@ -324,11 +324,19 @@ class PageSection(Section):
     """Addresses or networks of proxies before it, whose X-Forwarded-For tells the client's address.
     """
     operators: list[str] = []
-    """Shell patterns of the users who may change something; all others may look."""
+    """Shell patterns of the users who may change something, and see everything."""
+    viewers: list[str] = []
+    """Shell patterns of the users who may look, as far as [[acl]] lets them read. While neither
+    operators nor viewers are given, all users may look, at everything.
+    """
     certificate: FilePath | None = None
     """For HTTPS, with those between it and its authority, in PEM format."""
     key: FilePath | None = None
     """The private key of the certificate."""
+
+    @property
+    def names_roles(self) -> bool:
+        return not self.model_fields_set.isdisjoint(("operators", "viewers"))
 
     @model_validator(mode="after")
     def _both(self) -> "PageSection":
@@ -680,8 +688,11 @@ BRIDGE = "onceway-bridge:"
 INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
+OWN_NAMES = INSIDE, MEMBER, BRIDGE
+"""Prefixes of users and clients of the gateway's own. No listener takes them."""
+
 DEVICES_TOPIC = "onceway/devices"
-"""Topic on which a gateway publishes its device registry for the centre."""
+"""Topic on which a gateway publishes its device registry for the centre. No other client may."""
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
 """The user property of CONNECT of programs that read the reason codes of PUBACK and PUBREC, and
