@@ -93,8 +93,8 @@ def demo(
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
 ) -> None:
-    """Run the main job on this machine, with faults: boards, gateway, uplink and ingest, and a
-    verdict.
+    """Run the whole chain on this machine, with faults: boards, gateway, uplink and ingest. Then
+    print a verdict.
 
     Example: onceway hil demo --seed 7 --readings 50 --keep
     """
@@ -110,7 +110,7 @@ def demo(
 
 @app.command("list")
 def list_benches(as_json: Json = False) -> None:
-    """List the benches that ship with the project.
+    """List the project's own benches.
 
     Example: onceway hil list
     """
@@ -169,7 +169,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run benches. Exit code 0 if every run holds and keeps its limits.
+    """Run benches. Exit code 0: every run holds and keeps its limits.
 
     Several runs are a campaign. After an interruption, the same command continues it.
 
@@ -234,7 +234,8 @@ def glue(
     """Run a usual setup (the glue) and Onceway under the same faults, and compare them.
 
     The glue: a sketch, a serial script, mosquitto, files of JSON lines, Spark's file source. Needs
-    Debian's mosquitto. Both runs stay in the folder. Exit code 0 if Onceway's run holds.
+    Debian's mosquitto. The results of both runs stay in the folder. Exit code 0: Onceway's run
+    holds.
 
     Example: onceway hil glue --seed 7
     """
@@ -269,7 +270,7 @@ def replay(
     keep: Keep = False,
     folder: Directory = RUNS / "replay",
 ) -> None:
-    """Run the same bench, seed and faults again, as recorded in the history.
+    """Run the bench again with the seed and the faults that are recorded in a history.
 
     Example: onceway hil replay build/demo
     """
@@ -372,7 +373,7 @@ def _recordings(trace: str) -> list[str]:
 def _run(
     name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False
 ) -> int:
-    """Run, report, and return the exit code."""
+    """Run a plan, write the report, and return the exit code."""
     _need_firmware()
     place = fresh(folder)
     console = Console(highlight=False)
@@ -391,7 +392,7 @@ def _run(
 
 
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
-    """Run, and leave the report, also of an interrupted run."""
+    """Run a plan, and write the report, even if the run was interrupted."""
     try:
         with Display(
             f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console
@@ -426,8 +427,8 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find the fewest faults that still fail, by runs in folders beside the failed one; print them
-    and the folder of their run.
+    """Find the smallest set of faults that still makes a run fail, by runs in folders beside the
+    failed one. Print these faults and the folder of their run.
     """
     tried = 0
     last = failed.root

@@ -193,9 +193,10 @@ def run(
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
 ) -> None:
-    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it in order.
+    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it cleanly.
 
-    Exit code 5, with --available-now: all that can be taken is taken, and a gateway is held.
+    Exit code 5, with --available-now: all available batches are in the table, but a gateway is
+    held.
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint
     /srv/lake/checkpoint --available-now
@@ -232,7 +233,7 @@ def release(
     writer: Writer = "auto",
 ) -> None:
     """Take batches from quarantine into the table that were repaired at the landing place. May run
-    beside the ingest, except where the table is on S3.
+    beside the ingest, unless the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
@@ -267,7 +268,7 @@ def compact(
     writer: Writer = "auto",
 ) -> None:
     """Join the tables' small files into large ones. Run it once a day. May run beside the ingest,
-    which waits for it on a local disk. Where the table is on S3, stop the ingest first.
+    which waits for it on a local disk. If the table is on S3, stop the ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
@@ -292,7 +293,7 @@ def summarise(
     writer: Writer = "auto",
 ) -> None:
     """Bring the tables about devices up to date: the devices (…_devices), and the readings of each
-    device per day (…_quality). May run beside the ingest, except where the table is on S3.
+    device per day (…_quality). May run beside the ingest, unless the table is on S3.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
@@ -319,8 +320,8 @@ def expire(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Delete old publications and their readings. Their keys are kept, so that no old batch brings
-    them back. May run beside the ingest, except where the table is on S3.
+    """Delete old publications and their readings. Their keys are kept, so that no old batch adds
+    them again. May run beside the ingest, unless the table is on S3.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """
@@ -358,12 +359,12 @@ def clean(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete batches at the landing place that the table has. A file there names the deleted
-    batches, so that no ingest waits for them. Needs no Spark. A table that is restored to an older
-    version cannot get deleted batches again.
+    """Delete batches at the landing place that the table has. A file at the landing place names the
+    deleted batches, so that no ingest waits for them. Does not need Spark. If the table is restored
+    to an older version, it cannot get deleted batches again.
 
-    Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications
-    --older-than 30d
+    Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications --older-than
+    30d
     """
     _check_time(older_than, "--older-than")
     from gateway.ingest import clean as cleaning
@@ -437,8 +438,8 @@ def trust_command(
     trusted: Trusted = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the gateways that may write into the table, by their public keys. A running ingest
-    follows the change at its next look. Needs no Spark, and works before the first start.
+    """Set the gateways that may write into the table, by their public keys. A running ingest reads
+    the change at its next check. Does not need Spark, and works before the first start.
 
     Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
     """

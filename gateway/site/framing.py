@@ -15,7 +15,7 @@ from enum import IntEnum
 from gateway.site.errors import SiteError
 
 FRAME_BYTES = 1 << 20
-"""Most bytes of a body."""
+"""Largest body, in bytes."""
 _HEAD = struct.Struct("!IB")
 _NUMBER = struct.Struct("!I")
 
@@ -50,7 +50,7 @@ def unpack_number(body: bytes) -> int:
 
 
 class Frames:
-    """The frames of one connection. most: most bytes of a body; may change."""
+    """The frames of one connection. most: largest body, in bytes; may change."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -14,8 +14,8 @@ from gateway.uplink.spool import Cut, Spool
 
 
 class NumberLost(OncewayError):
-    """The batch can never land under its number: other bytes are there, or its own are lost. A new
-    epoch is needed.
+    """The batch can never land under its number: other bytes are stored under it, or the batch's
+    own bytes are lost. A new epoch is needed.
     """
 
 

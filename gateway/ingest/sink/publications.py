@@ -2,8 +2,8 @@
 
 In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth.
 `Seen` and `Taken` are brought up to its head, and unseen rows are appended if the head has not
-moved; otherwise it starts over. The commit contains the progress of its feeds, so a feed that has
-only duplicates or damaged batches causes a commit without rows.
+moved; otherwise the append starts over. The commit contains the progress of its feeds, so a feed
+that has only duplicates or damaged batches causes a commit without rows.
 """
 
 import logging
@@ -89,7 +89,7 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of an append. taken: rows in the batches; new: rows added by this append; version:
-    the new one, None if there was nothing to commit; based_on: the version before; drop:
+    the new version, None if there was nothing to commit; based_on: the version before; drop:
     duplicates.
     """
 
@@ -116,9 +116,9 @@ class Appender:
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
-        """Create the sink. name: of the table, for messages. cleaned: returns the last batch of a
-        feed that was deleted at the landing place on purpose. on_doubles: called with duplicates
-        before a commit.
+        """Create the sink. name: name of the table, for messages. cleaned: returns the last batch
+        of a feed that was deleted at the landing place on purpose. on_doubles: called with
+        duplicates before a commit.
         """
         self._on_doubles = on_doubles
         self._seen = seen

@@ -20,15 +20,15 @@ app = typer.Typer(help="LoRa: plan a site, look at its radios.", no_args_is_help
 app.command()(plan)
 
 _SHOWN = 12
-"""Most bytes of a frame that are shown."""
+"""Largest number of bytes of a frame that are shown."""
 
 
 @app.command()
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the radios of the running gateway are doing: airtime of the last hour, frames, and
-    how each board was heard last. Exit code 1 when one of them does not work.
+    """Show the state of the running gateway's radios: airtime of the last hour, frames, and the
+    last signal of each board. Exit code 1 if a radio does not work.
 
     Example: onceway radio status
     """
@@ -50,8 +50,9 @@ def status(
 def listen(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show each frame that the radios of the running gateway hear, foreign ones too, and whether
-    it was accepted, until you press Ctrl-C. Frames are encrypted; their contents are not shown.
+    """Show each frame that the radios of the running gateway hear, also of foreign stations, and
+    whether it was accepted, until you press Ctrl-C. Frames are encrypted; their contents are not
+    shown.
 
     Example: onceway radio listen
     """

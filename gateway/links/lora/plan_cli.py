@@ -73,8 +73,8 @@ def plan(
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Work out airtime, collisions and the legal budget of a site. Exit code 1: it cannot work; it
-    is said why, and what would.
+    """Work out airtime, collisions and the legal budget of a site. Exit code 1: the plan cannot
+    work. The output then gives the reasons, and plans that would work.
 
     Example: onceway radio plan --sensors 100 --every 10m --sf 7
     """

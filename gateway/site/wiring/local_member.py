@@ -5,8 +5,9 @@ of the other members. Out: the answers to clients, in the engine's turns; outbou
 (`sessions.py`); figures for users.
 
 A client waits at most a second for members that are silent, up to 3 s for one that may be starting,
-and longer only while its session is moving. Its packets wait too in that time, within the bound of
-any unanswered CONNECT. If two connections of a client wait, the later one counts [MQTT-3.1.4-3].
+and longer only while its session is moving. Meanwhile its packets wait, too, within the bound that
+holds for any unanswered CONNECT. If two connections of a client wait, the later one counts
+[MQTT-3.1.4-3].
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RELEASES = 16_384
-"""Most PUBRELs that wait for the other members; further ones are answered at once, and counted."""
+"""Largest number of PUBRELs that wait for the other members; further PUBRELs are answered at once,
+and counted.
+"""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
-"""Fraction of its Keep Alive for which a CONNECT waits at most for members that may be starting.
-A client gives up when its Keep Alive is over."""
+"""Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
+client gives up when its Keep Alive is over.
+"""
 _TWICE = 2
 """Number of remembered places per possible session."""
 
@@ -58,10 +62,10 @@ _TWICE = 2
 class Site:
     """The member of this gateway.
 
-    engine: drives the broker. name, members: of this gateway, and of all. send: sends a frame to a
-    member, or drops it. parts: returns the parts of a moved session, by its key. doubted: called
-    with a client that was answered while these members were silent. returned: this name was in the
-    site before.
+    engine: drives the broker. name: this gateway's name. members: names of all members. send: sends
+    a frame to a member, or drops it. parts: returns the parts of a moved session, by its key.
+    doubted: called with a client that was answered, and the members that were silent. returned:
+    whether this name was in the site before.
     """
 
     def __init__(
@@ -105,11 +109,11 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Restart the wait for the other members: the start goes on, or has ended."""
+        """Restart the wait for the other members, because the start continues or has ended."""
         self.member.started(self._loop.time())
 
     def joined(self, member: str, begun: bool = False) -> None:
-        """Note a link to a member. begun: the member has started since its last link."""
+        """Note a link to a member. begun: whether the member has started since its last link."""
         self.up.add(member)
         self._engine.begin()
         with self._broker.step:
@@ -117,7 +121,7 @@ class Site:
         self._arm()
 
     def left(self, member: str, stopped: bool = False) -> None:
-        """Note the end of a link. stopped: the member has announced its stop."""
+        """Note the end of a link. stopped: whether the member has announced its stop."""
         self.up.discard(member)
         self._engine.begin()
         with self._broker.step:
@@ -256,8 +260,8 @@ class Site:
 
     def _begin_again(self, key: str, connection: Connection, packet: Connect) -> None:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
-        for another message by now, which would be answered and lost. A board's anti-replay window
-        is never outdated in this way.
+        for another message by now, which would be acknowledged and lost. A board's anti-replay
+        window is never outdated in this way.
         """
         self.holder.trust(key)
         session = self.holder.session(key)
