@@ -292,7 +292,7 @@ class Expected:
         return self._known[name]
 
     def _set(self, name: str) -> None:
-        """Save what is new about a board, and judge it again at once."""
+        """Save the news about a board, and judge it again at once."""
         self._new = True
         if name in self.states:
             self.states[name] = self._look_at(name, self._seen.get(name), self.clock())
