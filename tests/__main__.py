@@ -21,14 +21,15 @@ PYTEST = [sys.executable, "-m", "pytest"]
 LINT = ["make", "--no-print-directory", "-s", "lint"]
 COMPUTE_AT_A_TIME, WAIT_AT_A_TIME = 3, 3
 
-SPARK = [
+FIRST = [
     [
         f"ingest/jobs/test_{name}.py"
         for name in ("moved_table", "summarise", "public", "checkpoint", "upkeep")
     ],
     ["ingest"],
+    ["site"],
 ]
-"""The longest of the groups that compute: they come first, each with a JVM of its own."""
+"""The longest of the groups that compute: they come first. The two with Spark have a JVM each."""
 PARTS = 6
 """Groups of all tests that are not named here: short, so that no core is idle for long at the end.
 """
@@ -58,8 +59,8 @@ def parts(taken: set[str]) -> list[list[str]]:
 
 def groups() -> tuple[list[list[str]], list[list[str]]]:
     """Arguments of pytest for each group that computes, and for each that waits."""
-    named = {*chain(*SPARK, *WAITING)}
-    computing = [*SPARK, *parts(named)]
+    named = {*chain(*FIRST, *WAITING)}
+    computing = [*FIRST, *parts(named)]
     return [_paths(one, named) for one in computing], [_paths(one, named) for one in WAITING]
 
 
