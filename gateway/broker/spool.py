@@ -16,12 +16,14 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.store_rows import SpoolRow
 
 ROW_OVERHEAD = 64
-"""Overhead of a row beside topic and payload, in bytes: its share of the disk, so that the bound
-holds for small rows too."""
+"""Overhead of a row in addition to topic and payload, in bytes, so that the bound on disk space
+holds for small rows, too.
+"""
 
 PART = 512
-"""Rows whose size is added up in one part. Landed rows are subtracted a part at a time, so the size
-may be too large by one part."""
+"""Number of rows whose sizes are added up as one part. Landed rows are subtracted a part at a time,
+so the size may be too large by one part.
+"""
 
 Identity = tuple[str, int, int]
 
@@ -55,7 +57,9 @@ class Spool:
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """Create the spool. parts: (last id, bytes) of the existing rows, in order."""
         self.limit = self.limit_of_others = limit
-        """Bound in bytes for boards, and for all others together with what boards use."""
+        """Size limit in bytes: for boards alone, and for all other clients together with the bytes
+        that boards use.
+        """
         self.next = next_row
         """Id of the next row."""
         self.boot = boot
@@ -84,7 +88,7 @@ class Spool:
                 parts[row // PART].charge(account, size)
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
-        """Whether there is room for a run; otherwise it is refused. account: of the publisher, None
+        """Whether there is room for a run; otherwise it is refused. account: the publisher's, None
         for a board.
         """
         size = _size(run)

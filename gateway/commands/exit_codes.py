@@ -32,7 +32,7 @@ MEANINGS = {
     NAME_TAKEN: "Another store uses the gateway's name at the landing place.",
     INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
 }
-"""The cause of each exit code, as in the man page."""
+"""The cause of each exit code, as shown in the man page."""
 
 
 def of_status(found: dict[str, Any]) -> int:
