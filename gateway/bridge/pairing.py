@@ -1,10 +1,10 @@
 """Pairs of sessions, ours and the other broker's: the file DATA/bridges/NAME.json.
 
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
-replaced, or our store has a new generation (`gateway/store/generation.py`), a new message with an
-old identifier on one side would count as a duplicate. So the client identifier at the other broker
-contains a random word. In these cases a new word is drawn, and is on disk before the new session
-begins.
+replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are
+dangerous: a new message with such an identifier would count as a duplicate. So the client
+identifier at the other broker contains a random word. In these cases a new word is drawn, and is on
+disk before the new session begins.
 """
 
 import json

@@ -94,9 +94,7 @@ class Ask:
 
 
 class Access(Protocol):
-    """The rules of one listener. `refuses_connect` sets `caller.user` of a caller that it
-    lets in.
-    """
+    """The rules of one listener. `refuses_connect` sets `user` of a caller that it lets in."""
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 
@@ -113,14 +111,10 @@ class Access(Protocol):
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
     def may_identify(self, caller: Caller) -> bool:
-        """Whether a client that is not on a reliable link may state the identity of its
-        publications.
-        """
+        """Whether a client without a reliable link may state its publications' identities."""
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
-        """Note that a device's publication has arrived, maybe again. Parameters: as in
-        `Spool.rows`.
-        """
+        """Note that a device's publication, maybe a duplicate, has arrived. See `Spool.rows`."""
 
     def note_publication(
         self,
@@ -137,9 +131,7 @@ class Access(Protocol):
 
 
 class ByAcl:
-    """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
-    in.
-    """
+    """Base of access rules that follow the ACL. Subclasses decide which clients are let in."""
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted
@@ -202,9 +194,7 @@ class Acl:
         return all(any(covers(wall, item) for wall in denied) for item in allowed)
 
     def may_identify(self, user: str | None, client: str) -> bool:
-        """Whether the broker accepts the identities that this client states for its
-        publications.
-        """
+        """Whether the broker accepts the identities in this client's publications."""
         return _open(self._of_users) or self.named_to_identify(user, client)
 
     def named_to_identify(self, user: str | None, client: str) -> bool:
@@ -323,20 +313,14 @@ class Policy:
     receive_maximum: int = 1024
     """Receive Maximum of the broker, announced to its clients."""
     connections: int | None = None
-    """Largest number of clients at a time. Here and in the next two fields, None means the value of
-    `[limits]`.
-    """
+    """Largest number of clients. Here and in the next two fields, None means `[limits]`."""
     packet_bytes: int | None = None
     keep_alive_s: int | None = None
     keeps_sessions: bool = False
     """Whether sessions are kept without regard to limits.session_expiry_s."""
     reads_reasons: bool = False
-    """Whether clients of this listener read the reason codes of PUBACK and PUBREC
-    (`exchanges.py`).
-    """
+    """Whether clients of this listener read the codes of PUBACK and PUBREC (`exchanges.py`)."""
     never_moves: bool = False
     """Whether sessions of this listener never move to another gateway."""
     device_aliases: int = 0
-    """Largest number of topic aliases per board; 0 if an alias would cost more bytes than
-    it saves.
-    """
+    """Largest number of topic aliases per board; 0 if they cost more bytes than they save."""

@@ -35,9 +35,7 @@ class Account:
         self.spooled = 0
         """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
-        """Times at which the published messages, and the published bytes, will be within the
-        allowed rate again.
-        """
+        """Times from which on the published messages, and bytes, are within the rate again."""
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
         """Return the bound that one more session or connection would exceed, in words, or None."""
@@ -65,9 +63,7 @@ class Account:
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
     def publishes(self, messages: int, size: int, now: float) -> float:
-        """Count published messages and bytes. Return the number of seconds for which to pause the
-        user's clients.
-        """
+        """Count published messages and bytes. Return the seconds to pause the user's clients."""
         quota = self.quota
         if quota is None:
             return 0.0

@@ -18,9 +18,7 @@ from gateway.mqtt.reason import ReasonCode
 
 _BURST_S = 10.0
 _NETWORK = 64
-"""Prefix length of the IPv6 network that counts as one address: that of one subscriber (RFC
-6177).
-"""
+"""Prefix length of the IPv6 network that counts as one address (RFC 6177)."""
 _ADDRESSES = 4096
 
 

@@ -85,9 +85,7 @@ class Broker(Core):
         self.settle()
 
     def reconfigure(self, config: Config) -> None:
-        """Apply another configuration from now on. Values that a client got in CONNACK stay until
-        its connection ends.
-        """
+        """Apply another configuration. Values in a CONNACK stay until its connection ends."""
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl, self.is_board)
@@ -154,9 +152,7 @@ class Broker(Core):
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """Bind a connection to its session. Return the commit that CONNACK waits for, 0 for
-        none.
-        """
+        """Bind a connection to its session. Return the commit that CONNACK waits for, or 0."""
         pending = self.wills.pop(session.client, None)
         if pending is not None:
             self.will_bytes -= pending.size
@@ -392,9 +388,7 @@ class Broker(Core):
         return commit
 
     def on_disk(self, number: int) -> int:
-        """Release all that waited for commit `number`, which is on disk. Return the number of
-        connections that waited.
-        """
+        """Release all that waited for this commit. Return the number of waiting connections."""
         self.committed = number
         self.statistics.commits += 1
         waiting = self.waits.held.pop(number, ())

@@ -51,9 +51,7 @@ _LOOK_S = 1.0
 last acknowledgement before the end waits.
 """
 _NAMELESS = 8
-"""Divisor: incomplete packets of clients without an accepted CONNECT may take this fraction of the
-memory.
-"""
+"""Divisor: the part of the memory for incomplete packets before an accepted CONNECT."""
 
 
 class _Held:
@@ -68,9 +66,7 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait until a commit is on two disks, or until earlier acknowledgements
-    are sent.
-    """
+    """Acknowledgements that wait for a commit on two disks, or for earlier acknowledgements."""
 
     commit: int
     packets: bytes
@@ -139,9 +135,7 @@ class Connection:
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.bridge = False
-        """Whether this client is a bridge of another broker: its subscriptions are no local, with
-        RETAIN as published.
-        """
+        """Whether this client is a bridge: subscriptions get no_local and retain_as_published."""
         self.keep_alive = 0.0
         """Seconds of silence after which the connection ends, 0 for no limit."""
         self.packet_limit = MAX_PACKET
@@ -502,9 +496,9 @@ class Connection:
                 self.pause = None
 
     def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
-        """Refuse a publication by the end of the connection, where a reason code is no use: the
-        client treats any code as success, its version has none, or the packet cannot be read. The
-        connection ends after the acknowledgements of earlier publications have been sent.
+        """End the connection in place of a reason code: the client treats any code as success, its
+        version has none, or the packet cannot be read. The connection ends after the
+        acknowledgements of earlier publications have been sent.
         """
         broker, pause = self.broker, self.pause
         if pause is None:
@@ -548,9 +542,8 @@ class Connection:
     # -- the end
 
     def fail(self, error: Exception, doing: str) -> None:
-        """End the connection after a call for it raised an exception that left shared state whole.
-        The connection ends as soon as no iteration is in progress. Until then nothing is sent to
-        the client.
+        """End the connection after an exception that left shared state whole, as soon as no
+        iteration is in progress. Until then nothing is sent to the client.
         """
         blame(self.broker, self, error, doing)
         if self.state is not State.CLOSED:
@@ -640,9 +633,7 @@ class Connection:
         return self.within(Disconnect(reason, self.problem(text)))
 
     def within(self, packet: Connack | Disconnect) -> bytes:
-        """Encode a packet, if need be without its Reason String. Return empty bytes if it is still
-        too large.
-        """
+        """Encode a packet, if need be without its Reason String. Empty if it is still too large."""
         return encode_within(packet, Version.V5, self.packet_limit) or b""
 
     def problem(self, text: str) -> Properties | None:

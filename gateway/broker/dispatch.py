@@ -203,9 +203,8 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
 
 
 def _pong(connection: Connection) -> None:
-    """Queue PINGRESP in order. If the disk fails, send it at once, so that a client that waits for
-    an acknowledgement does not conclude that the broker is dead. CONNACK is first in any case
-    [MQTT-3.2.0-1].
+    """Queue PINGRESP in order. If the disk fails, send it at once, so that the client does not
+    conclude that the broker is dead. CONNACK is first in any case [MQTT-3.2.0-1].
     """
     broker = connection.broker
     if (

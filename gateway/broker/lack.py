@@ -30,9 +30,7 @@ class Bound(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether there will be room again without help, so that the same publication can succeed
-        later.
-        """
+        """Whether room returns without help, so that the publication can succeed later."""
         return _BOUNDS[self][1]
 
 

@@ -50,9 +50,7 @@ class Statistics:
     vanished: int = 0
     """Messages that queues have lost in the store, since the start."""
     quota_pauses: int = 0
-    """Number of pauses in which the gateway did not read from a client because its user published
-    too much.
-    """
+    """Pauses in reading from a client because its user published too much."""
     commits: int = 0
     pauses: dict[str, int] = field(default_factory=dict)
     """Connections that ended because a publication was refused for now, by bound (`lack.py`)."""

@@ -63,9 +63,7 @@ class Neighbours:
 
     @property
     def refuses(self) -> bool:
-        """Whether publications for the spool are refused, because the second disk is missing for
-        too long.
-        """
+        """Whether publications for the spool are refused for want of the second disk."""
         return False
 
     def lacks(self, commit: int) -> bool:
@@ -91,9 +89,7 @@ class Neighbours:
         """Add rows to the open changes, which are about to be sealed."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note the commit that the open changes have become; the open changes are still
-        accessible.
-        """
+        """Note the commit that the open changes, still accessible, have become."""
 
     def on_disk(self, number: int) -> None:
         """Note that commit `number` is on disk."""

@@ -39,9 +39,7 @@ EACH_BYTES = 65_536
 gateway stops reading until the pause is over.
 """
 PART = 8
-"""Divisor: postponed publications of all connections may take this fraction of
-limits.memory_bytes.
-"""
+"""Divisor: the part of limits.memory_bytes for postponed publications."""
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 
@@ -106,9 +104,7 @@ class Pauses:
         self._records.pop(key, None)
 
     def waiting(self, now: float) -> Counter[Bound | None]:
-        """Count the clients paused now, or within SHOWN_S before, by the bound that refused
-        them.
-        """
+        """Count the clients paused now or within SHOWN_S before, by the bound that refused."""
         return Counter(item.bound for item in self._records.values() if now < item.until + SHOWN_S)
 
 
@@ -151,9 +147,9 @@ class Pause:
         self.until = record.over(now) if record is not None and not shared else float("-inf")
         """End of the pause on this connection, on the time axis."""
         self.farewell = ""
-        """Reason String for the end of the connection; empty while the connection continues. Once
-        it is set, publications at QoS 1 and 2 are dropped without an answer, and the client sends
-        them again.
+        """Reason String of the connection's end; empty while the connection continues. Once it is
+        set, publications at QoS 1 and 2 are dropped without an answer, and the client sends them
+        again.
         """
         self.reason: ReasonCode | None = None
         """Reason code for the end of the connection."""

@@ -58,9 +58,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run is too much for all queues together, although the longest queues will drop
-    enough.
-    """
+    """Whether a run is too much for all queues, although the longest ones will drop enough."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE
@@ -174,9 +172,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return the largest number of messages, and of bytes, in a queue. grace: whether its front is
-    being read.
-    """
+    """Return the bounds of a queue: messages, bytes. grace: whether its front is being read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes

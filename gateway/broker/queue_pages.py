@@ -110,9 +110,7 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether the message at a place of a queue can be sent. Only for such a place does the store
-    return a topic.
-    """
+    """Whether the message at a place can be sent. Only then has the store a topic for it."""
     return row[7] is not None
 
 
@@ -147,9 +145,7 @@ def _tell(core: Core, session: Session, gone: int) -> None:
 
 
 def unreadable(core: Core, session: Session, error: Exception) -> None:
-    """End a session because a page of its queue cannot be read and no retry will help, whatever the
-    client is.
-    """
+    """End any client's session, because a page of its queue will never be readable."""
     own = session.user == INSIDE
     log.error(
         "%s: its queue cannot be read from the store (%s: %s). The session ends, and %s. See:"

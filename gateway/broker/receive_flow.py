@@ -36,16 +36,12 @@ from gateway.broker.marks import WINDOW, Mark
 from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
 
 _FEW = 128
-"""Largest number of identifiers that are stored as a list. For so few, a list is shorter and faster
-than bits.
-"""
+"""Largest number of identifiers that are stored as a list, which is shorter than bits."""
 _PART = 8
 """Divisor: the identifiers of all sessions may take this fraction of the memory of queues."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
-"""Number of identifiers that a session may always have, even if other sessions have used up the
-memory.
-"""
+"""Number of identifiers that a session may have even if the memory is used up."""
 
 
 class ReceiveFlow:
@@ -138,9 +134,8 @@ class ReceiveFlow:
 
     def outdate(self, identifier: int) -> None:
         """Forget identifiers that a device's new publication makes obsolete. identifier: the low
-        half of the new sequence. An identifier is obsolete if it is so far away that the device's
-        journal cannot hold its publication any more, or if it is the same identifier of another
-        sequence.
+        half of the new sequence. Obsolete are the same identifier of another sequence, and those
+        too far away for the device's journal.
         """
         old = [
             kept

@@ -64,9 +64,7 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
 def _grant(
     connection: Connection, session: Session, wanted: Wanted, identifier: int
 ) -> tuple[ReasonCode | None, bool]:
-    """Grant a subscription. Return the reason to refuse, or None, and whether the subscription is
-    new.
-    """
+    """Subscribe. Return the reason to refuse, or None, and whether the subscription is new."""
     reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
     with connection.broker.step:
         return _take(connection, session, wanted, identifier, reason)

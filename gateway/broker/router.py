@@ -80,20 +80,14 @@ def _keeps(session: Session) -> bool:
 _NAMES = 4
 """Divisor: known names may take this fraction of the memory of queues."""
 _TOPIC_BYTES, _COPIES = 2300, 7
-"""Largest number of bytes that a known name takes: a fixed part, and a number of copies of the
-name.
-"""
+"""Size of a known name: a fixed number of bytes, and a number of copies of the name."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
-"""Largest number of levels, in filters of all sessions, that are more than _FREE_LEVELS deep and
-behind a `+`.
-"""
+"""Largest number of deep levels behind a `+` (_FREE_LEVELS) in the filters of all sessions."""
 _LONGEST_KNOWN = 512
-"""Longest name that is remembered, in bytes. Otherwise, clients could fill the memory with long
-names.
-"""
+"""Longest name that is remembered, in bytes: longer ones could fill the memory."""
 
 
 class Route:
@@ -169,9 +163,7 @@ def memory(topic_filter: str) -> int:
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return how many levels of a filter are deep and behind a `+`: many filters with such levels
-    may match one name.
-    """
+    """Return how many levels of a filter are deep and behind a `+`: such filters match often."""
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0
@@ -230,9 +222,7 @@ class Router:
         self._forget()
 
     def topic(self, name: str) -> RoutedTopic:
-        """Return the topic of this name, checked. Raises ProtocolError with 0x90 for a name that no
-        message may have.
-        """
+        """Return the topic of this name. Raises ProtocolError with 0x90 for an invalid name."""
         return self.known(encode_string(name), name)
 
     def known(self, wire: bytes, name: str) -> RoutedTopic:
@@ -333,9 +323,7 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """Return the highest QoS granted for exactly this filter to a session for which `counts` is
-        true, or None.
-        """
+        """Return the highest QoS granted for this filter to a session that `counts`, or None."""
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:

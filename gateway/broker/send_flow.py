@@ -117,9 +117,7 @@ class SendFlow:
         self.sent = 1
         """Number of the next message to send."""
         self.maximum = 1
-        """Largest number of messages in flight: the receiver's Receive Maximum, or the broker's own
-        bound.
-        """
+        """Largest number of messages in flight: Receive Maximum, or the broker's own bound."""
         self.messages = 0
         """Messages queued or in flight."""
         self.size = 0
@@ -151,9 +149,7 @@ class SendFlow:
         self.receiving: dict[int, Delivery] = {}
         """QoS 2 deliveries that wait for PUBREC, by packet identifier."""
         self.released: dict[int, Delivery | None] = {}
-        """Identifiers that wait for PUBCOMP, in order; each with the delivery whose row is deleted
-        after it.
-        """
+        """Identifiers that wait for PUBCOMP, in order, each with the delivery to delete then."""
         self.resend: deque[tuple[int, Delivery]] = deque()
         """Messages in flight on an earlier connection, each with its number."""
         self.pending: deque[Delivery] = deque()
@@ -177,9 +173,7 @@ class SendFlow:
 
     @property
     def to_resend(self) -> set[int]:
-        """Return the packet identifiers of the messages that are sent again on the next
-        connection.
-        """
+        """Return the packet identifiers of messages to send again on the next connection."""
         return {packet_id(number) for number, _ in self.resend}
 
     # -- queue and send
@@ -194,9 +188,7 @@ class SendFlow:
         commit: int,
         share: str,
     ) -> None:
-        """Queue messages, and send what can be sent. The caller has made room
-        (`queue_limits.py`).
-        """
+        """Queue messages, and send what can be sent. `queue_limits.py` has made room."""
         session, ledger = self.session, self.ledger
         delivery = Delivery(session.id, run, self.next, count, skip, flags, extra, commit, share)
         size = count * (run.weight + OVERHEAD)
@@ -390,9 +382,7 @@ class SendFlow:
     def _skip(
         self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
     ) -> None:
-        """Skip messages that are too large for this receiver, as if they were sent and acknowledged
-        [MQTT-3.1.2-25].
-        """
+        """Skip messages too large for this receiver, as if acknowledged [MQTT-3.1.2-25]."""
         for identifier in packet_ids(number, count):
             del flights[identifier]
         self.ledger.statistics.too_large += count
@@ -553,8 +543,7 @@ class SendFlow:
 
     def orphans(self) -> list[Undelivered]:
         """Return messages from shared subscriptions that may go to another subscriber when this
-        session ends: unsent messages, and sent messages of QoS 1, but not sent messages of QoS 2
-        [MQTT-4.8.2-5].
+        session ends: all but QoS 2 messages that were sent [MQTT-4.8.2-5].
         """
         sent = [
             Undelivered(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
@@ -586,9 +575,7 @@ class SendFlow:
         self.leave()
 
     def leave(self) -> None:
-        """Delete everything in memory, because the session and its rows have moved to a peer
-        gateway.
-        """
+        """Delete all in memory: the session and its rows have moved to a peer gateway."""
         self.ledger.queued -= self.size
         self._pay(self.to_drop)
         self.messages = self.size = self.tail = 0

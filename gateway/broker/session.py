@@ -103,9 +103,7 @@ class Role:
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Process publications of a peer gateway. identifiers: Subscription Identifiers that name
-        the receiver.
-        """
+        """Process publications of a peer gateway. identifiers: address of the receiver."""
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
         """Handle PUBRELs of a peer gateway. Return the positions of the unknown identifiers, and

@@ -46,9 +46,7 @@ older version kept (as `message_ids.unpack_set` reads them)."""
 
 
 class NeighbourRows:
-    """Rows about peer gateways, in a commit or in the store. Only the class behind `neighbours.py`
-    reads them.
-    """
+    """Rows about peer gateways. Only the class behind `neighbours.py` reads them."""
 
 
 @dataclass(slots=True)
@@ -58,9 +56,7 @@ class Commit:
     number: int
     boot: int = 0
     clock: int | None = None
-    """µs UTC at the start of this boot, once known. It gives a time to spool rows stored before
-    that.
-    """
+    """Start of this boot in µs UTC, once known; it gives earlier spool rows their time."""
     axis: tuple[int, int | None] | None = None
     """Position of the time axis (ms), and µs UTC at that time if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)

@@ -87,9 +87,7 @@ def figures(core: Core) -> dict[str, str | int]:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """Figures of all sessions. They are collected on demand, because counting at each message would
-    be slow.
-    """
+    """Figures of all sessions, collected on demand, because counting each message is slow."""
 
     sessions: int
     connected: int

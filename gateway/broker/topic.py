@@ -139,14 +139,10 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Largest number of names whose routes are looked up again for one filter; beyond that, all names
-are.
-"""
+"""Names whose routes one filter can make stale one by one; beyond it, all are stale."""
 
 _DEPTH = 4
-"""Levels of a name that the index distinguishes; names that differ only in deeper levels share a
-place.
-"""
+"""Levels of a name that the index distinguishes; deeper ones share a place."""
 
 
 T = TypeVar("T", bound="Topic")

@@ -19,9 +19,7 @@ class SessionView:
     client: str
     connected: bool
     address: str | None
-    """Address of the connection, or None without one. The next field, the version, too, is None
-    without a connection.
-    """
+    """Address of the connection, or None without one; so is the version."""
     version: str | None
     user: str | None
     device: bool

@@ -23,7 +23,7 @@ from gateway.system.sync import sync
 _FAR = 1_000_000_000
 _NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}
 """Tables that older versions do not have, with the first schema version that has them. If they are
-missing, that is no loss.
+missing, nothing is lost.
 """
 _FIRST = ("meta", "spool", "batch", "batch_content")
 

@@ -146,7 +146,7 @@ class Deeds:
     publish: Publishing
     flash: Flash
     site: Site | None
-    """None if the gateway belongs to no site."""
+    """The members of the site; None if the gateway belongs to no site."""
     notify: Callable[[], Awaitable[list[str]]] | None = None
     """Sends a test on each notification channel and returns their names; None without [notify].
     Raises OncewayError.

@@ -3,9 +3,9 @@
 In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
 ends when its user is removed or gets another password, after half a day without a request, and
 after a week. Passwords are checked on a thread with a short queue, and an address with wrong
-passwords has to wait, as at the listeners (`gateway/access/logins.py`). A user who has logged in
-from an address before does not wait because of other users there. Only hashes of tokens are stored,
-also in a file, so that users stay logged in across a restart.
+passwords has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from an
+address frees a user from the waits of other users there. Only hashes of tokens are stored, also in
+a file, so that users stay logged in across a restart.
 """
 
 import asyncio
