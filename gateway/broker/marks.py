@@ -119,8 +119,9 @@ class Marks:
 
     def __init__(self, rows: Iterable[MarkRow]) -> None:
         self._marks: dict[str, dict[int, Mark]] = {}
-        """Windows by device and incarnation; the most recently used incarnation of a device is
-        last."""
+        """Windows by device and incarnation. The last incarnation of a device is the one used most
+        recently.
+        """
         for row in rows:
             mark = Mark(*row)
             self._marks.setdefault(mark.device, {})[mark.incarnation] = mark

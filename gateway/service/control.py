@@ -45,8 +45,8 @@ exit `code` of a command, if they are known.
                            `never`; `learn` to estimate it from the readings; one row as for
                            `boards`, and `site`: whether all gateways of a site take it over
     pause, client, interval
-                           silence problems of the board for a time; `0` ends the pause; one row,
-                           as of `expect`
+                           silence problems of the board for a time; `0` ends the pause; one row, as
+                           for `expect`
     reload                 one row {"wrong": why the old configuration stays in force, or null,
                            "mistakes": [the same, one each], "restart": [keys that take effect at
                            the next start only]}

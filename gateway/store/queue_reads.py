@@ -27,7 +27,7 @@ SIZE = (
 """
 WHOLE = (
     f"queue.first BETWEEN 1 AND {HIGHEST} AND flags BETWEEN 2 AND 5"
-    # most rows hold a single publication: the quick checks come first
+    # a row usually holds a single publication: the quick checks come first
     " AND (queue.count = 1 AND message.count = 1 AND skip = 0 AND size = length(body)"
     f" OR queue.count BETWEEN 1 AND {MOST} AND message.count BETWEEN 1 AND {MOST}"
     " AND length(body) % message.count = 0 AND skip BETWEEN 0 AND message.count - queue.count"
