@@ -188,11 +188,15 @@ def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None
     known = {"URL": "/srv/onceway/landing", "PATH": "/srv/lake/publications", "NUMBER": "1"}
     (epoch,) = (centre.landing / "site-1").iterdir()
     known["GATEWAY/EPOCH"] = f"site-1/{epoch.name}"
+    landed = {path: path.stat().st_mtime_ns for path in centre.landing.rglob("*")}
     for line in lines:
         text = re.sub("|".join(known), lambda found: known[found[0]], line)
         with centre.running(f"exec onceway ingest {text}") as started:
             assert started.wait(START_S) == 0, f"{text}: {centre.said()}"
         assert centre.keys() == [1, 2, 3, 4, 5]
+        if not line.startswith("clean"):
+            now = {path: path.stat().st_mtime_ns for path in centre.landing.rglob("*")}
+            assert now == landed, "nothing is written there"
     assert DeltaTable(f"{centre.table}_quality").count() > 0
 
 
