@@ -55,7 +55,7 @@ Within = Annotated[
         "--wait",
         min=1,
         max=86_400,
-        help="Longest wait, in seconds, until the board is asked and for each line.",
+        help="Longest wait, in seconds: until the board gets the command, and for each line.",
         show_default=_PATIENCE,
     ),
 ]
@@ -165,7 +165,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
     elif strangers is None:
         print(f"no gateway runs in {opened.path.parent}; --config FILE names another gateway")
     elif not strangers:
-        print("no stranger asks to be let in")
+        print("no unregistered device asks for admission")
     else:
         table = Table("name", "port")
         for stranger in strangers:
@@ -267,8 +267,10 @@ def expect(
     interval: Annotated[
         str,
         typer.Argument(
-            help="How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that speaks on"
-            " events; `learn` to go by its readings, as without this command."
+            help=(
+                "How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that sends "
+                "on events; `learn` to estimate it from its readings (default)."
+            )
         ),
     ],
     registry: RegistryFile = None,
@@ -397,7 +399,7 @@ def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) ->
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
     if heard["radio"] and heard["connected"] and not as_json:
         print(
-            f"{name} is on a radio: it gets the question when it speaks next. This waits for"
+            f"{name} is on a radio: it gets the command when it next sends. This waits for"
             f" {patience} s at most; Ctrl-C ends the waiting",
             file=sys.stderr,
         )

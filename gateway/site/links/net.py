@@ -305,7 +305,9 @@ class Net:
             try:
                 channel, address = await loop.sock_accept(listening)
             except OSError as error:  # for example, too many open files
-                self._warn("accept", f"no connection of a member is taken ({error.strerror})")
+                self._warn(
+                    "accept", f"no connection of a member can be accepted ({error.strerror})"
+                )
                 await asyncio.sleep(TICK_S)
                 continue
             if len(self._handshakes) >= MOST_HANDSHAKES:

@@ -132,7 +132,7 @@ class Ending:
         ended: list[Ended] = []
         left = len(end.overs)
         if self._pending[member] + left > MOST_PENDING:
-            raise SiteError("it says faster what is over than the disk takes it", member)
+            raise SiteError("it reports ended sessions faster than the disk accepts", member)
         self._pending[member] += left
 
         def add(item: Ended) -> None:

@@ -270,8 +270,8 @@ class Site:
         if session is None or packet.clean_start or proved or not session.receive_flow.received:
             return
         log.warning(
-            "%s: it begins a new session, since another gateway may know better: messages that"
-            " waited for it are gone",
+            "%s: it begins a new session, since another gateway may have a newer one: messages "
+            "that waited for it are lost",
             printable(name_of(key)),
             extra=about(client=name_of(key)),
         )

@@ -342,7 +342,7 @@ def test_state_forgotten_by_a_restore_swallows_no_publish(
     for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
         sites.join(*pair)
     sites.pass_time(2)
-    assert "a member cannot say whether sessions here are over" in caplog.text
+    assert "a member cannot tell whether sessions here have ended" in caplog.text
     comes_back_unknown(sites, "c3")
     assert not sites.members["b"].site.holder.places, "all have heard of it"
 
