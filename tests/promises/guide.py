@@ -1,9 +1,9 @@
 """A guide as its promises: the sentences that a test or a constant has to hold.
 
 In: Markdown. Out: its sentences, without headings, code, pictures and hidden comments. A row of a
-table is one sentence, and so is a comment in indented code. A sentence is a promise if it has one of the WORDS, the word `default`, or a
-figure, in digits or in words. Code spans, and numbers that are part of a name (`QoS 2`, `Debian
-12`), do not count.
+table is one sentence, and so is a comment in indented code. A sentence is a promise if it has one
+of the WORDS, the word `default`, or a figure, in digits or in words. Code spans, and numbers that
+are part of a name (`QoS 2`, `Debian 12`), do not count.
 """
 
 import re
@@ -47,7 +47,7 @@ _SKIPPED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _COMMENT = re.compile(r"^ {4}(?:.*?\s)?# (.+)$", re.MULTILINE)
-"""What a guide says behind a command, or a key of the configuration."""
+"""A comment behind a command, or behind a key of the configuration."""
 
 _ITEM = re.compile(r"^(?:[-*]|\d+\.) +", re.MULTILINE)
 _BLOCK = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)

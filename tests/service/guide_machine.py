@@ -84,7 +84,7 @@ class Machine:
             own = ["nsenter", f"--target={beside._holder.pid}", "--net", "unshare", "--mount"]
         self.gateway: GatewayProcess | None = None
         self._at = CLONE
-        """Where the reader stands."""
+        """The reader's working directory."""
         self._holder = subprocess.Popen(
             [*own, "sh", "-c", _SETUP, "setup", folder, ROOT, _ONCEWAY],
             stdout=subprocess.PIPE,
