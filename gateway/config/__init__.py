@@ -19,6 +19,7 @@ from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     DEVICES_TOPIC,
+    IDENTITY,
     INSIDE,
     MEMBER,
     READS_REASON_CODES,
@@ -49,6 +50,7 @@ from gateway.system import gateway_name
 __all__ = [
     "BRIDGE",
     "DEVICES_TOPIC",
+    "IDENTITY",
     "INSIDE",
     "MEMBER",
     "READS_REASON_CODES",
