@@ -81,6 +81,8 @@ class Memory:
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
     """The interval set by a person; NEVER: none is due."""
+    silent: float = 0.0
+    """Seconds of silence in earlier runs of the gateway, up to the last reading."""
     paused: float | None = None
     """End of a pause, during which the board is not a problem."""
     problem: str = ""
@@ -125,7 +127,8 @@ def judge(
 ) -> BoardState:
     """Return the state of a board. No other code decides about it.
 
-    quiet_from: silence before this time does not count, since the gateway could not hear the board.
+    quiet_from: silence before this time does not count, except that of earlier runs: the gateway
+    could not hear the board. After a start, each board has an interval or an hour to speak.
     gone_from: when its port was first seen to be gone; None while the port is there.
     """
 
@@ -174,11 +177,12 @@ def _by_silence(
     if interval is None or known.is_uncertain:
         interval = max(unknown, interval or unknown)
         last = last if seen.connected else max(last, known.met or last)
-    if known.problem != "silent":
-        last = max(last, quiet_from)
     limit = INTERVALS * interval
     if known.wanted is None:
         limit = max(limit, LEAST_S)
+    if known.problem != "silent":
+        after_start = min(interval, UNKNOWN_CONNECTED_S)
+        last = max(last, quiet_from - min(known.silent, limit - after_start))
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
     if known.wanted is None and not known.gaps.confirmed:
@@ -240,21 +244,22 @@ class Expected:
 
     def heard_ago(self, name: str) -> float | None:
         """Return the seconds since a board's last reading; None before its first one."""
-        state = self.states.get(name)
-        if state is None or state.heard is None:
+        known = self._known.get(name)
+        if known is None or known.heard is None:
             return None
-        return max(0.0, self.clock() - state.heard)
+        return max(0.0, self.clock() - known.heard)
 
     def hear(self, name: str, measured: float | None = None, value: Value | None = None) -> None:
-        """Record a reading. measured: when the board took it, in seconds of any origin; None if the
-        board does not say. value: its content, if readable.
+        """Record a reading of a registered board, which may be newer than the last check. measured:
+        when the board took it, in seconds of any origin; None if the board does not say. value: its
+        content, if readable.
         """
-        known = self._known.get(name)
-        if known is None:
-            return
-        now = self.clock()
+        known, now = self._memory(name), self.clock()
+        is_first = known.heard is None
         known.gaps.take(measured, now)
-        known.heard, known.value = now, value or known.value
+        known.heard, known.value, known.silent = now, value or known.value, 0.0
+        if is_first:
+            self._set(name)
 
     def tell(self, name: str, interval: float, *, confirmed: bool = True) -> None:
         """Record a board's interval. NEVER: the board has stopped measuring. confirmed: whether the
@@ -291,7 +296,7 @@ class Expected:
         return self._known[name]
 
     def _set(self, name: str) -> None:
-        """Save a person's setting and judge the board again at once."""
+        """Save the news about a board, and judge it again at once."""
         self._new = True
         if name in self.states:
             self.states[name] = self._look_at(name, self._seen.get(name), self.clock())
@@ -345,7 +350,8 @@ class Expected:
             return self.saved.unwritten
         self._new, self._saved = False, now
         rows = {
-            name: {**asdict(known), "gaps": known.gaps.kept()}
+            name: asdict(known)
+            | {"gaps": known.gaps.kept(), "silent": self._silence(name, known, now)}
             for name, known in self._known.items()
         }
         return json.dumps(rows)
@@ -362,16 +368,24 @@ class Expected:
             if seen.port is not None and seen.port != known.port:
                 known.port, self._new = seen.port, True
         if seen.lent:
-            self._quiet[name] = now
+            self._quiet[name], known.silent = now, 0.0
         self._note_port(name, known, seen, now)
-        assert self._started is not None  # noqa: S101 - set by the first look
-        quiet = max(self._quiet.get(name, 0.0), self._started)
+        quiet = self._quiet_from(name, now)
         state = judge(name, known, seen, now, quiet, self._gone.get(name))
         problem = state.word if state.is_problem else ""
         if problem != known.problem:
             known.problem, self._new = problem, True
             self._log(name, state)
         return state
+
+    def _quiet_from(self, name: str, now: float) -> float:
+        """Return the time before which silence does not count in this run of the gateway."""
+        return max(self._quiet.get(name, 0.0), now if self._started is None else self._started)
+
+    def _silence(self, name: str, known: Memory, now: float) -> float:
+        """Return the seconds of silence of this run and the earlier ones."""
+        last = known.since if known.heard is None else known.heard
+        return known.silent + max(0.0, now - max(last, self._quiet_from(name, now)))
 
     def _note_port(self, name: str, known: Memory, seen: Seen, now: float) -> None:
         """Record since when the port of a board has been missing."""
@@ -387,7 +401,7 @@ class Expected:
         known = self._known[name]
         if known.problem or known.port is not None:
             known.problem, known.port, self._new = "", None, True
-        self._quiet[name] = now
+        self._quiet[name], known.silent = now, 0.0
         self._gone.pop(name, None)
 
     def _forget(self, name: str) -> None:
@@ -424,7 +438,7 @@ def _read(file: Path) -> dict[str, Memory]:
         return {}
 
 
-_NUMBERS = ("since", "heard", "met", "wanted", "paused")
+_NUMBERS = ("since", "heard", "met", "wanted", "paused", "silent")
 
 
 def _memory(row: dict[str, Any]) -> Memory:
