@@ -1,7 +1,7 @@
 """The comparison of retained messages, ours with those of the other broker of a bridge.
 
-In: for each topic the digest of the retained payload here, of the one there, and of the one that
-both had. Out: whether ours goes there, theirs comes here, or nothing happens. No I/O.
+In: for each topic, the digest of our retained payload, of theirs, and of the payload that both had.
+Out: whether ours is sent, theirs is taken, or nothing is done. No I/O.
 
 Rules, for one topic:
 
@@ -99,8 +99,8 @@ def step_in_doubt(ours: Digest, theirs: Digest, old: Digest, *, up: bool, sent: 
 
 
 def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
-    """Return what a topic gets if access rules forbid a step: the state of the other side, if that
-    side has a message.
+    """Return the step for a topic if access rules forbid the right one: the state of the other
+    side, if that side has a message.
     """
     if forbidden is Step.TAKE:
         return Step.NOTHING if ours is None else Step.SEND
@@ -129,7 +129,7 @@ class Agreement:
         self._last: dict[str, Digest] = {}
         """States of such topics that both brokers have for sure."""
         self._written: dict[str, Digest] = {}
-        """Agreements that the mark covers which is being written."""
+        """Agreements that are covered by the mark that is being written."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -183,7 +183,7 @@ class Agreement:
 
     def begin_mark(self, least: int = 0) -> int:
         """Return the number of a mark that covers all agreements noted until now. least: a number
-        that the other broker has already.
+        that the other broker already has.
         """
         self._written = dict(self._last)
         return max(self.number, least) + 1

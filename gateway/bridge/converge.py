@@ -1,8 +1,8 @@
-"""Retained messages that both brokers of a bridge hold.
+"""Brings the retained messages of both brokers of a bridge into agreement.
 
 In: the retained messages here, and those of the other broker after each connect. Out: messages in
-either direction until both sides hold the same, by the rules of `agreement.py`. Nothing is sent
-that does not differ.
+either direction until both sides have the same, by the rules of `agreement.py`. Equal messages are
+not sent.
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
 a round trip of PINGREQ brings no message. So what crosses by itself does not cross twice. On a busy
@@ -60,7 +60,7 @@ _SETTLED_S = 1.5, 2.5
 """Range of the seconds that a connection has to hold before the comparison. Two bridges into each
 other do not compare at the same time."""
 _NOTHING_HERE_S = 4.0
-"""Further seconds if this gateway has no such messages: only theirs can be missing."""
+"""Additional seconds if this gateway has no such messages, so that only theirs can be missing."""
 _SOON_S = 0.2
 """Seconds from an agreement to its mark."""
 _MARKS = 20
@@ -103,7 +103,7 @@ class Convergence:
         self.here = self.there = 0
         """Retained messages of both brokers at the last comparison."""
         self.error = ""
-        """Why the comparison is not complete."""
+        """Why the comparison is not complete, or None."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
@@ -132,7 +132,7 @@ class Convergence:
         return "differ" if self.differ else "equal"
 
     async def crossings(self) -> Crossings:
-        """Return a record for a new connection."""
+        """Return a new `Crossings` for a new connection."""
         if not self._read:
             if self._section.retained:
                 most = self._engine.broker.limits.retained
@@ -168,7 +168,7 @@ class Convergence:
             self.agreement.void()
 
     def begin(self, link: Link) -> None:
-        """Compare, and keep marks, until `end`."""
+        """Compare, and keep the mark up to date, until `end`."""
         if self._section.retained:
             self._task = asyncio.create_task(self._run(link))
 
@@ -320,7 +320,7 @@ class Convergence:
     # -- what crosses
 
     async def _cross(self, link: Link, survey: Survey, steps: dict[str, Step]) -> None:
-        """Send and take what differs, a bounded number of messages a second."""
+        """Send and take the differing messages, a bounded number per second."""
         retained = self._engine.broker.retained
         seen = {topic: retained.get(topic) for topic in steps}
         failed, rest = 0, list(steps)
@@ -434,7 +434,7 @@ class Convergence:
             await self._file.write(agreement.marked(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Cover new agreements by a mark, at most one in _MARK_S on the average."""
+        """Cover new agreements by a mark, on the average at most one in _MARK_S."""
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
         await self._settle(link)

@@ -13,7 +13,7 @@ from gateway.mqtt.packets import Puback, Publish, Pubrec
 from gateway.mqtt.reason import ReasonCode
 
 _MOST_REFUSED = 1000
-"""Most refused messages that are remembered."""
+"""Largest number of refused messages that are remembered."""
 
 
 class Crossings:
@@ -31,7 +31,7 @@ class Crossings:
         self._note = note
         self.doubt = doubt
         self.refused = refused
-        """Messages that the other broker can never take, by topic."""
+        """Messages that the other broker can never accept, by topic."""
         self._leaving: dict[int, tuple[str, Digest]] = {}
         self._arriving: dict[int, tuple[str, Digest] | None] = {}
         self.sent: dict[str, Digest] = {}
@@ -77,7 +77,7 @@ class Crossings:
             self.never(*found)
 
     def never(self, topic: str, state: Digest) -> None:
-        """Note that the other broker can never take a message."""
+        """Note that the other broker can never accept a message."""
         if len(self.refused) < _MOST_REFUSED:
             self.refused[topic] = state
 

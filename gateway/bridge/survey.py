@@ -1,10 +1,10 @@
-"""The retained messages of the other broker, read on a short connection of its own.
+"""The retained messages of the other broker, read on a separate short connection.
 
 In: filters. Out: the retained messages that match, and the number in the bridge's mark there
 (`agreement.py`). The connection has no session and reads at QoS 0, so a retained message costs one
 packet and no answer.
 
-MQTT says nothing about when the last retained message has come. A broker that sends them with the
+MQTT does not define when the last retained message has arrived. A broker that sends them with the
 SUBACK has sent all of them before its next PINGRESP. For others, the end is reached when two round
 trips of PINGREQ in a row, 0.2 s apart, bring nothing. A broker may drop messages at the bound of a
 client's output (mosquitto: `max_queued_messages`). So a missing topic is asked for again by its
@@ -37,7 +37,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.reason import ReasonCode
 
 _ANSWER_S = 30.0
-"""Timeout of each answer."""
+"""Timeout of each answer, in seconds."""
 _QUIET_S = 0.2
 """Seconds between two round trips that have to bring nothing."""
 _OVERHEAD = 5
@@ -57,9 +57,9 @@ class Survey:
         self.size = 0
         """Bytes of topics, payloads and properties that were read."""
         self.found: dict[str, Publish] = {}
-        """Retained messages by topic there."""
+        """Retained messages, by topic at the other broker."""
         self.unreadable: set[str] = set()
-        """Filters there that the other broker refuses."""
+        """Filters that the other broker refuses."""
         self._numbers = count(1)
         self._far = FarConnection(
             self._came, lambda reason, blamed: None, lambda: None, limits.packet_bytes
@@ -117,7 +117,7 @@ class Survey:
                     self.unreadable.add(item)
 
     async def _silent(self) -> None:
-        """Wait until two round trips in a row bring nothing."""
+        """Wait until no message arrives in two consecutive round trips."""
         quiet = 0
         while quiet < 2:
             before = self.size
