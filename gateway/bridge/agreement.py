@@ -15,8 +15,8 @@ number in a retained message there, the *mark*. The bridge writes a higher numbe
 agreed. If the other broker shows a lower one, it has lost later messages. Then no agreement counts.
 
 Before a retained message crosses, its topic is *in doubt*, on disk too, until a mark covers the new
-state. After a cut the old agreement cannot tell which side has changed since. If one side still has
-the old state, the side wins that sent last: the other one got the message, or did not get it. A
+state. After a cut the old agreement cannot tell which side has changed. If one side still has the
+old state, the side wins that sent last: the other one got the message, or did not get it. A
 deletion wins only over the old state.
 """
 

@@ -86,7 +86,7 @@ class Bridge:
         self._sampler: asyncio.TimerHandle | None = None
         self._suspects = Suspects()
         self._in_flight = 65_535
-        """Most messages in flight that the other broker accepts."""
+        """Limit of messages in flight, set by the other broker."""
         self._most_qos = 2
         """Maximum QoS of the other broker."""
         self._released: set[int] = set()

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class Gate:
-    """The gate of one direction. go: called with packets that may cross. prefix: of the topics
-    of packets of the other broker; None for packets of ours. failed: called with the reason if
+    """The gate of one direction. go: called with packets that may cross. prefix: the one
+    that the other broker's topics have; None for packets of our broker. failed: called with the reason if
     `go` raises an exception.
     """
 

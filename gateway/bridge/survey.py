@@ -47,8 +47,8 @@ _NAMES_BYTES = 4_000
 
 
 class Survey:
-    """One reading of the other broker. limits: of this gateway, which would have to hold all those
-    messages.
+    """One reading of the other broker. limits: bounds of our retained messages, which hold for the
+    other broker's, too.
     """
 
     def __init__(self, section: BridgeSection, limits: LimitsSection) -> None:
