@@ -78,8 +78,8 @@ class Comparison:
         *,
         known: bool,
     ) -> Difference:
-        """Compare. before: our messages before the survey. arrived: topics that the other broker has
-        sent later. known: the other broker has all that it had.
+        """Compare. before: our messages before the survey. arrived: topics that the other broker
+        has sent later. known: the other broker has all that it had.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {

@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 class Gate:
     """The gate of one direction. go: called with packets that may cross. prefix: the one
-    that the other broker's topics have; None for packets of our broker. failed: called with the reason if
-    `go` raises an exception.
+    that the other broker's topics have; None for packets of our broker. failed: called with the
+    reason if `go` raises an exception.
     """
 
     def __init__(
