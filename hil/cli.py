@@ -79,13 +79,18 @@ def demo(
     readings: Annotated[
         int | None,
         typer.Option(
-            help="Readings of all boards together, at least: they go on until each fault has come.",
+            help=(
+                "Smallest number of readings of all boards: they continue until each fault has "
+                "happened."
+            ),
             min=1,
             show_default="400, or 80 with --lora",
         ),
     ] = None,
     boards: Annotated[int, typer.Option(help="Simulated boards, on lines.", min=1)] = 2,
-    lora: Annotated[bool, typer.Option("--lora", help="Two more by radio, under faults.")] = False,
+    lora: Annotated[
+        bool, typer.Option("--lora", help="Two additional boards by radio, with faults.")
+    ] = False,
     gateways: Annotated[
         int,
         typer.Option(help="More than one: boards move between them.", min=1, max=len(GATEWAYS)),
@@ -188,7 +193,7 @@ def run(
         raise OncewayError(
             "no bench here replays a recorded link",
             trace,
-            'One that does has a [[fault]] of kind = "line-trace"',
+            'It would need a [[fault]] of kind = "line-trace"',
         )
     traces = _recordings(trace) if trace else [None]
     items = [

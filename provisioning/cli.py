@@ -69,7 +69,10 @@ def add(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Take the interval, whatever it leaves the EEPROM.")
+        bool,
+        typer.Option(
+            "--force", help="Accept the interval, however short the EEPROM's life becomes."
+        ),
     ] = False,
     network: Network = None,
     number: Number = None,
@@ -215,7 +218,7 @@ def replace(
 @app.command()
 def rename(
     name: Name,
-    new_name: Annotated[str, typer.Argument(help="The name it shall have.")],
+    new_name: Annotated[str, typer.Argument(help="The new name.")],
     board: KnownBoard = None,
     port: Port = None,
     hex_file: Hex = None,

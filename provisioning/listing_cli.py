@@ -55,7 +55,7 @@ Within = Annotated[
         "--wait",
         min=1,
         max=86_400,
-        help="Longest wait, in seconds, until the board is asked and for each line.",
+        help="Longest wait, in seconds: until the board gets the command, and for each line.",
         show_default=_PATIENCE,
     ),
 ]
@@ -122,8 +122,9 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
 
 def _radio_figures(registry: Registry) -> dict[str, dict[str, float | None]]:
     """Return by name how the running gateway last received its boards by radio. age: in s. rssi: in
-    dBm. snr: in dB. airtime: of the board's frames within an hour, in s; `limit`: largest airtime
-    that each radio may use, in s. left: airtime that the gateway's radio may still use, in s.
+    dBm. snr: in dB. airtime: that of the board's frames within an hour, in s; `limit`: largest
+    airtime that each radio may use, in s. left: airtime that the gateway's radio may still use, in
+    s.
     """
     return {
         board["name"]: {key: board[key] for key in ("age", "rssi", "snr", "airtime")}
@@ -165,7 +166,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
     elif strangers is None:
         print(f"no gateway runs in {opened.path.parent}; --config FILE names another gateway")
     elif not strangers:
-        print("no stranger asks to be let in")
+        print("no unregistered device asks for admission")
     else:
         table = Table("name", "port")
         for stranger in strangers:
@@ -267,8 +268,10 @@ def expect(
     interval: Annotated[
         str,
         typer.Argument(
-            help="How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that speaks on"
-            " events; `learn` to go by its readings, as without this command."
+            help=(
+                "How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that sends "
+                "on events; `learn` to estimate it from its readings (default)."
+            )
         ),
     ],
     registry: RegistryFile = None,
@@ -397,7 +400,7 @@ def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) ->
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
     if heard["radio"] and heard["connected"] and not as_json:
         print(
-            f"{name} is on a radio: it gets the question when it speaks next. This waits for"
+            f"{name} is on a radio: it gets the command when it next sends. This waits for"
             f" {patience} s at most; Ctrl-C ends the waiting",
             file=sys.stderr,
         )

@@ -221,5 +221,5 @@ def _above(config: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
-        raise OncewayError(f"cannot be made ({error.strerror})", str(folder)) from error
+        raise OncewayError(f"cannot be created ({error.strerror})", str(folder)) from error
     return folder

@@ -88,8 +88,8 @@ def aside(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the messages that can never reach the other broker, with the reason. With --json also
-    their payloads, in base64.
+    """Show the messages that can never reach the other broker, with the reason. With --json, also
+    show their payloads, in base64.
 
     Example: onceway bridge aside
     """
@@ -120,7 +120,7 @@ def again(
 
     Example: onceway bridge again cloud 17
     """
-    wanted, folder = _wanted(numbers, everything), folder_of(data, config)
+    wanted, folder = _wanted(numbers, everything), running_folder(data, config)
     try:
         done = _ask(folder, "bridge-again", name, wanted)
     except control.NotRunning:
@@ -145,7 +145,7 @@ def discard(
 
     Example: onceway bridge discard cloud --all
     """
-    wanted, folder = _wanted(numbers, everything), folder_of(data, config)
+    wanted, folder = _wanted(numbers, everything), running_folder(data, config)
     try:
         done = _ask(folder, "bridge-discard", name, wanted)
     except control.NotRunning:

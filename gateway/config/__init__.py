@@ -19,6 +19,7 @@ from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     DEVICES_TOPIC,
+    IDENTITY,
     INSIDE,
     MEMBER,
     OWN_NAMES,
@@ -50,6 +51,7 @@ from gateway.system import gateway_name
 __all__ = [
     "BRIDGE",
     "DEVICES_TOPIC",
+    "IDENTITY",
     "INSIDE",
     "MEMBER",
     "OWN_NAMES",
@@ -127,7 +129,7 @@ def _who_may(path: Path) -> str:
 
 
 def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
-    """Check values read from `where`. text: of the file. Raises ConfigError."""
+    """Check values read from `where`. text: the file's text. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:

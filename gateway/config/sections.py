@@ -165,8 +165,8 @@ class SerialSection(Section):
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as in the firmware."""
     open: bool = False
-    """Whether any board may connect. Otherwise only registered boards may, and a board with a
-    registered key must prove it.
+    """Whether any board without a key may connect. Otherwise only registered boards may. A board
+    with a key must prove it in both cases, and the key must be in the registry.
     """
     receive_maximum: U16 = 1
     """Largest number of messages in flight from a board, which journals one at a time."""
@@ -563,8 +563,8 @@ class AclSection(Section):
     """
     identity: list[Annotated[str, Field(min_length=1)]] = []
     """Shell patterns of client identifiers. From these clients, the user properties `incarnation`
-    and `seq` are accepted as identity. Without any section, they are accepted from all clients but
-    the boards of the device registry.
+    and `seq` are accepted as identity. If no section allows users anything, they are accepted from
+    all clients but those with the name of a board of the device registry.
     """
 
     @property
@@ -737,6 +737,10 @@ OWN_NAMES = INSIDE, MEMBER, BRIDGE
 
 DEVICES_TOPIC = "onceway/devices"
 """Topic on which a gateway publishes its device registry for the centre. No other client may."""
+
+IDENTITY = ("onceway-identity", "ignored"), ("onceway-identity", "counts")
+"""The user property of CONNACK that says whether `incarnation` and `seq` of this client count; by
+False and True."""
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
 """The user property in the CONNECT of programs that read the reason codes of PUBACK and PUBREC, and

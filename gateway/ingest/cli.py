@@ -37,16 +37,21 @@ TableName = Annotated[
 Checkpoint = Annotated[
     str, typer.Option(metavar="URL", help="Folder for Spark's record of what was read.")
 ]
-AvailableNow = Annotated[bool, typer.Option("--available-now", help="Take what is there and stop.")]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Take the batches that are there, and stop.")
+]
 Every = Annotated[
-    str, typer.Option(metavar="TIME", help="Look for new batches so often, e.g. 30s or 5m.")
+    str,
+    typer.Option(
+        metavar="TIME", help="Interval between two looks for new batches, e.g. 30s or 5m."
+    ),
 ]
 Damaged = Annotated[
     Literal["skip", "wait"],
     typer.Option(
         help=(
-            "A damaged batch: quarantine it and go on with its gateway (skip), or let this gateway"
-            " wait until it is repaired."
+            "A damaged batch: quarantine it and continue with its gateway (skip), or hold this "
+            "gateway until it is repaired."
         )
     ),
 ]
@@ -63,8 +68,8 @@ Settle = Annotated[
     typer.Option(
         metavar="TIME",
         help=(
-            "For a landing place that is copied to the centre (rclone, rsync): so long a batch may"
-            " be half copied, e.g. 10m, before it counts as damaged."
+            "For a landing place that is copied to the centre (rclone, rsync): how long a batch "
+            "may be half copied, e.g. 10m, before it counts as damaged."
         ),
     ),
 ]
@@ -82,7 +87,7 @@ Rows = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Most rows of a micro-batch.",
+        help="Largest number of rows of a micro-batch.",
         show_default="500000, fewer below 4 GB of memory",
     ),
 ]
@@ -313,7 +318,8 @@ def summarise(
 def expire(
     table: TableName,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Received longer ago than this, e.g. 400d.")
+        str,
+        typer.Option(metavar="TIME", help="Age above which publications are deleted, e.g. 400d."),
     ],
     master: Master = "local[*]",
     memory: Memory = None,
@@ -346,12 +352,13 @@ def clean(
         typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL."),
     ] = None,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Landed longer ago than this, e.g. 30d.")
+        str, typer.Option(metavar="TIME", help="Age above which batches are deleted, e.g. 30d.")
     ] = "2d",
     feed: Annotated[
         str | None,
         typer.Option(
-            metavar="GATEWAY/EPOCH", help="Delete nothing: say what was deleted by hand, of whom."
+            metavar="GATEWAY/EPOCH",
+            help="Delete nothing: record that batches of this feed were deleted by hand.",
         ),
     ] = None,
     until: Annotated[
@@ -417,14 +424,17 @@ def trust_command(
         list[str],
         typer.Option(
             metavar="GATEWAY/EPOCH:NUMBER",
-            help="Take these batches of a gateway that signs without a signature: it was older.",
+            help=(
+                "Accept these batches of a gateway without a signature: they are older than "
+                "its key."
+            ),
         ),
     ] = [],  # noqa: B006
     unsigned: Annotated[
         bool | None,
         typer.Option(
             "--allow-unsigned/--refuse-unsigned",
-            help="Whether gateways without a key here are taken.",
+            help="Whether gateways without a key in this file are accepted.",
             show_default="refused, but for a table that is older than signatures",
         ),
     ] = None,
@@ -432,7 +442,10 @@ def trust_command(
         bool,
         typer.Option(
             "--old-names",
-            help="Take names, too, that only gateways up to version 0.2.0 could have: `_lab`.",
+            help=(
+                "Also accept names that only gateways up to version 0.2.0 could have, such as "
+                "`_lab`."
+            ),
         ),
     ] = False,
     trusted: Trusted = None,
@@ -497,7 +510,9 @@ def report_command(
 
     Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
     from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
-    two payloads; more sequences are missing than --max-missing. Each is named at the end (stderr).
+    two payloads; a table is damaged or lacks rows; another gateway of a name was refused; more
+    sequences are missing than --max-missing; the ingest is silent, or ended with an error. Each is
+    named at the end (stderr).
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """

@@ -82,7 +82,7 @@ class TlsServer:
             if gone is not None:
                 gone.cancel()
                 if self._throttle.allows(address.rpartition(":")[0]):
-                    log.warning("%s: too many TLS handshakes under way, one is dropped", address)
+                    log.warning("%s: too many TLS handshakes at a time, one is dropped", address)
 
     async def _shake_hands(self, connection: socket.socket, address: str) -> None:
         try:

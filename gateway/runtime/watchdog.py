@@ -53,8 +53,7 @@ class Watchdog:
         hanging = {name for name, since in stalled.items() if since > _PATIENCE * interval}
         for name in hanging - self._reported:
             log.error(
-                "%s: no progress for %.0f s; if it goes on like this, systemd starts the gateway"
-                " again",
+                "%s: no progress for %.0f s; if this continues, systemd restarts the gateway",
                 name,
                 stalled[name],
             )

@@ -13,7 +13,7 @@ import typer
 
 from gateway.broker.view import IN_DOUBT, gone
 from gateway.commands import control_client as control
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
 from gateway.errors import OncewayError, Unknown
 from gateway.runtime.clock import Clock
 from gateway.store import views
@@ -49,7 +49,7 @@ def list_sessions(
 
     Example: onceway session list
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     if site:
         _list_site(folder, as_json)
         return
@@ -109,7 +109,7 @@ def show(
 
     Example: onceway session show dashboard
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         found = control.ask(folder, do="session", client=client)
     except control.NotRunning:
@@ -152,12 +152,12 @@ def end(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a session: its connection with reason 0x98, and its subscriptions and queue for good. Its
-    will is published.
+    """End a session: its connection (with reason 0x98), its subscriptions and its queue. They
+    cannot be restored. Its will is published.
 
     Example: onceway session end dashboard
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         ended = bool(control.ask(folder, do="end", client=client))
     except control.NotRunning:

@@ -73,7 +73,7 @@ class Frames:
                 if len(self._bytes) < end:
                     return
                 if kind not in Kind.__members__.values():
-                    raise SiteError(f"a frame of kind {kind}, which there is not")
+                    raise SiteError(f"a frame of the unknown kind {kind}")
                 body = bytes(self._bytes[at + _HEAD.size : end])
                 at = end
                 yield Kind(kind), body

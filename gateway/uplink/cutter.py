@@ -103,7 +103,7 @@ class Cutter:
         if self._clockless_since is None:
             self._clockless_since = now
             log.info(
-                "readings have no time yet: waiting at most %.0f s for this machine's clock to be"
+                "messages have no time yet: waiting at most %.0f s for this machine's clock to be"
                 " synchronised",
                 CLOCK_WAIT_S,
             )

@@ -63,7 +63,7 @@ def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
     else:
         since = f"of which the oldest came at {_clock(received / 1e6)}"
     return [
-        f"the next batch has {count:,} of {settings.batch_count:,} readings, {since}: it is cut"
+        f"the next batch has {count:,} of {settings.batch_count:,} messages, {since}: it is cut"
         f" when that one is {settings.batch_age_s:g} s old (uplink.batch_age_s)"
     ]
 

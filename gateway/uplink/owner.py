@@ -100,8 +100,8 @@ def check(spool: Spool, landing: Landing) -> None:
         _leave_note(landing, origin.gateway, owner)
         if mark == DAMAGED:
             raise OwnedByAnother(
-                f"the owner mark {mark_name(origin.gateway)} is damaged, so nobody knows whose the"
-                " name is",
+                f"the owner mark {mark_name(origin.gateway)} is damaged, so the owner of the name"
+                " is unknown",
                 landing.url,
                 "If this is the only gateway of this name, run `onceway uplink claim`.",
             )

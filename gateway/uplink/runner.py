@@ -168,7 +168,7 @@ class Uplink:
         self._proven = True
         self._renumbered = False
         self._succeeded()
-        log.info("batch %d landed: %d readings, %d bytes", cut.number, cut.rows, cut.size)
+        log.info("batch %d landed: %d messages, %d bytes", cut.number, cut.rows, cut.size)
         return True
 
     def _check_owner(self, landing: Landing) -> None:

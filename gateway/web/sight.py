@@ -203,7 +203,7 @@ def newest(
 
 
 def value(reading: Reading) -> Row:
-    """Return a reading as JSON for the page. time: µs since 1970."""
+    """Return a reading as JSON for the page. Its `time` is in µs since 1970."""
     return {
         "name": reading.name,
         "value": reading.value,

@@ -170,7 +170,7 @@ class Bench(BaseModel):
         kinds = [kind.kind for kind in self.fault]
         if self.commands and SWAPPED in kinds:
             raise ValueError(
-                "a board that is swapped has not obeyed what was sent to the one before; leave out"
+                "a new board has not obeyed commands sent to the one that it replaced; leave out"
                 " commands or board-swapped"
             )
         others = [

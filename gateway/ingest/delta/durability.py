@@ -101,11 +101,11 @@ def take_back_torn(location: str) -> None:
         return  # whole when the checkpoint was made, and readers start there
     if version == 0:
         raise OncewayError(
-            "the commit that made the table was cut off, as by a power cut",
+            "the commit that made the table was cut off, for example by a power cut",
             str(newest),
-            "There is nothing in the table: delete its folder and start again",
+            "The table is empty: delete its folder and start again",
         )
-    log.warning("%s was cut off, as by a power cut: it is taken back", newest)
+    log.warning("%s was cut off, for example by a power cut: it is removed", newest)
     # Delta's sums of that version would not fit the next one
     for derived in (
         f"{newest.stem}.crc",

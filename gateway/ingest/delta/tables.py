@@ -308,8 +308,8 @@ def mend(publications: Table, *others: Table) -> None:
 def another_table(name: str) -> OncewayError:
     """Return the error for a table that is no longer the one that was opened."""
     return OncewayError(
-        "the table was deleted or put back from a copy, or another one stands in its place, since"
-        " the ingest started",
+        "the table was deleted, restored from a copy, or replaced by another one since the "
+        "ingest started",
         name,
         "Start the ingest again: it takes what that table lacks",
     )

@@ -71,7 +71,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
     """
     if os.environ.get("SPARK_REMOTE"):
         raise OncewayError(
-            "the ingest does not run by Spark Connect: what tells doubles would run on the server",
+            "the ingest does not run with Spark Connect: the code that finds duplicates would "
+            "run on the server",
             "SPARK_REMOTE",
             "Unset it, and start the ingest where spark-submit reaches the cluster (--master)",
         )

@@ -266,7 +266,7 @@ def _say_held(file: Path) -> int:
         return 0
     more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
     log.warning(
-        "all that could be taken was taken; held: %s%s. `onceway ingest report` says why",
+        "all available batches were taken; held: %s%s. `onceway ingest report` says why",
         ", ".join(held[:SHOWN]),
         more,
     )
@@ -312,7 +312,7 @@ def _run(options: argparse.Namespace) -> None:
                 raise sink.failure or again from again
     except STOPS as error:
         if stopping.is_set() and is_java_gone(error):
-            log.info("Java heard of the stop first: the next start looks into the table")
+            log.info("Java got the stop request first: the next start reads the table")
             return
         told = explained(error, [options.table, options.checkpoint])
         _note_stop(spark, options, str(told))

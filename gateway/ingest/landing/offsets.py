@@ -421,7 +421,7 @@ class Feeds:
                 hole.reported = now
                 log.warning("held: %s", hole)
         for feed in self.holes.keys() - holes.keys():
-            log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
+            log.info("%s continues: batch %d has arrived", feed, self.holes[feed].number)
         self.holes, self._doubtful = holes, doubtful
 
     def _say_unreadable(self) -> None:

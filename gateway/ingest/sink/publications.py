@@ -154,7 +154,9 @@ class Appender:
                     (APPLICATION_ID, based_on + 1),
                 )
             except Conflict as conflict:
-                log.warning("another writer was first (%s): trying again on top of it", conflict)
+                log.warning(
+                    "another writer was first (%s): trying again after its commit", conflict
+                )
                 continue
             self._seen.landed(claimed.pending, version)
             self._taken.landed(whole_note, version)
@@ -188,7 +190,8 @@ class Appender:
             if count.first > taken + 1 and count.first > self._cleaned(feed) + 1:
                 raise OncewayError(
                     f"the table has taken {feed} up to batch {taken}, and batch {count.first} comes"
-                    " next: the table was set back, or is another one, since the ingest started",
+                    " next: the table was restored to an older version, or replaced, since the "
+                    "ingest started",
                     self._name,
                     f"Start the ingest again: it goes back to batch {taken + 1}",
                 )

@@ -80,7 +80,7 @@ class Ledgers:
         if airtime > self._granted[band]:
             raise ValueError(f"{airtime} s, and {self._granted[band]} s are granted")
         if wait := self._ledgers[band].wait(airtime, start):
-            raise ValueError(f"{airtime} s, which the law allows in {wait} s only")
+            raise ValueError(f"{airtime} s, which the law allows only in {wait} s")
         self._granted[band] -= airtime
         self._ledgers[band].add(airtime, start)
 
@@ -130,8 +130,8 @@ class Ledgers:
             RecursionError,
         ) as error:
             _log.warning(
-                "the record of what the radio has sent cannot be read (%r): its hour counts as"
-                " used up",
+                "the record of what the radio has sent cannot be read (%r): the whole hour "
+                "counts as used",
                 error,
             )
             blocks = {name: [(0.0, ledger.limit)] for name, ledger in self._ledgers.items()}

@@ -185,7 +185,7 @@ class MemberForwarding:
             case Taken(number, size):
                 if number == self._mine and self.is_open:
                     if size > self._unanswered:
-                        raise SiteError("it has worked off more than was sent")
+                        raise SiteError("it has processed more than was sent")
                     self._unanswered -= size
                     self._flush()
                     if not self._waiting:

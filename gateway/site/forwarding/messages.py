@@ -157,5 +157,5 @@ def _wanted_filters(frame: bytes) -> WantedFilters:
             raise SiteError("a filter that cannot be right")
         filters.append(WantedFilter(frame[at - size : at].decode(), qos))
     if at != len(frame):
-        raise SiteError("a frame with bytes behind its end")
+        raise SiteError("a frame with extra bytes at its end")
     return WantedFilters(bool(flags & 1), bool(flags & 2), tuple(filters))

@@ -107,8 +107,8 @@ class MemberStatus:
 
 class Net:
     """The links of this gateway. joined, left: called with a member's name. received: called with a
-    frame of a joined member; a SiteError of it ends the link. generation: of the store, for the
-    other members.
+    frame of a joined member; a SiteError of it ends the link. generation: the store's generation,
+    for the other members.
     """
 
     def __init__(
@@ -305,7 +305,9 @@ class Net:
             try:
                 channel, address = await loop.sock_accept(listening)
             except OSError as error:  # for example, too many open files
-                self._warn("accept", f"no connection of a member is taken ({error.strerror})")
+                self._warn(
+                    "accept", f"no connection of a member can be accepted ({error.strerror})"
+                )
                 await asyncio.sleep(TICK_S)
                 continue
             if len(self._handshakes) >= MOST_HANDSHAKES:

@@ -148,7 +148,7 @@ class Keeping:
             case Rows(name, rows):
                 line = self._line(member)
                 if line is None or line.told.line != name:
-                    raise SiteError("copies of a spool of which it has not told")
+                    raise SiteError("copies of a spool that it has not reported")
                 size = sum(map(row_bytes, rows))
                 self._owed[member] += size
                 if self._owed[member] > MOST_OWED:

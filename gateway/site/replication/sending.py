@@ -149,7 +149,7 @@ class Copying:
             return  # for another line
         if last > max(self._before, self._given.get(member, 0)):
             if self._renewed_once or not self._asked:
-                raise SiteError("it confirms copies that it was not sent")
+                raise SiteError("it confirms copies that were not sent to it")
             self._renewing = True
             self._spool.begin_line(self._renewed)
         elif self._asked or last > self._sent:  # the member kept rows from earlier

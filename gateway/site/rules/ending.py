@@ -132,7 +132,7 @@ class Ending:
         ended: list[Ended] = []
         left = len(end.overs)
         if self._pending[member] + left > MOST_PENDING:
-            raise SiteError("it says faster what is over than the disk takes it", member)
+            raise SiteError("it reports ended sessions faster than the disk accepts", member)
         self._pending[member] += left
 
         def add(item: Ended) -> None:
@@ -156,8 +156,8 @@ class Ending:
                 self._end(member, over, add)
 
     def _mark_all_suspect(self, member: str, done: Done) -> None:
-        """Mark all sessions here as suspect, because their clients may have been at that member
-        since.
+        """Mark all sessions here as suspect, because their clients may have been at that member in
+        the meantime.
         """
         if self._listeners[member].restored:
             done()

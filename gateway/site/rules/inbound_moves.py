@@ -75,7 +75,7 @@ class InboundMoves:
 
     def on_give(self, member: str, give: Give) -> None:
         if self._owed[member] == CREDIT:
-            raise SiteError("it gives parts of sessions faster than it may", member)
+            raise SiteError("it sends parts of sessions faster than allowed", member)
         self._owed[member] += 1
         self._progress[member] = self._contacts.now
         for part in give.given:

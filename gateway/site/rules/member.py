@@ -166,7 +166,7 @@ class Member:
         contact = self.contacts[member]
         contact.heard = now
         if isinstance(message, Names) != (contact.names is None):
-            raise SiteError("it has to name the members first, and once", member)
+            raise SiteError("its first frame must name the members, and only the first", member)
         if isinstance(message, Names):
             contact.names = message.members
         else:

@@ -80,7 +80,7 @@ class Windows:
             return
         end = answer.first + len(answer.replies)
         if answer.first != call.answered or end > len(call.pending):
-            raise SiteError("an answer to what was not asked", member)
+            raise SiteError("an answer without a query", member)
         self._contacts[member].answered(self._contacts.now)
         call.answered = end
         if end == len(call.pending):

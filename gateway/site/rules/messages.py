@@ -282,7 +282,7 @@ def decode(frame: bytes) -> Message:
     except (StructError, IndexError, UnicodeDecodeError, ValueError) as error:
         raise SiteError(f"a frame that cannot be read ({error})") from error
     if reader.position != len(frame):
-        raise SiteError("a frame with bytes behind its end")
+        raise SiteError("a frame with extra bytes at its end")
     return message
 
 

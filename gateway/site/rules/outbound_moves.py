@@ -75,7 +75,7 @@ class OutboundMoves:
         leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
         self._give(member)
         if leaver.bytes > WANTED_BYTES:
-            raise SiteError("it calls for more sessions than it works off", member)
+            raise SiteError("it requests more sessions than it processes", member)
 
     def on_got(self, member: str) -> None:
         leaver = self._leavers[member]

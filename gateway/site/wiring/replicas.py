@@ -278,7 +278,8 @@ class SiteCopies:
             if line.number not in self._held:
                 self._held.add(line.number)
                 log.warning(
-                    "%s: what it has acknowledged and not landed stays in %s: this gateway has no"
+                    "%s: rows that it has acknowledged and not landed stay in %s: this gateway "
+                    "has no"
                     " [uplink] to land it. Add one, or bring it from here: onceway spool land %s",
                     printable(line.member),
                     SHELF,
@@ -314,7 +315,7 @@ class SiteCopies:
         if count and line.number not in self._logged:
             self._logged.add(line.number)
             log.warning(
-                "%s: what it has acknowledged is landed from here, as far as it has not landed",
+                "%s: this gateway lands the rows that it has acknowledged and not landed",
                 printable(line.member),
             )
         self.landed += count
@@ -411,12 +412,12 @@ class _Own:
             return
         if refuses:
             log.warning(
-                "no other member of the site takes copies for %d s: what is published for the spool"
-                " is refused until one does (site.copies)",
+                "no other member of the site has accepted copies for %d s: publications for the "
+                "spool are refused until one does (site.copies)",
                 WAIT_S,
             )
         else:
-            log.warning("copies are taken again: what is published for the spool is accepted")
+            log.warning("copies are accepted again: publications for the spool are accepted, too")
 
     def send_away(self) -> None:
         """End the connections of clients that wait for a copy. Boards and the gateway's own clients

@@ -343,12 +343,12 @@ class SessionHolder:
         key, name = order.key, printable(name_of(order.key))
         del self._taking[key]
         if order.state is None:
-            log.error("%s: its session cannot be taken: %s", name, order.wrong)
+            log.error("%s: its session cannot be moved here: %s", name, order.wrong)
         else:
             self._given.pop(key, None)
             moving.arrive(self._broker, order.state)
             self.places.put(key, place)
-            log.info("%s: its session has come", name, extra=about(client=name_of(key)))
+            log.info("%s: its session has arrived", name, extra=about(client=name_of(key)))
         done(order.wrong)
         self._moved(key)
 
@@ -413,8 +413,8 @@ class SessionHolder:
         self._mark_all_suspect()
         if self.places.in_doubt:
             log.warning(
-                "a member cannot say whether sessions here are over: they are in doubt until their"
-                " clients come"
+                "a member cannot tell whether sessions here have ended: they are suspect until "
+                "their clients connect"
             )
         self._broker.promise()
         self.on_disk(done)

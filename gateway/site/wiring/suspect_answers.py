@@ -44,7 +44,7 @@ class Doubts:
         try:
             write(self._folder, doubts)
         except OSError as error:
-            log.warning("what was answered in doubt is in the log only: %s", error)
+            log.warning("answers for suspect sessions are recorded only in the log: %s", error)
 
     def close(self) -> None:
         if self._timer is not None:
