@@ -36,7 +36,7 @@ LEAST_S = 30.0
 UNKNOWN_S = 60.0
 """Assumed interval of a board that is not connected and whose interval is unknown, in seconds."""
 UNKNOWN_CONNECTED_S = 3600.0
-"""Assumed interval of a connected board whose interval is unknown: the board may measure seldom."""
+"""Assumed interval of a connected board whose interval is unknown: the board may measure rarely."""
 INTERVALS = 3
 """Number of missed intervals that make a problem."""
 NEVER = 0.0
@@ -47,7 +47,9 @@ Value = dict[str, Any]
 Word = Literal["fine", "new", "paused", "silent", "unplugged", "refused", "elsewhere"]
 PROBLEMS: tuple[Cause, ...] = ("silent", "unplugged", "refused")
 WORDS: tuple[Word, ...] = ("fine", "new", "paused", *PROBLEMS)
-"""The words of boards that are judged here. `elsewhere`: another gateway of the site judges it."""
+"""The states of boards that this gateway judges. (`elsewhere` means that another gateway of the
+site judges the board.)
+"""
 
 _REFUSED: dict[Refusal | None, tuple[str, str]] = {
     Refusal.WRONG_KEY: (
@@ -109,12 +111,14 @@ class Memory:
 
     @property
     def interval(self) -> float | None:
-        """Return the seconds between two readings; NEVER if none are due, None if unknown."""
+        """Return the seconds between two readings; NEVER if no reading is due, None if unknown."""
         return self.gaps.interval if self.wanted is None else self.wanted
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether that interval is only on its way to a board of which none is known."""
+        """Whether the interval was only commanded, to a board whose interval is otherwise
+        unknown.
+        """
         return self.wanted is None and not self.gaps.confirmed and self.gaps.learnt is None
 
 
@@ -124,7 +128,7 @@ class BoardState:
 
     word: Word
     interval: float | None
-    """Seconds between two readings; NEVER if none are due, None if unknown."""
+    """Seconds between two readings; NEVER if no reading is due, None if unknown."""
     heard: float | None
     """Time of the last reading; None before the first one."""
     what: str = ""
@@ -140,7 +144,7 @@ class BoardState:
 def judge(
     name: str, known: Memory, seen: Seen, now: float, quiet_from: float, gone_from: float | None
 ) -> BoardState:
-    """Return how a board is: this function alone decides it.
+    """Return the state of a board. No other code decides about it.
 
     quiet_from: silence before this time does not count, except that of earlier runs: the gateway
     could not hear the board. After a start, each board has an interval or an hour to speak.
@@ -230,9 +234,9 @@ class Expected:
         self._saved = -math.inf
         self.clock = clock
         self.states: dict[str, BoardState] = {}
-        """States by name, as of the last check."""
+        """States by name, from the last check."""
         self.elsewhere: Collection[str] = ()
-        """Boards that another gateway of the site may hold, as of the last check."""
+        """Boards whose session another gateway of the site may have, from the last check."""
         self._seen: Mapping[str, Seen] = {}
 
     @property
@@ -241,7 +245,7 @@ class Expected:
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     def state_of(self, name: str) -> BoardState:
-        """Return the state of a board, also of one that another gateway of the site judges."""
+        """Return the state of a board, even if another gateway of the site judges it."""
         if (state := self.states.get(name)) is not None:
             return state
         known = self._memory(name)
@@ -253,7 +257,7 @@ class Expected:
         return state is not None and state.is_problem
 
     def was_problem(self, name: str) -> bool:
-        """Whether a board was a problem at the last look, also at the one before a restart."""
+        """Whether a board was a problem at the last check, which may have been before a restart."""
         known = self._known.get(name)
         return known is not None and bool(known.problem)
 
@@ -334,9 +338,9 @@ class Expected:
     def look(
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
     ) -> list[str]:
-        """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
-        boards of the registry that another gateway of the site may hold; they are not judged here.
-        Return the names that have left the registry.
+        """Judge these boards of the registry. seen: what the gateway knows of boards at present.
+        elsewhere: boards of the registry whose session another gateway of the site may have; this
+        gateway does not judge them. Return the names that have left the registry.
         """
         now = self.clock()
         if self._started is None:
@@ -410,7 +414,9 @@ class Expected:
             self._gone.setdefault(name, now)
 
     def _leave(self, name: str, now: float) -> None:
-        """Keep of a board that may be at another gateway its interval and what a person has set."""
+        """For a board that may be at another gateway, keep only its interval and what a person has
+        set.
+        """
         known = self._known[name]
         if known.problem or known.port is not None:
             known.problem, known.port, self._new = "", None, True
@@ -432,7 +438,7 @@ class Expected:
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:
-    """Correct times that lie in the future: after a new store the time axis is another one."""
+    """Correct times that lie in the future: a new store begins a new time axis."""
     for one in known:
         one.since = min(one.since, now)
         one.heard = None if one.heard is None else min(one.heard, now)

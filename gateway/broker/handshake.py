@@ -2,11 +2,11 @@
 
 Rules: a second connection of a client takes the session over; the first one gets 0x8E and is closed
 [MQTT-3.1.4-3]. Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
-[MQTT-3.1.2-5]. CONNACK says which, after the commit that makes it true.
+[MQTT-3.1.2-5]. CONNACK tells the client which, after the commit that makes it true.
 
 A device on a reliable link must use its name as client identifier. A device with another
-incarnation has lost its memory and gets a new session, because old packet identifiers would swallow
-its new publications.
+incarnation has lost its memory and gets a new session, because new publications with old packet
+identifiers would count as duplicates.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
 ends when a user asks for its identifier: its messages were for another client.
@@ -23,7 +23,7 @@ from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.refusals import refused, say
 from gateway.broker.session import NEVER, Session
 from gateway.broker.will import StoredWill
-from gateway.config import READS_REASON_CODES
+from gateway.config import IDENTITY, READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
@@ -76,8 +76,8 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 
 def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
-    """Give a known client its session. Raises ProtocolError if it cannot have one. asked: the peer
-    gateways have answered the session lookup (`neighbours.py`).
+    """Give a known client its session. Raises ProtocolError if it cannot have one. asked: whether
+    the peer gateways have answered the session lookup (`neighbours.py`).
     """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
@@ -122,6 +122,8 @@ def _granted(
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
     if connection.peer.device is None:
+        connection.identifies = connection.policy.access.may_identify(connection)
+        granted[_P.USER_PROPERTY] = [IDENTITY[connection.identifies]]
         granted[_P.MAXIMUM_PACKET_SIZE] = connection.stream.maximum
         if connection.aliases_limit:
             granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit

@@ -19,6 +19,7 @@ from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     DEVICES_TOPIC,
+    IDENTITY,
     INSIDE,
     MEMBER,
     READS_REASON_CODES,
@@ -49,6 +50,7 @@ from gateway.system import gateway_name
 __all__ = [
     "BRIDGE",
     "DEVICES_TOPIC",
+    "IDENTITY",
     "INSIDE",
     "MEMBER",
     "READS_REASON_CODES",
@@ -125,7 +127,7 @@ def _who_may(path: Path) -> str:
 
 
 def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
-    """Check values read from `where`. text: of the file. Raises ConfigError."""
+    """Check values read from `where`. text: the file's text. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:

@@ -728,6 +728,10 @@ INSIDE = "onceway-inside"
 DEVICES_TOPIC = "onceway/devices"
 """Topic on which a gateway publishes its device registry for the centre."""
 
+IDENTITY = ("onceway-identity", "ignored"), ("onceway-identity", "counts")
+"""The user property of CONNACK that says whether `incarnation` and `seq` of this client count; by
+False and True."""
+
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
 """The user property in the CONNECT of programs that read the reason codes of PUBACK and PUBREC, and
 publish refused messages again.

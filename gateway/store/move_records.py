@@ -1,9 +1,9 @@
 """A moving session as bytes, for another gateway of the site.
 
 In: records, each with a kind and some values. Out: bytes from which a strict reader at the other
-gateway makes the same records. The bytes are cut into parts of PART_BYTES, also in the middle of a
-record. The first part starts with a head that is made at each sending: it holds the sender's time,
-so that expiry times can be converted.
+gateway restores the same records. The bytes are cut into parts of PART_BYTES, also in the middle of
+a record. The first part starts with a head that is made at each sending: it holds the sender's
+time, so that expiry times can be converted.
 
 Received bytes are not trusted: each value is checked before use, and `Unfit` names the fault. So
 every accepted session can be read by the next start.
@@ -12,7 +12,6 @@ every accepted session can be read by the next start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -45,7 +44,7 @@ _NUMBERS = 1 << 62
 _LATEST = 1 << 50
 """Bound of times, in ms."""
 _LONGEST = 300_000_000
-"""Longest record, in bytes: a message is one packet at most, or many short ones."""
+"""Longest record, in bytes. A message is one packet at most, or a run of many short ones."""
 
 SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, MOVE = range(1, 10)
 Values = tuple[Any, ...]
@@ -119,7 +118,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
         if checks is None:
             raise Unfit(f"a record of kind {kind} is not known here")
         try:
-            values = tuple(islice(_values(body), len(checks) + 1))
+            values = _values(body, len(checks) + 1)
         except (error, UnicodeDecodeError, IndexError) as problem:
             raise Unfit(f"a record of kind {kind} cannot be read") from problem
         if len(checks) != len(values):
@@ -152,15 +151,17 @@ def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
         raise Unfit("it is cut off")
 
 
-def _values(body: bytes) -> Iterator[Any]:
+def _values(body: bytes, most: int) -> Values:
+    """Return the first values of a record."""
+    found: list[Any] = []
     at = 0
-    while at < len(body):
+    while at < len(body) and len(found) < most:
         tag = body[at : at + 1]
         at += 1
         if tag == b"N":
-            yield None
+            found.append(None)
         elif tag == b"I":
-            yield _INTEGER.unpack_from(body, at)[0]
+            found.append(_INTEGER.unpack_from(body, at)[0])
             at += _INTEGER.size
         elif tag in (b"T", b"B"):
             (length,) = _SIZE.unpack_from(body, at)
@@ -169,9 +170,10 @@ def _values(body: bytes) -> Iterator[Any]:
                 raise IndexError
             data = body[at : at + length]
             at += length
-            yield data.decode() if tag == b"T" else data
+            found.append(data.decode() if tag == b"T" else data)
         else:
             raise IndexError
+    return tuple(found)
 
 
 Check = Callable[[Any], bool]
@@ -244,7 +246,7 @@ def _properties(value: Any) -> bool:
 
 _TIME = _whole(-_LATEST, _LATEST)
 _CHECKS: dict[int, tuple[Check, ...]] = {
-    # as the columns of the tables; `session` without its number
+    # the columns of the tables; `session` without its number
     SESSION: (_text, _whole(1, MAX_U32), _TIME, _whole(0, MAX_U32), _or_none(_text)),
     SUBSCRIPTION: (_filter, _whole(0, 31), _whole(0, MAX_VARINT)),
     FLOW: (_set, _whole(1, _NUMBERS), _ids, _ids),

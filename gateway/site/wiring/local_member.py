@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.broker.exchanges import released
 from gateway.broker.peer import State
 from gateway.broker.view import IN_DOUBT
+from gateway.mqtt.packets import Version
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
@@ -47,9 +48,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RELEASES = 16_384
-"""Largest number of PUBRELs that wait for the other members; further PUBRELs are answered at once,
-and counted.
+"""Largest number of PUBRELs that wait for the other members. The other members are not asked about
+further ones, which are counted.
 """
+_UNSURE = (
+    ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
+    "PUBREL of an identifier that is unknown here, and not all other gateways could be asked",
+)
+"""End of a client before MQTT 5, where every PUBCOMP says success."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
 """Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
@@ -300,6 +306,9 @@ class Site:
             return False
         if len(self._releases) + len(identifiers) > MOST_RELEASES:
             self.marked += len(identifiers)
+            if connection.version < Version.V5:
+                self._loop.call_soon(self._part, connection)
+                return True
             return False
         key = self._key(connection)
         if key is None:
@@ -335,7 +344,15 @@ class Site:
                 ", ".join(map(printable, silent)),
                 extra=about(**connection.about, reason="doubt"),
             )
+            if connection.version < Version.V5:
+                self._part(connection)
+                return
         released(connection, identifier, known)
+
+    def _part(self, connection: Connection) -> None:
+        self._engine.begin()
+        self._broker.hang_up(connection, *_UNSURE)
+        self._broker.settle()
 
     # -- for people
 
