@@ -65,7 +65,7 @@ _REFUSED: dict[Refusal | None, tuple[str, str]] = {
         "Write its firmware by cable: sudo onceway device flash {}",
     ),
 }
-"""What a refused board shows, and the remedy."""
+"""The fault of a refused board, and its remedy, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
