@@ -460,7 +460,9 @@ class Watch:
         here = {port.device: port.path for port in ports if port.device}
         there = {os.path.realpath(port.path) for port in ports if port.is_open}
         lent = {os.path.realpath(port.path) for port in ports if port.problem == LENT}
-        refused = {port.refused: port.path for port in ports if self._is_refused(port)}
+        refused = {
+            port.refused: (port.path, port.refusal) for port in ports if self._is_refused(port)
+        }
         last = {
             name: os.path.realpath(port)  # a port has several names
             for name in names
@@ -472,7 +474,7 @@ class Watch:
                 here.get(name),
                 last.get(name) in there,
                 last.get(name) in lent,
-                refused.get(name),
+                *refused.get(name, ()),
             )
             for name in names
         }
