@@ -12,6 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.config import INSIDE
 from gateway.errors import NotAllowed, OncewayError, Unknown
 
 _N, _R, _P = 1 << 15, 8, 1  # 32 MiB and about 80 ms on a Raspberry Pi 4 (RFC 7914, section 2)
@@ -51,7 +52,7 @@ class Hash:
         return fits and self.n > 1 and self.n.bit_count() == 1 and len(self.key) == _HASH
 
     def fits(self, password: bytes) -> bool:
-        """Whether this is the password. Takes as long for a wrong one."""
+        """Whether this is the password. A wrong password takes as long as the right one."""
         return hmac.compare_digest(self.key, _scrypt(password, self.salt, self.n, self.r, self.p))
 
     def __str__(self) -> str:
@@ -59,8 +60,9 @@ class Hash:
 
 
 NOBODY = Hash(_N, _R, _P, bytes(_SALT), bytes(_HASH))
-"""A hash that no password fits. Comparing takes as long as with a real one, so response times do
-not reveal which names exist."""
+"""A hash that fits no password. A comparison takes as long as with a real hash, so response times
+do not reveal which names exist.
+"""
 
 
 def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
@@ -118,12 +120,12 @@ class Users:
         if (
             not name
             or set(name) & set(":\n/+#$%")
-            or name.startswith("#")
+            or name.startswith(("#", INSIDE))
             or not name.isprintable()
         ):
             raise UsersError(
                 f"{name!r} cannot be a user name",
-                hint="Use printable characters without : / + # $ %",
+                hint=f"Use printable characters without : / + # $ %; not {INSIDE}...",
             )
         if not password:
             raise UsersError("an empty password protects nothing")

@@ -56,13 +56,13 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
 SETTLED_S = 10.0
-"""Duration of a good connection: after it, the next attempt comes soon."""
+"""Seconds after which a connection counts as good: when it ends, the next attempt follows soon."""
 _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
-"""Packet identifiers of requests count down from here, away from those of messages."""
+"""Packet identifiers of requests count down from this number, away from those of messages."""
 _MOST_LOOPS = 16
-"""Most loops that are logged, each with the bridge that closes it."""
+"""Largest number of loops that are logged, each with the bridge that closes it."""
 
 _Request = tuple[bool, str]
 """Whether to subscribe or unsubscribe, and a filter at the other broker."""
@@ -86,7 +86,9 @@ class Bridge:
         self._sampler: asyncio.TimerHandle | None = None
         self._suspects = Suspects()
         self._in_flight = 65_535
-        """Most messages in flight that the other broker accepts."""
+        """Limit of messages in flight, set by the other broker."""
+        self._most_qos = 2
+        """Maximum QoS of the other broker."""
         self._released: set[int] = set()
         """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
         self._asked: dict[int, _Request] = {}
@@ -94,7 +96,7 @@ class Bridge:
         self._given_up: set[_Request] = set()
         """Requests at which the other broker closes the connection."""
         self._not_taken = 0
-        """Messages from the other broker that can never be taken here, since the start."""
+        """Messages from the other broker that our broker can never accept, since the start."""
         self._looped = 0
         """Messages that came back in a loop of bridges and were stopped, since the start."""
         self._unconfirmed = 0
@@ -102,7 +104,7 @@ class Bridge:
         self._start_over: Callable[[str], None] = lambda reason: None
         """Callback with a reason to end the connection and the session at the other broker."""
         self._loops: set[str] = set()
-        """Bridges that brought messages back, each logged once."""
+        """Bridges that returned messages; each is logged once."""
         self._lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
@@ -168,6 +170,7 @@ class Bridge:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.retained.close()
 
     @property
     def status(self) -> BridgeStatus:
@@ -300,8 +303,8 @@ class Bridge:
             self._succeed()
             if (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1):
                 name, known = self._name_there(pair), answer.session_present
-                link = Link(far, near, crossings, self._mark(pair), name, known, self._tries_any)
-                self.retained.begin(link)
+                mark, tries, lost = self._mark(pair), self._tries_any, self._lost
+                self.retained.begin(Link(far, near, crossings, mark, name, known, tries, lost))
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
@@ -323,10 +326,16 @@ class Bridge:
     def _tries_any(self) -> bool:
         return self._suspects.tries_suspects
 
+    def _lost(self) -> int:
+        """Return the number of messages that were lost or refused in either direction."""
+        session = self._session
+        full = 0 if session is None else session.send_flow.overflowed
+        return full + self._dropped + self._not_taken + self.aside.set_aside
+
     async def _try_without_messages(
         self, far: FarConnection, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
     ) -> None:
-        """Subscribe to one filter at a time, and check that the connection holds for a while."""
+        """Subscribe to one filter at a time, and check that the connection lasts for a while."""
         for request in requests:
             if (packet := self._request(request, far)) is not None:
                 answer = await far.ask(packet, ANSWER_S)
@@ -354,10 +363,10 @@ class Bridge:
     def held_back(self) -> None:
         """Give up the guilty releases that are held back, if no other release waits for PUBCOMP.
 
-        The other broker may keep such an identifier for good, and would take a later message for
-        the old one. So a new session begins there, with a new word that is on disk before the
-        identifier may be used again. Messages that wait for PUBREL there would be lost with the
-        session.
+        The other broker may keep such an identifier forever, and would treat a later message as the
+        old one. So a new session begins at the other broker, with a new word that is on disk before
+        the identifier may be used again. Messages that wait for PUBREL at the other broker would be
+        lost with the session.
         """
         near = self._near
 
@@ -402,7 +411,7 @@ class Bridge:
 
     def _pair(self) -> Pair:
         """Return the pair of sessions. If our session no longer exists, a new word is drawn, so
-        that the session at the other broker is not met again.
+        that the session at the other broker is not used again.
         """
         held = self._pairing.read()
         if held is None or self._session is None:
@@ -411,7 +420,7 @@ class Bridge:
 
     @property
     def _full_name(self) -> str:
-        """The name of the bridge for people at other gateways."""
+        """The name of the bridge for users of other gateways."""
         return f"{self._engine.broker.config.gateway.name}/{self.section.name}"
 
     def _mark(self, pair: Pair) -> str:
@@ -422,23 +431,24 @@ class Bridge:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return properties of our CONNECT within the limits of the other broker. Raises
-        OncewayError if it does not accept the bridge's QoS.
-        """
-        if theirs.get(PropertyId.MAXIMUM_QOS, 2) < self.section.qos:
-            raise OncewayError(
-                f"takes no QoS {self.section.qos}",
-                self.section.server,
-                f"Write qos = {theirs[PropertyId.MAXIMUM_QOS]}, and give the bridge another name",
+        """Return properties of our CONNECT within the limits of the other broker."""
+        if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
+            log.warning(
+                "bridge %s: the other broker takes no QoS %d. Messages go there at QoS %d, and may"
+                " arrive twice after an outage",
+                self.section.name,
+                self.section.qos,
+                most,
             )
+        self._most_qos = most
         self._in_flight = theirs.get(PropertyId.RECEIVE_MAXIMUM, 65_535)
         return {PropertyId.RECEIVE_MAXIMUM: self._in_flight}
 
     # -- subscriptions
 
     def _subscribe_packets(self) -> list[Packet]:
-        """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, or has
-        too many.
+        """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, and for
+        those that it should not have.
         """
         section, session = self.section, self._session
         held = {} if session is None else session.subscriptions
@@ -543,7 +553,7 @@ class Bridge:
 
     def _soon(self, doing: str, call: Callable[[], None]) -> None:
         """Call a function after the current work of our broker. An exception in the call ends this
-        bridge's connection to it. doing: for the log, as a clause behind "while".
+        bridge's connection to our broker. doing: for the log, as a clause behind "while".
         """
 
         def serve() -> None:
@@ -612,7 +622,7 @@ class Bridge:
         self._received += 1
 
     def not_taken(self, topic: str, why: str) -> None:
-        """Count and log a message from the other broker that our broker can never take."""
+        """Count and log a message from the other broker that our broker can never accept."""
         self._not_taken += 1
         name = self.section.name
         if self._engine.broker.log_throttle.allows(f"bridge {name} cannot take a message"):
@@ -624,9 +634,9 @@ class Bridge:
                 why,
             )
 
-    def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
+    def came_back(self, packet: Publish, other: str) -> None:
         """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed. up: our broker sends it, so its queue has to forget it.
+        it crossed.
         """
         self._looped += 1
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:
@@ -639,6 +649,9 @@ class Bridge:
                 other,
                 quote(packet.topic),
             )
+
+    def take_out(self, packet: Publish) -> None:
+        """Remove a message that does not cross from our broker's queue, as soon as it is sent."""
         near = self._near
 
         def forget() -> None:
@@ -651,8 +664,8 @@ class Bridge:
             if packet.packet_id in session.send_flow.released:
                 self._released.add(packet.packet_id)
 
-        if up and packet.qos:
-            self._soon("a message is taken out of a loop", forget)
+        if packet.qos:
+            self._soon("a message that does not cross is taken out of the queue", forget)
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""
@@ -697,7 +710,7 @@ class Bridges:
         self._bridges = [Bridge(engine, section) for section in sections]
 
     async def start(self) -> None:
-        """End the sessions of removed bridges, and start the others."""
+        """End the sessions of removed bridges, and start all configured ones."""
         wanted = {bridge.section.client for bridge in self._bridges}
         for client in list(self._engine.broker.sessions):
             if client.startswith(BRIDGE) and client not in wanted:

@@ -1,9 +1,9 @@
 """The connection to the other broker: TCP or TLS, CONNECT, and packets.
 
-In: the address, the client identifier there, packets to send. Out: the limits in its CONNACK,
-received packets, and the end of the connection with its reason, in words for the log. No packet is
-larger than the other broker accepts [MQTT-3.2.2-15]. A peer that is silent for longer than the keep
-alive counts as dead.
+In: the address, the client identifier, packets to send. Out: the limits in the other broker's
+CONNACK, received packets, and the end of the connection with its reason, in words for the log. No
+packet is larger than the other broker accepts [MQTT-3.2.2-15]. A peer that is silent for longer
+than the keep alive counts as dead.
 """
 
 import asyncio
@@ -49,11 +49,13 @@ TCP_S = 15.0
 KEEP_ALIVE_S = 30
 RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
-"""Session Expiry Interval at the other broker, for messages in flight and new ones while we are
-away."""
+"""Session Expiry Interval at the other broker, for messages in flight, and for new ones while the
+bridge is disconnected.
+"""
 SMALLEST = 6
-"""Bytes of the smallest PUBLISH. A broker with a lower limit takes no message at all, and not even
-every acknowledgement."""
+"""Bytes of the smallest PUBLISH. A broker with a lower limit accepts no message at all, and not
+even every acknowledgement.
+"""
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
 """Errors with which the peer ends a connection. Other errors come from the network."""
 _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
@@ -62,7 +64,7 @@ _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
-    came: called with the packets of one read, after `listen`. lost: called once, with the reason,
+    came: callback with the packets of one read, after `listen`. lost: called once, with the reason,
     if the connection has ended by itself. Its second argument is True if the other broker ended it
     and the last packets may be the cause. drained: called when there is room for bytes again.
     """
@@ -84,8 +86,10 @@ class FarConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
-        self._most = MAX_PACKET
+        self.most = MAX_PACKET
         """Maximum Packet Size of the other broker, in bytes."""
+        self.qos = 2
+        """Maximum QoS of the other broker."""
         self._asked: asyncio.Future[Packet] | None = None
         """Answer that `ask` waits for."""
         self._early: list[Packet] | None = []
@@ -133,10 +137,10 @@ class FarConnection(asyncio.Protocol):
         if answer.reason:
             self.close()
             raise _refused(section, answer)
-        if self._most < SMALLEST:
+        if self.most < SMALLEST:
             self.close()
             raise OncewayError(
-                f"takes packets of {self._most} bytes at most, too few for any message",
+                f"takes packets of {self.most} bytes at most, too few for any message",
                 section.server,
                 "Raise its maximum packet size",
             )
@@ -169,8 +173,8 @@ class FarConnection(asyncio.Protocol):
             self._came(early)
 
     def close(self, forget: bool = False) -> None:
-        """End the connection from this side; `lost` is not called. forget: end the session there
-        too.
+        """End the connection from this side; `lost` is not called. forget: whether to end the
+        session at the other broker, too.
         """
         if self._transport is not None and not self._closed:
             bye = Disconnect()
@@ -214,9 +218,9 @@ class FarConnection(asyncio.Protocol):
     # -- packets
 
     def encoded(self, packet: Packet) -> bytes:
-        """Return the bytes of a packet. Raises Unfit if the other broker can never take it."""
+        """Return the bytes of a packet. Raises Unfit if the other broker can never accept it."""
         try:
-            data = encode_within(packet, Version.V5, self._most)
+            data = encode_within(packet, Version.V5, self.most)
             if data is not None:
                 return data
             size = len(encode(packet, Version.V5))
@@ -224,7 +228,7 @@ class FarConnection(asyncio.Protocol):
             raise Unfit(
                 "it cannot be written", f"it cannot be written as a packet ({error})"
             ) from error
-        text = f"its packet has {size:,} bytes, and the other broker takes {self._most:,} at most"
+        text = f"its packet has {size:,} bytes, and the other broker takes {self.most:,} at most"
         raise Unfit("it is too large", text)
 
     def write(self, data: bytes) -> None:
@@ -240,8 +244,8 @@ class FarConnection(asyncio.Protocol):
         self, packet: Subscribe | Unsubscribe | Pingreq | Publish, within: float
     ) -> Packet | None:
         """Send a request and return its answer, or None if there is none within `within` seconds.
-        Raises OncewayError if the connection ends. One request at a time: before `listen`, or after
-        it on a connection that does nothing else.
+        Raises OncewayError if the connection ends. Make one request at a time: before `listen`, or
+        after it on a connection that does nothing else.
         """
         if self._closed:
             raise OncewayError("it closed the connection")
@@ -278,7 +282,7 @@ class FarConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
 
     async def settled(self) -> None:
-        """Wait until the other broker has handled everything that was sent. To be used after
+        """Wait until the other broker has handled everything that was sent. Use it after
         `listen`.
         """
         if self._closed:
@@ -315,7 +319,9 @@ class FarConnection(asyncio.Protocol):
             if not isinstance(answer, Connack):
                 self._drop(f"it answers CONNECT with {type(answer).__name__}")
                 return
-            self._most = (answer.properties or {}).get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+            told = answer.properties or {}
+            self.most = told.get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+            self.qos = told.get(PropertyId.MAXIMUM_QOS, 2)
             self._connack.set_result(answer)
         if any(isinstance(packet, Connack | Auth) for packet in packets):
             self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]

@@ -22,6 +22,7 @@ from gateway.config.sections import (
     IDENTITY,
     INSIDE,
     MEMBER,
+    OWN_NAMES,
     READS_REASON_CODES,
     AccessSection,
     AclSection,
@@ -53,6 +54,7 @@ __all__ = [
     "IDENTITY",
     "INSIDE",
     "MEMBER",
+    "OWN_NAMES",
     "READS_REASON_CODES",
     "AccessSection",
     "AclSection",
@@ -127,7 +129,7 @@ def _who_may(path: Path) -> str:
 
 
 def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
-    """Check values read from `where`. text: of the file. Raises ConfigError."""
+    """Check values read from `where`. text: the file's text. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:

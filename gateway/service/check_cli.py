@@ -1,4 +1,4 @@
-"""`onceway gateway check-config`: print all mistakes of a configuration, one a line."""
+"""`onceway gateway check-config`: print all mistakes of a configuration, one per line."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from gateway.config import Config, ConfigError, Mistake, advice, load
 from gateway.config.lines import Place
 from gateway.errors import OncewayError
 from gateway.service.listeners import certificates
+from gateway.web import sight
 
 
 def load_to_serve(path: Path) -> Config:
@@ -41,7 +42,7 @@ def check_config(
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration file, and the users and certificates that it names. Print each mistake
-    on a line, with its line in the file. Exit code 2: there is a mistake.
+    on one line, with its line number in the file. Exit code 2: there is a mistake.
 
     Example: onceway gateway check-config
     """
@@ -54,7 +55,7 @@ def check_config(
     users = Users(found.users_file).hashes
     listed = Registry(found.gateway.data).registered()
     boards = [name for name, item in listed.items() if item.status != "revoked"]
-    warnings = advice(found) + mistakes(found.acl, users, boards)
+    warnings = advice(found) + sight.advice(found.page) + mistakes(found.acl, users, boards)
     places = _try_landing(found, file) if connect else []
     if as_json:
         tried = {"landing": places} if connect else {}

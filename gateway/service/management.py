@@ -47,8 +47,8 @@ class Management:
     """The management endpoints. ports: serial ports seen so far. passwords: those in force.
     lending: lends serial ports. restored: why this is another generation of the store. membership:
     None without a site. set_aside: messages that bridges have set aside. restart: configuration
-    keys that take effect at the next start only. absent: a sentence for each listener whose address
-    is not there yet.
+    keys that take effect at the next start only. absent: returns a sentence for each listener whose
+    address this machine does not have yet.
     """
 
     def __init__(
@@ -205,7 +205,10 @@ class Management:
             Clients(self._source, self._engine.end_session),
             LogLines(),
             PageLogins(
-                self._passwords, section.operators, self._config.gateway.data / "page-logins.json"
+                self._passwords,
+                section.operators,
+                self._config.gateway.data / "page-logins.json",
+                section.viewers if section.names_roles else ["*"],
             ),
             Deeds(
                 partial(command, self._engine),

@@ -1,12 +1,15 @@
 """Expected boards, and silent boards as problems."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.boards.expected import FILE, LEAST_S, NEVER, Expected, Seen
 from gateway.boards.intervals import Gaps, of_command, parse, words
+from gateway.links.greeter import Refusal
+from gateway.links.serial_port import _why_refused
 
 PORT = "/dev/ttyUSB0"
 HERE = Seen(connected=True, port=PORT)
@@ -101,8 +104,19 @@ def test_a_board_that_is_being_written_is_no_problem_however_long_that_takes(sit
 
 def test_a_refused_board_is_a_problem_at_once(site: Site) -> None:
     assert site.look(REFUSED) == "refused"
-    assert "rekey roof-1" in site.expected.states["roof-1"].todo
+    assert f"rekey roof-1 --port {PORT}" in site.expected.states["roof-1"].todo
     assert site.look(HERE) == "fine"
+
+
+@pytest.mark.parametrize("reason", [one for one in Refusal if one is not Refusal.STRANGER])
+def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
+    site: Site, reason: Refusal
+) -> None:
+    """The port shows the same remedy (`gateway/links/serial_port.py`)."""
+    assert site.look(replace(REFUSED, refusal=reason)) == "refused"
+    state = site.expected.states["roof-1"]
+    command = state.todo.partition("sudo ")[2]
+    assert f"`{command}`" in _why_refused("roof-1", reason, PORT)
 
 
 def test_an_impostor_beside_the_board_itself_makes_no_problem_of_it(site: Site) -> None:
@@ -125,6 +139,37 @@ def test_silence_while_the_gateway_was_off_is_no_problem(site: Site) -> None:
     site.now += 7200
     site.start()
     assert site.wait(179, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
+
+
+@pytest.mark.parametrize("hours", [1, 12, 24])
+def test_silence_counts_over_restarts_without_the_time_between(site: Site, hours: int) -> None:
+    """A gateway that starts each night misses a board that measures seldom."""
+    interval = hours * 3600
+    site.expected.want("roof-1", interval)
+    word, heard, off = site.look(HERE), site.now, 0
+    while word == "fine":
+        for _ in range(10 * 60):
+            site.now += 60
+            word = site.look(HERE)
+            if word != "fine":
+                break
+        else:
+            site.stop()
+            site.now, off = site.now + 7200, off + 7200
+            site.start()
+            word = site.look(HERE)
+    assert site.now - heard - off == 3 * interval
+    assert word == "silent"
+
+
+def test_a_board_has_time_to_speak_after_each_start(site: Site) -> None:
+    """A start of the gateway may reset the board, so that its interval begins again."""
+    for _ in range(5):
+        site.wait(59, HERE)
+        site.stop()
+        site.start()
+    assert site.wait(59, HERE) == "fine"
     assert site.wait(1, HERE) == "silent"
 
 
@@ -169,6 +214,20 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
     assert site.wait(179, UNPLUGGED) == "new"
     assert site.wait(1, UNPLUGGED) == "silent"
     assert "no reading ever came" in site.expected.states["roof-1"].what
+
+
+def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
+    """Also if it comes sooner than the first look at a board that was just added."""
+    site = Site(tmp_path)
+    site.expected.look([], {})
+    site.expected.hear("roof-1", 1.0, {"name": "t", "value": 2.0, "unit": "V"})
+    assert site.expected.heard_ago("roof-1") == 0
+    assert site.look(HERE) == "fine"
+    assert site.expected.states["roof-1"].heard == site.now
+    other = Site(tmp_path / "other")
+    assert other.look(HERE) == "new"
+    other.expected.hear("roof-1")
+    assert other.expected.states["roof-1"].word == "fine"
 
 
 def test_a_connected_board_of_unknown_interval_has_three_hours(tmp_path: Path) -> None:

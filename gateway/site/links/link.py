@@ -111,7 +111,7 @@ class Link(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.expected = expected
         self.knock = knock
-        """Whether the connection is a knock: of this gateway, or of the peer (set by the owner)."""
+        """Whether the connection is a knock by this gateway, or by the peer (set by the owner)."""
         self.member = expected or ""
         """Name of the peer; empty while unknown."""
         self.certificate: x509.Certificate | None = None
@@ -143,7 +143,7 @@ class Link(asyncio.Protocol):
         self._alive = 0
 
     @property
-    def is_forgiven(self) -> bool:
+    def may_redial_soon(self) -> bool:
         """Whether the next link may be tried at once: the peer has answered on this link, and has
         not refused this gateway.
         """
