@@ -86,7 +86,7 @@ class Flow:
 
     chance: random.Random = field(default_factory=random.Random)
     on_sent: Callable[[Message], object] = lambda message: None
-    """Called before a message goes out in a new flow."""
+    """Callback for each message that is about to go out in a new flow."""
     window: int = 0
     """Messages that may be in flight; 0 without a connection."""
     limit: int = 0
