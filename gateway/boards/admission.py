@@ -32,6 +32,7 @@ from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
+from gateway.config import OWN_NAMES
 from gateway.links.greeter import Refusal as LinkRefusal
 from gateway.links.serial_port import LENT, PortStatus
 from gateway.mqtt.packets import Connect
@@ -270,7 +271,7 @@ class DeviceAccess(ByAcl):
         """Return why a board of this name may not connect, or None if it may. proved: whether the
         board has proved its key.
         """
-        if not self._registry.admits(name, self.stranger):
+        if name.startswith(OWN_NAMES) or not self._registry.admits(name, self.stranger):
             return LinkRefusal.STRANGER
         if not proved and self.key(name) and self._registry.boards.has_proved(name):
             return LinkRefusal.NO_PROOF
