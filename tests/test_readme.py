@@ -39,7 +39,7 @@ def test_readme_is_short_and_plain() -> None:
 
 
 def test_readme_files_are_read_and_not_searched() -> None:
-    """What no user acts on has a page of its own, or none."""
+    """Details for those who change a part have pages of their own."""
     listed = subprocess.run(
         ("git", "ls-files", "*README.md"), cwd=ROOT, capture_output=True, text=True, check=True
     )
