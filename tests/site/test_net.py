@@ -21,7 +21,7 @@ from gateway.site.pki.authority import authority_of, membership
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import expected_authority
 from tests.service.process import free_port
-from tests.site.members import Member, Site, as_member, dialled, joined, running, until
+from tests.site.members import SOON_S, Member, Site, as_member, dialled, joined, running, until
 from tests.system.test_dial import silent
 
 SILENT_S = 2.0
@@ -354,7 +354,7 @@ async def test_garbage_before_the_handshake(
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], None) as peer:
             peer.writer.write(data)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 await _end_of(peer.reader)
         await until(lambda: said(log, "a connection from 127", "was refused"))
         async with running(site.config("attic")):
@@ -419,7 +419,7 @@ async def test_a_greeting_that_people_could_not_be_shown_is_refused(
     [
         (b"\x00\x20\x00\x00\x03", "a frame of 2097152 bytes"),
         (pack(Kind.ALIVE, b"odd"), "a keep-alive of 3 bytes"),
-        (pack(Kind.REMOVED, b"{}"), "no list of removed members"),
+        (pack(Kind.REMOVED, b"{}"), "not a list of removed members"),
         (pack(Kind.GREETING, b"{}"), "kind GREETING where none is expected"),
         (pack(Kind.FRAME, b"what the core refuses"), "a bad frame"),
     ],
