@@ -157,8 +157,9 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
         (version,) = source.execute("PRAGMA user_version").fetchone()
         if version > 0:
             never_had = [table for table, first in _NEWER.items() if version < first]
-            if ("aside",) not in source.execute("SELECT name FROM sqlite_schema").fetchall():
-                never_had.append("aside")  # made without a version of its own (schema.py)
+            there = source.execute("SELECT name FROM sqlite_schema").fetchall()
+            # made without a version of their own (schema.py)
+            never_had += [table for table in ("aside", "origin") if (table,) not in there]
             return tuple(never_had)
     return ()
 
