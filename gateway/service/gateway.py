@@ -38,14 +38,15 @@ from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
 from gateway.service.management import Management
+from gateway.store import wal
 from gateway.store.board_queues import waiting_for_boards
 from gateway.store.check import named
 from gateway.store.generation import Generation, why_other_generation
 from gateway.store.move_rows import had_site
 from gateway.store.recovery import Refused, recover
-from gateway.store.schema import StoreError, make_folder, open_store, unusable
+from gateway.store.schema import FILE, StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
-from gateway.store.uptime import uptime
+from gateway.store.uptime import last_seen, uptime
 from gateway.system.accounts import leave_for_uplink
 from gateway.system.amounts import stranded
 from gateway.system.causes import cause
@@ -179,7 +180,7 @@ class Gateway:
         make_folder(config.gateway.data)
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
-            broker, restored = _open_broker(config, clock.utc())
+            broker, restored = _open_broker(config, clock)
             broker.registered = self._registry.reserves
             broker.router.heard["commands"] = partial(commanded, self._registry)
             self._registry.boards.last_publications.recall(config.gateway.data)
@@ -324,7 +325,7 @@ def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered],
     return SiteNeighbours
 
 
-def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
+def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
     """Return a broker with the state of the store, and why this is another generation of the store,
     or None. Raises StoreError if the store is damaged or its disk is full.
     """
@@ -332,8 +333,10 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
     release(folder)  # a start needs some of the reserve on a full disk
     try:
         leave_for_uplink(folder)
+        log_gone = wal.vanished(folder / FILE)
         with closing(open_store(folder, config.gateway.name)) as database:
-            restored = why_other_generation(database, folder)
+            restored = why_other_generation(database, folder, log_gone)
+            clock.know(last_seen(database))
             if restored is not None:
                 forget(folder)  # before the start that makes the new generation permanent
                 for line in waiting_for_boards(database):
@@ -341,7 +344,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             try:
                 state = recover(
                     database,
-                    utc,
+                    clock.utc(),
                     config.limits.inflight,
                     uptime(),
                     forget=restored is not None,

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import NotAllowed, OncewayError
+from gateway.store import run_marks
 from gateway.store.cells import sound, teach
 from gateway.store.references import spool_holes
 from gateway.store.schema import (
@@ -139,6 +140,8 @@ class Spool(DamagedRows):
 
     def close(self) -> None:
         self._db.close()
+        if not self._to_read and not has_log(self._path):
+            _note_closed(self._path)
         leave_log(self._path)
 
     def __enter__(self) -> Self:
@@ -482,6 +485,15 @@ class Spool(DamagedRows):
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
             _put(db, {NAME: None, **meta, "epoch": epoch, IDENTITIES: json.dumps(identities)})
+
+
+def _note_closed(path: Path) -> None:
+    """Note that this program, the last one, has copied the whole log into the database: a gateway
+    that was killed misses nothing.
+    """
+    with suppress(sqlite3.Error), closing(connect(path)) as database:
+        if path.stat().st_size:
+            run_marks.end(database)
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:

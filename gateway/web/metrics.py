@@ -308,6 +308,9 @@ def _store(source: Source) -> Iterator[Metric]:
         "by",
         dict.fromkeys(holders, 1),
     )
+    yield _gauge(
+        "clock_doubted", "1 while the system clock is not believed", source.doubt() is not None
+    )
     yield _counter("store_failures", "Commits that failed and were tried again", times.failures)
     yield _gauge(
         "store_writable",

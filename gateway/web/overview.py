@@ -190,7 +190,9 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
         if item.error is not None
     ]
     found += _never_there(source)
-    if broker.utc is None:
+    if (doubt := source.doubt()) is not None:
+        found.append(("clock", doubt))
+    elif broker.utc is None:
         waits = ": batches wait for the time" if broker.config.uplink is not None else ""
         found.append(("clock", f"the clock is not synchronised{waits}"))
     return found

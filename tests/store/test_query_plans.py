@@ -62,7 +62,9 @@ BOUNDED = {
     ("Writer._look", "SCAN spool"): "the oldest, by LIMIT",
     ("AgreedFile.read", "SCAN agreed"): "the start of a bridge reads it, on a thread",
     ("AgreedFile.read", "SCAN far_mark"): "one row",
-    ("apply", "SCAN spool"): "once a start, when the time becomes known",
+    ("add_times", "SCAN spool"): "once a start, when the time becomes known",
+    ("last_seen", "SCAN spool"): "the newest, by LIMIT",
+    ("_tell_away", "SCAN session"): "once a start, after a reboot",
 }
 """Scans that are bounded: by function and step of the plan, with the reason."""
 
