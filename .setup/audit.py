@@ -1,7 +1,7 @@
 """Compare the packages of the Debian package with the advisories that the package index delivers.
 
 In: `gateway.txt`, and pip-audit's answer. Out: each known fault, each package that could not be
-looked up, and the parts that this look does not cover. Run by `make audit`. Exit code 0: each
+looked up, and the parts that this check does not cover. Run by `make audit`. Exit code 0: each
 package was looked up, and none has a known fault. 1: some have one. 3: some could not be looked up,
 so nothing is known about them.
 """

@@ -3,7 +3,7 @@
 In: `build/wheel/onceway-*.whl` (`make wheel`), `gateway.txt`, `debian/`, `systemd/`. Out: the
 package, with its Python packages under /usr/lib/onceway as a virtual environment of the release's
 own Python; no compiler, no Java. Packages for other releases and machines are built from wheels
-alone, so `deb.py --all` makes every package on any machine.
+alone, so `deb.py --all` can make every package on any machine.
 """
 
 import gzip

@@ -1,5 +1,5 @@
 """Write `gateway.txt`: the exact packages of a gateway with the SHA-256 of each wheel that a target
-takes. In: `pyproject.toml`, `constraints.txt`, the package index. Run by `make lock`.
+installs. In: `pyproject.toml`, `constraints.txt`, the package index. Run by `make lock`.
 """
 
 import json

@@ -38,7 +38,7 @@ def _make(tree: Path, target: Target) -> None:
     subprocess.run(["tar", "--extract"], cwd=tree, check=True, input=files.stdout)
     make = ["make", "--silent", "--no-print-directory"]
     subprocess.run([*make, "-C", "firmware"], cwd=tree, check=True)
-    # the packages that it would install first are in this tree's .venv
+    # the packages that the Makefile would install first are in this tree's .venv
     ready = ["--old-file=setup", "--old-file=firmware", f"BIN={Path(sys.executable).parent}"]
     subprocess.run([*make, *ready, "wheel"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     wheel = f"build/wheel/onceway-{RELEASE}-py3-none-any.whl"
@@ -52,8 +52,8 @@ def _make(tree: Path, target: Target) -> None:
 
 
 def _python(tree: Path) -> Path:
-    """Make a Python whose `onceway` is that of the tree, with this one's packages on its path. The
-    command beside this Python would mix the modules of both releases.
+    """Create a Python whose `onceway` is that of `tree`, with the packages of the present Python on
+    its path. The present Python's own `onceway` command would mix the modules of both releases.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / ".venv"], check=True)
     python, command = tree / ".venv/bin/python", tree / ".venv/bin/onceway"

@@ -1,5 +1,5 @@
-"""The commands in README.md, so that trials run the very text. In: a heading. Out: its blocks of
-indented lines.
+"""The commands in README.md, so that trials run exactly that text. In: a heading. Out: its blocks
+of indented lines.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ def lines(heading: str) -> list[str]:
 
 
 def commands(heading: str) -> list[list[str]]:
-    """Return the blocks of a section, each a list of lines. Raises ValueError without any."""
+    """Return the blocks of a section, each a list of lines. Raises ValueError if there is none."""
     _, found, rest = README.read_text().partition(f"\n## {heading}\n")
     if not found:
         raise ValueError(f"README.md has no section {heading!r}")

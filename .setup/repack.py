@@ -1,4 +1,4 @@
-"""Debian packages for trials, made from a finished one. In: a package. Out: another one."""
+"""Debian packages for trials, made from a finished one. In: a package. Out: a changed package."""
 
 import re
 import subprocess

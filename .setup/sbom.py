@@ -29,7 +29,9 @@ class Part:
 
 
 def parts(packages: Path) -> list[Part]:
-    """Return all packages but onceway, by name. Raises ValueError for one without a licence."""
+    """Return all packages but onceway, by name. Raises ValueError for a package without a
+    licence.
+    """
     locked = _locked()
     found = []
     for item in distributions(path=[str(packages)]):

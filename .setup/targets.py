@@ -25,7 +25,7 @@ class Target:
 
     @property
     def pip(self) -> list[str]:
-        """Options that make pip choose wheels for the target on any machine."""
+        """Options that make pip choose wheels for the target, whatever machine it runs on."""
         tags = [f"manylinux_2_{minor}" for minor in _GLIBC] + ["manylinux2014", "manylinux1"]
         platforms = [part for tag in tags for part in ("--platform", f"{tag}_{self.machine}")]
         return [

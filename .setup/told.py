@@ -1,4 +1,4 @@
-"""A mail server (SMTP in TLS) and a web server on loopback, of the standard library alone.
+"""A mail server (SMTP in TLS) and a web server on loopback, made of the standard library only.
 
 In: a folder, with cert.pem and key.pem, and the ports. Out: the files `mail` and `web` with all
 messages, and `beats` with a byte for each GET.

@@ -54,7 +54,7 @@ def _with_hooks(folder: Path) -> None:
 
 
 def _as_taker(folder: Path) -> None:
-    """Make a package without scripts that replaces all files of this one."""
+    """Make a package without scripts that replaces all files of the tested package."""
     control = folder / "DEBIAN/control"
     text = control.read_text().replace("Package: onceway", "Package: taker\nReplaces: onceway")
     control.write_text(text)
@@ -83,7 +83,9 @@ class Calls:
             self._other(name, relation)
 
     def _other(self, name: str, relation: str) -> None:
-        """Make a package that conflicts with this one, and whose preinst fails when told to."""
+        """Make a package that conflicts with the tested package, and whose preinst fails when told
+        to.
+        """
         with tempfile.TemporaryDirectory() as folder:
             control = Path(folder, "DEBIAN")
             control.mkdir()

@@ -1,12 +1,12 @@
 """A clone of this repository in bare userlands of Debian 12 and 13, as root: README's `make demo`
 and `make test`, by root and by a user with sudo, each in a home that is closed to other accounts.
-Only git, make and sudo are installed before. Prints times, and keeps the whole output in
-build/try-clone; exit code 1 when one of them fails.
-`try_clone.py 13 user` tries one release and one account.
+Only git, make and sudo are installed before that. Prints times, and keeps the whole output in
+build/try-clone. Exit code 1: a command failed. `try_clone.py 13 user` tries one release and one
+account.
 
 Each userland is made by debootstrap under /tmp, booted by systemd-nspawn with this machine's
-network, and removed at the end. It gets this machine's settings for pip and its
-certificates: both may be needed to reach the package registries.
+network, and removed at the end. It gets this machine's settings for pip and its certificates: both
+may be needed to reach the package registries.
 """
 
 import os

@@ -34,7 +34,9 @@ BUILD = ROOT / "build"
 NEXT = "9.9.9"
 MOST_MB = 150
 MOST_EXPOSED = 1.6
-"""Largest exposure by `systemd-analyze security`, of which each release has its own version."""
+"""Largest exposure allowed by `systemd-analyze security`, by release, since each release has its
+own version of it.
+"""
 CONFIG = """
 [gateway]
 name = "site-1"
@@ -241,8 +243,8 @@ def _follow(userland: Userland, line: str, package: Path) -> None:
 
 
 def _try_arm64(release: int, path: Path) -> None:
-    """Try the package as far as qemu's emulation of one process allows: all compiled parts load,
-    the commands answer, and a batch is made.
+    """Try the package as far as qemu's emulation of one process allows: all compiled parts can be
+    loaded, the commands answer, and a batch is made.
     """
     start = time.monotonic()
     qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
@@ -275,7 +277,7 @@ def _bootstrap(userland: Userland, release: int, package: Path) -> None:
     shutil.copy(package, userland.path / "root")
     shutil.copy(BUILD / "hasty/uno/sensor.hex", userland.path / "root")
     repack(package, userland.path / "root/next.deb", NEXT)
-    # while it runs it has no network, so port 1883 is free there
+    # the running userland has no network, so port 1883 is free there
     userland.outside("apt-get", "update")
     userland.outside("apt-get", "install", "--yes", "--download-only", f"/root/{package.name}")
 
@@ -297,7 +299,7 @@ def _add_board(userland: Userland) -> None:
 
 
 def _board(userland: Userland) -> None:
-    """Plug the board in, as the gateway's account, which owns the pseudo-terminal then."""
+    """Plug the board in as the gateway's account, so that it owns the pseudo-terminal."""
     userland.run(
         *("systemd-run", "--unit=board", "--uid=onceway", "--property=RuntimeDirectory=board"),
         *("--property=StateDirectory=board", "--setenv=LD_LIBRARY_PATH=/opt/board"),

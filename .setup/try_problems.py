@@ -1,7 +1,7 @@
 """Boards that are silent, and the notifications about them: a board without power, without its
 cable, and with another key. Each is a problem within three intervals, with exit code 3, an e-mail
-and a webhook, and each end is notified, too. The heartbeat ends with the gateway. An account
-without rights gets a sentence before anything is changed.
+and a webhook, and each end is notified, too. The heartbeat ends with the gateway. For an account
+without rights, commands print a sentence before they change anything.
 
 In: a booted userland with the package and the board roof-1 at /run/board/tty. Raises Wrong.
 """
@@ -42,9 +42,9 @@ TOLD = "/srv/told"
 LEAST_S = 30.0
 """The least time until a board is a problem (`gateway/boards/expected.py`)."""
 SLOW_S = 30.0
-"""For a look each second, and for a command on a busy machine."""
+"""Extra time for a check each second, and for a command on a busy machine."""
 BEATS = 3
-"""Intervals of the heartbeat without one that show that it has ended."""
+"""Number of intervals without a heartbeat that prove that it has ended."""
 SPEAK = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)
@@ -69,7 +69,7 @@ PRIVATE = (
     "device pause roof-1 3d",
     "registry export /tmp/backup",
 )
-"""Commands that once went to a registry which no gateway reads."""
+"""Commands that, in an earlier version, wrote to a registry which no gateway reads."""
 NOT_ALLOWED = 6
 
 
@@ -130,7 +130,7 @@ class Problems:
         wait_for("a board that is well", look)
 
     def _scene(self, state: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """A problem begins and ends, and people are told of both."""
+        """Let a problem begin and end, and check that both are notified."""
         interval = self._status()[1]["interval_s"] or 0.0
         begin()
         since = time.monotonic()
@@ -157,7 +157,7 @@ class Problems:
         self._told("ends", row["problem"])
 
     def _told(self, event: str, problem: str) -> None:
-        """Wait until an e-mail and a webhook have told this."""
+        """Wait until an e-mail and a webhook have reported this event."""
 
         def look() -> str:
             folder = self._userland.path / TOLD[1:]
@@ -173,7 +173,9 @@ class Problems:
         wait_for(f"news that {problem!r} {event}", look)
 
     def _old_key(self) -> None:
-        """Give the board another key, and then restore the firmware that holds the earlier key."""
+        """Give the board another key, and then restore the firmware that contains the
+        earlier key.
+        """
         flash = "/var/lib/board/flash"
         self._run("cp", flash, f"{flash}.old")
         self._rekey()
@@ -182,7 +184,7 @@ class Problems:
         self._plug_in(self._userland)
 
     def _new_key(self) -> None:
-        """Do what the problem's text says."""
+        """Do what the text of the problem demands."""
         self._rekey()
 
     def _rekey(self) -> None:
@@ -200,7 +202,7 @@ class Problems:
         wait_for("a heartbeat again", lambda: "more" * (beats.stat().st_size > before))
 
     def _without_rights(self) -> None:
-        """Each command of an account that may open serial ports and nothing else."""
+        """Run each command from an account that may open serial ports but nothing else."""
         sums = "sha256sum /var/lib/onceway/registry.db /var/lib/board/flash"
         before = self._run("sh", "-c", sums)
         person = ("setpriv", "--reuid=nobody", "--regid=dialout", "--clear-groups")

@@ -77,7 +77,9 @@ class HalfSubscriber(Subscriber):
 
 
 class Visitors:
-    """Clients in the userland's network, in a thread of their own. faults: broken promises."""
+    """Clients in the userland's network, in a separate thread. faults: violations that they
+    found.
+    """
 
     def __init__(self, userland: Userland) -> None:
         self.faults: Faults = []
@@ -102,7 +104,9 @@ class Visitors:
 
     @property
     def broken(self) -> list[str]:
-        """Faults, without those of order: a refused message goes out again behind later ones."""
+        """Return the faults except those of order: a refused message is sent again after later
+        ones.
+        """
         return [fault for fault in self.faults if " came after " not in fault]
 
     @property

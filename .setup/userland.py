@@ -24,8 +24,8 @@ class Wrong(Exception):
 
 
 class Userland:
-    """A bare Debian in a folder. `run` works while it is booted. leader: the process id of its
-    init. network: whether it has this machine's, or one of its own that leads nowhere.
+    """A bare Debian in a folder. `run` works while it is booted. leader: process id of its init.
+    network: whether it has this machine's network; otherwise it has its own, without a connection.
     """
 
     def __init__(self, path: Path, network: bool = False) -> None:

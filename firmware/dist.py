@@ -2,7 +2,7 @@
 
     python dist.py FOLDER
 
-In: the library in this folder. Out: `FOLDER/Onceway-VERSION.zip`, which the Arduino IDE takes
+In: the library in this folder. Out: `FOLDER/Onceway-VERSION.zip`, which the Arduino IDE can install
 (Sketch, Include Library, Add .ZIP Library).
 """
 

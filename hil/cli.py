@@ -79,13 +79,18 @@ def demo(
     readings: Annotated[
         int | None,
         typer.Option(
-            help="Readings of all boards together, at least: they go on until each fault has come.",
+            help=(
+                "Smallest number of readings of all boards: they continue until each fault has "
+                "happened."
+            ),
             min=1,
             show_default="400, or 80 with --lora",
         ),
     ] = None,
     boards: Annotated[int, typer.Option(help="Simulated boards, on lines.", min=1)] = 2,
-    lora: Annotated[bool, typer.Option("--lora", help="Two more by radio, under faults.")] = False,
+    lora: Annotated[
+        bool, typer.Option("--lora", help="Two additional boards by radio, with faults.")
+    ] = False,
     gateways: Annotated[
         int,
         typer.Option(help="More than one: boards move between them.", min=1, max=len(GATEWAYS)),
@@ -93,8 +98,8 @@ def demo(
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
 ) -> None:
-    """Run the main job on this machine, with faults: boards, gateway, uplink and ingest, and a
-    verdict.
+    """Run the whole chain on this machine, with faults: boards, gateway, uplink and ingest. Then
+    print a verdict.
 
     Example: onceway hil demo --seed 7 --readings 50 --keep
     """
@@ -110,7 +115,7 @@ def demo(
 
 @app.command("list")
 def list_benches(as_json: Json = False) -> None:
-    """List the benches that ship with the project.
+    """List the project's own benches.
 
     Example: onceway hil list
     """
@@ -169,7 +174,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run benches. Exit code 0 if every run holds and keeps its limits.
+    """Run benches. Exit code 0: every run holds and keeps its limits.
 
     Several runs are a campaign. After an interruption, the same command continues it.
 
@@ -188,7 +193,7 @@ def run(
         raise OncewayError(
             "no bench here replays a recorded link",
             trace,
-            'One that does has a [[fault]] of kind = "line-trace"',
+            'It would need a [[fault]] of kind = "line-trace"',
         )
     traces = _recordings(trace) if trace else [None]
     items = [
@@ -234,7 +239,8 @@ def glue(
     """Run a usual setup (the glue) and Onceway under the same faults, and compare them.
 
     The glue: a sketch, a serial script, mosquitto, files of JSON lines, Spark's file source. Needs
-    Debian's mosquitto. Both runs stay in the folder. Exit code 0 if Onceway's run holds.
+    Debian's mosquitto. The results of both runs stay in the folder. Exit code 0: Onceway's run
+    holds.
 
     Example: onceway hil glue --seed 7
     """
@@ -269,7 +275,7 @@ def replay(
     keep: Keep = False,
     folder: Directory = RUNS / "replay",
 ) -> None:
-    """Run the same bench, seed and faults again, as recorded in the history.
+    """Run the bench again with the seed and the faults that are recorded in a history.
 
     Example: onceway hil replay build/demo
     """
@@ -372,7 +378,7 @@ def _recordings(trace: str) -> list[str]:
 def _run(
     name: str, bench: Bench, made: Plan, folder: Path, keep: bool, shrink_it: bool = False
 ) -> int:
-    """Run, report, and return the exit code."""
+    """Run a plan, write the report, and return the exit code."""
     _need_firmware()
     place = fresh(folder)
     console = Console(highlight=False)
@@ -391,7 +397,7 @@ def _run(
 
 
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
-    """Run, and leave the report, also of an interrupted run."""
+    """Run a plan, and write the report, even if the run was interrupted."""
     try:
         with Display(
             f"Onceway {name}, seed {made.seed}", STAGES, bench.readings, made.breaks, console
@@ -426,8 +432,8 @@ async def until_terminated(run: Awaitable[T]) -> T:
 
 
 def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Console) -> None:
-    """Find the fewest faults that still fail, by runs in folders beside the failed one; print them
-    and the folder of their run.
+    """Find the smallest set of faults that still makes a run fail, by runs in folders beside the
+    failed one. Print these faults and the folder of their run.
     """
     tried = 0
     last = failed.root

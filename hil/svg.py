@@ -96,7 +96,7 @@ class Chart:
             )
 
     def rows(self, names: Mapping[str, float]) -> None:
-        """Set names of rows at heights y, instead of the numbers of that axis."""
+        """Set names of rows at heights y, instead of the y axis's numbers."""
         self._rows = dict(names)
 
     def element(self) -> str:

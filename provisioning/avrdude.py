@@ -29,7 +29,9 @@ _SILENCE_S = 6.0
 boot loader answers within two.
 """
 _OUT_OF_STEP = re.compile(r"protocol expects (?:sync|OK) byte")
-"""avrdude's error if an answer came too late and was taken for the answer to the next question."""
+"""avrdude's error text if an answer came too late and was mistaken for the answer to the next
+question.
+"""
 
 _NO_ANSWER = re.compile(
     r"not in sync|not responding|programmer is not responding|unable to open programmer.*sync"
@@ -101,7 +103,7 @@ def _run(
     missed = silent or _OUT_OF_STEP.search(follower.output) or _NO_ANSWER.search(follower.output)
     if code != 0 and follower.stage == "connect" and missed:
         # A boot loader listens for a second, which a busy machine can miss. Opening the port resets
-        # the board, so the next try starts from the beginning.
+        # the board, so the next attempt starts from the beginning.
         follower, silent, code = _run_once(command, commands, progress)
     if silent and follower.stage != "connect":
         raise OncewayError(

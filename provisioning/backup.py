@@ -1,5 +1,5 @@
 """The device registry as one encrypted file. In: the registry's rows and a passphrase. Out: the
-encrypted bytes; and from bytes and passphrase the rows.
+encrypted bytes. The other way round, bytes and passphrase give the rows.
 
     file = "OWREG2" salt:16 nonce:12 ciphertext sha256:32    AES-256-GCM over the rows as JSON; the
                                                              first 34 bytes are authenticated too
@@ -23,7 +23,7 @@ from provisioning.schema import VERSION
 
 _MAGIC = b"OWREG2"
 _OLDEST = 2
-"""Schema of the oldest backups that `Registry.load` takes."""
+"""Schema version of the oldest backups that `Registry.load` accepts."""
 _SALT, _NONCE, _SUM = 16, 12, 32
 _HEADER = len(_MAGIC) + _SALT + _NONCE
 

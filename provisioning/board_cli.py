@@ -73,8 +73,9 @@ def list_ports(as_json: Json = False) -> None:
 def probe_port(
     port: Annotated[str, typer.Option(help="The serial port of the board.")], as_json: Json = False
 ) -> None:
-    """Find out which board is at a port, by rate and protocol of its boot loader and the signature
-    of its chip. This resets the board and writes nothing. It takes up to half a minute.
+    """Find out which kind of board is at a port, from the rate and protocol of its boot loader and
+    the signature of its chip. This resets the board and writes nothing. It takes up to half a
+    minute.
 
     Example: onceway board probe --port /dev/ttyUSB0
     """

@@ -20,7 +20,9 @@ _NUMBERS = range(1, 255)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The user's options; None if an option was left out. mhz: of the channel. power: in dBm."""
+    """The user's options; None if an option was left out. mhz: frequency of the channel. power: in
+    dBm.
+    """
 
     network: int | None = None
     number: int | None = None
@@ -33,7 +35,7 @@ OPEN = Wanted()
 
 
 def radios(registry: Registry) -> list[dict[str, Any]]:
-    """Return the radios of the running gateway, as its control socket lists them."""
+    """Return the radios of the running gateway, from its control socket."""
     try:
         return ask(registry.path.parent, do="radios")
     except NotRunning:

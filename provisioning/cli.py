@@ -69,7 +69,10 @@ def add(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Take the interval, whatever it leaves the EEPROM.")
+        bool,
+        typer.Option(
+            "--force", help="Accept the interval, however short the EEPROM's life becomes."
+        ),
     ] = False,
     network: Network = None,
     number: Number = None,
@@ -80,7 +83,7 @@ def add(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Put a bare board into service: provision it, then wait until it greets over its port as it
+    """Put a bare board into service: provision it, then wait until it greets over its port, as it
     will greet the gateway. A board by radio gets its channel, and greets by radio.
 
     Example: onceway device add greenhouse-1 --board uno --interval 15min
@@ -192,8 +195,8 @@ def replace(
     dry_run: DryRun = False,
 ) -> None:
     """Let a new board take over a name. It gets a new key and a new incarnation. If the board was a
-    device before, even this one, its EEPROM is emptied first, and its unsent readings with it;
-    `flash` keeps them. At a terminal you are asked first if the board is this very device.
+    device before, even the same one, its EEPROM is emptied first, including unsent readings;
+    `flash` keeps them. At a terminal, the command asks first if the board is the same device.
 
     Example: onceway device replace greenhouse-1 --port /dev/ttyACM0
     """
@@ -215,7 +218,7 @@ def replace(
 @app.command()
 def rename(
     name: Name,
-    new_name: Annotated[str, typer.Argument(help="The name it shall have.")],
+    new_name: Annotated[str, typer.Argument(help="The new name.")],
     board: KnownBoard = None,
     port: Port = None,
     hex_file: Hex = None,
@@ -225,7 +228,7 @@ def rename(
     dry_run: DryRun = False,
 ) -> None:
     """Give a device another name. The board is written again, since the name is in its flash.
-    Earlier readings stay under the old name, and unsent ones go out under the new name. A reading
+    Earlier readings stay under the old name, and unsent ones are sent under the new name. A reading
     that is being sent at that moment may arrive under both names. To rule that out, set the
     interval to 65535 (no samples) and wait until no more readings arrive before you stop the
     gateway.
@@ -272,7 +275,7 @@ def import_list(
     dry_run: DryRun = False,
 ) -> None:
     """Provision the boards of a list, those on different ports at the same time. Boards that are
-    ready are skipped. An error stops only its own board: mend the cause and run the command again.
+    ready are skipped. An error stops only its own board: fix the cause and run the command again.
 
     Example: onceway device import boards.csv
     """
@@ -355,7 +358,7 @@ class Job:
     as_json: bool
 
     def run(self, dry_run: bool) -> None:
-        """Carry out the plan, or only print it."""
+        """Carry out the plan, or only check and print it."""
         if dry_run:
             self.rehearse()
             return
@@ -461,8 +464,8 @@ def _confirmed(job: Job) -> Job:
 
 
 def _ask_unless_new(registry: Registry, name: str, target: Target) -> None:
-    """Ask before the readings of this very device are deleted: its user probably wants a command
-    that keeps them.
+    """Ask before readings are deleted if the board is the same device: its user probably wants a
+    command that keeps them.
     """
     known = registry.get(name)
     with borrowed(registry.path.parent, target.port), shown(quiet=False) as progress:
@@ -496,7 +499,7 @@ def _device_and_target(
 def _board_and_port(
     registry: Registry, name: str, board: str | None, port: str | None, *, at_its_port: bool
 ) -> tuple[boards.Board, str | None]:
-    """Return kind of board and port of a device. None: the only port with such a board."""
+    """Return kind of board and port of a device. port: None for the only port with such a board."""
     known = registry.get(name)
     kind = board or known.board
     if port is None and at_its_port and known.port and os.path.exists(known.port):

@@ -2,7 +2,7 @@
 the gateway.
 
 In: a port and the expected identity. Out: the board's greeting, or an OncewayError. A board without
-an incarnation gets one here, and its interval.
+an incarnation gets one, and its interval.
 """
 
 import asyncio
@@ -88,8 +88,8 @@ def await_greeting(
     """Answer a board's HELLO and wait for the first frame of its session. Raises OncewayError if
     none comes, or if another device greets.
 
-    interval: what the board shall use and acknowledge; None leaves its interval as it is. forced:
-    set the interval even if the EEPROM then lasts less than a year.
+    interval: the interval that the board shall use and acknowledge; None leaves its interval as it
+    is. forced: set the interval even if the EEPROM then lasts less than a year.
     """
     try:
         return asyncio.run(_greeting(port, identity, board, wait_s, interval, forced))
@@ -153,7 +153,7 @@ async def _greeting(
             return _IgnoredSession()
         return FirstSession(transport, identity.name, command, obeyed)
 
-    # A board that gives a wrong name is answered too: the error names both.
+    # A board with a wrong name is answered, too: the error names both.
     greeter = Greeter(gateway_boot=0, key=lambda name: identity.key)
     listener = SerialListener(accept, port, greeter, baud=board.link_baud)
     await listener.start()

@@ -1,9 +1,10 @@
 """Writes one board. In: registry, plan, board, port, HEX file. Out: a written and verified board,
 and its registry row.
 
-The board's identity is read first, so that a wrong port costs no other device its firmware. The
-registry lists the board as `flashing` from the first byte written until the last one is read back,
-and until its first contact if that is awaited. The same command continues an interrupted job.
+The board's identity is read first, so that a wrong port does not overwrite another device's
+firmware. The registry lists the board as `flashing` from the first byte written until the last one
+is read back, and until its first contact if that is awaited. The same command continues an
+interrupted job.
 """
 
 import os
@@ -61,7 +62,7 @@ def check(target: Target) -> Image | None:
 
 
 def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
-    """Read the identity from a board's flash; None if it carries none."""
+    """Read the identity from a board's flash; None if it has none."""
     ports.look(port)
     with exclusive.port(port):
         return carried(board, port, progress)
@@ -175,8 +176,8 @@ def _check_radio(plan: Plan, target: Target) -> None:
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
-    """Whether giving a board this identity deletes readings: the EEPROM holds those of another
-    device that was not revoked.
+    """Whether giving a board this identity deletes readings: the EEPROM contains readings of
+    another device that was not revoked.
     """
     known = registry.find(carried.name)
     return carried.key != identity.key and (known is None or known.status != "revoked")

@@ -12,7 +12,7 @@ from pathlib import Path
 from intelhex import IntelHex
 
 CELL_S = 0.0034
-"""ATmega328P data sheet, table 8-2 (programming time, erase and write in one operation)."""
+"""Seconds to erase and write a cell (ATmega328P data sheet, table 8-2)."""
 _MARGIN = 1.25
 _BOOT_S = 3.0
 """Allowance for boot loaders that wait before they start the program."""
@@ -35,7 +35,7 @@ _PROGRAM = (
     0xF7B1,  # brne next
     0xCFFF,  # here: rjmp here
 )
-"""The registers have the same addresses on ATmega328P and ATmega2560."""
+"""The erasing program. Its registers have the same addresses on ATmega328P and ATmega2560."""
 
 
 def write_eraser(path: Path, size: int) -> None:

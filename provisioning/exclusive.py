@@ -2,8 +2,8 @@
 a lock for as long as the context lasts, or an OncewayError.
 
 A lock is the name of an abstract socket (unix(7)): it leaves no file behind, and the kernel frees
-it however the process ends. The port cannot be held open instead, because each run of avrdude
-opens it and so resets the board.
+it however the process ends. The port cannot be kept open instead, because each run of avrdude must
+open it, which resets the board.
 """
 
 import errno
@@ -21,7 +21,7 @@ _HINT = "Wait until it is done"
 
 @contextmanager
 def port(path: str) -> Iterator[None]:
-    """Lock a serial port, by whichever of its paths it is named."""
+    """Lock a serial port, whichever of its paths is given."""
     try:
         device = os.stat(path).st_rdev
     except OSError as error:

@@ -1,8 +1,8 @@
 """The first MQTT session of a board that is added: a command for it, and its acknowledgement.
 
 In: bytes of a session of the reliable link. Out: the command on `commands/NAME`, once the board has
-subscribed to that topic, and whether the board acknowledged it. Publications of the board are not
-acknowledged here, so they stay in its journal for the gateway.
+subscribed to that topic, and whether the board acknowledged it. This module does not acknowledge
+publications of the board, so they stay in its journal for the gateway.
 """
 
 import asyncio

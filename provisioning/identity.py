@@ -18,9 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}")
 
 
 def check_name(name: str) -> None:
-    """Raise OncewayError unless the name is valid. Names are parts of topics, file names and
-    tables.
-    """
+    """Raise OncewayError unless the name is valid for topics, file names and tables."""
     if not _NAME.fullmatch(name):
         raise OncewayError(
             f"{name!r} cannot be a device name",

@@ -18,11 +18,13 @@ MOST_YEARS = 100.0
 """How long an EEPROM keeps its content, in years (ATmega328P data sheet, features)."""
 _YEAR_S = 365.25 * 86_400
 _STATUSES = 365.25
-"""Status messages a year: one a day."""
+"""Number of status messages per year: one a day."""
 _LONGEST = 65_535
 _UNITS = {"ms": ("", 1, 0.001), "s": (" s", 1, 1.0), "min": (" min", 1, 60.0)}
 _UNITS |= {"m": _UNITS["min"], "h": (" min", 60, 60.0), "d": (" min", 1440, 60.0)}
-"""By unit: the unit in the board's command, how many of these make one, and seconds of one."""
+"""For each unit that people type: the unit in the board's command, the number of these that make
+one, and the seconds in one.
+"""
 
 
 @dataclass(frozen=True, slots=True)

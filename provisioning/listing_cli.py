@@ -55,7 +55,7 @@ Within = Annotated[
         "--wait",
         min=1,
         max=86_400,
-        help="Longest wait, in seconds, until the board is asked and for each line.",
+        help="Longest wait, in seconds: until the board gets the command, and for each line.",
         show_default=_PATIENCE,
     ),
 ]
@@ -65,11 +65,11 @@ _KEYS = {True: "proved", False: "none (older firmware)", None: ""}
 
 @app.command("list")
 def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
-    """Show the devices of the registry, and those that ask the gateway to be let in (pending).
-    EEPROM: its remaining life, as the board reported last (once a day). Key: whether the board
-    proved its key in its last greeting; older firmware has no keys. Radio, for a board by radio:
-    its channel, its last frame (age, signal strength, SNR), its airtime within the hour and the
-    limit, and the airtime that the gateway's radio may still use within the hour.
+    """Show the devices of the registry, and those that have asked the gateway for admission
+    (pending). EEPROM: its remaining life, from the board's last report (once a day). Key: whether
+    the board proved its key in its last greeting; older firmware has no keys. Radio, for a board by
+    radio: its channel, its last frame (age, signal strength, SNR), its airtime within the hour and
+    the limit, and the airtime that the gateway's radio may still use within the hour.
 
     Example: onceway device list --json
     """
@@ -109,7 +109,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
 
 
 def _warn_of_names(rows: list[dict[str, Any]]) -> None:
-    """Warn of boards by radio with too long a name, from an older version or a backup."""
+    """Warn of boards by radio whose name, from an older version or a backup, is too long."""
     for row in rows:
         if row["radio"] and row["status"] != "revoked" and len(row["name"]) > LONGEST_NAME:
             print(
@@ -122,8 +122,8 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
 
 def _radio_figures(registry: Registry) -> dict[str, dict[str, float | None]]:
     """Return by name how the running gateway last received its boards by radio. age: in s. rssi: in
-    dBm. snr: in dB. airtime: of the board's frames within an hour, in s; `limit`: most airtime that
-    each radio may use. left: airtime that the gateway's radio may still use, in s.
+    dBm. snr: in dB. airtime: of the board's frames within an hour, in s; `limit`: largest airtime
+    that each radio may use, in s. left: airtime that the gateway's radio may still use, in s.
     """
     return {
         board["name"]: {key: board[key] for key in ("age", "rssi", "snr", "airtime")}
@@ -145,7 +145,7 @@ def _radio(row: dict[str, Any]) -> str:
 
 
 def _eeprom(row: dict[str, Any]) -> str:
-    """Describe the EEPROM's remaining life and the faults that the board reported last."""
+    """Describe the EEPROM's remaining life and its faults, from the board's last report."""
     parts = [] if row["life"] is None else [f"{row['life']:g} years"]
     parts += [f"{row['worn']:g} writes failed"] if row["worn"] else []
     parts += [f"{row['aside']:g} readings refused"] if row["aside"] else []
@@ -154,7 +154,7 @@ def _eeprom(row: dict[str, Any]) -> str:
 
 @app.command("pending")
 def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
-    """Show the devices that ask the gateway to be let in and are not registered.
+    """Show the devices that have asked the gateway for admission and are not registered.
 
     Example: onceway device pending
     """
@@ -165,7 +165,7 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
     elif strangers is None:
         print(f"no gateway runs in {opened.path.parent}; --config FILE names another gateway")
     elif not strangers:
-        print("no stranger asks to be let in")
+        print("no unregistered device asks for admission")
     else:
         table = Table("name", "port")
         for stranger in strangers:
@@ -179,8 +179,8 @@ def admit(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Let devices in that were not provisioned here, or that were revoked. A running gateway
-    accepts them within ten seconds.
+    """Admit devices that were not provisioned here, or that were revoked. A running gateway accepts
+    them within ten seconds.
 
     Example: onceway device admit roof-1 roof-2
     """
@@ -213,7 +213,8 @@ def _admission_note(row: dict[str, Any], strangers: dict[str, dict[str, str]]) -
 
 @app.command()
 def revoke(name: Name, registry: RegistryFile = None, as_json: Json = False) -> None:
-    """Revoke a device. A running gateway disconnects it within a second and refuses it from then.
+    """Revoke a device. A running gateway disconnects it within a second and refuses it from then
+    on.
 
     Example: onceway device revoke greenhouse-1
     """
@@ -266,14 +267,16 @@ def expect(
     interval: Annotated[
         str,
         typer.Argument(
-            help="How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that speaks on"
-            " events; `learn` to go by its readings, as without this command."
+            help=(
+                "How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that sends "
+                "on events; `learn` to estimate it from its readings (default)."
+            )
         ),
     ],
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Say how often a board is expected to measure. After three of these intervals without a
+    """Set how often a board is expected to measure. After three of these intervals without a
     reading the board is a problem, as page, status, doctor and metrics show.
 
     Example: onceway device expect roof-1 5m
@@ -389,12 +392,14 @@ def send_command(
 
 
 def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) -> str:
-    """Return the longest wait for a board, in seconds. Print it if the board is on a radio."""
+    """Return the longest wait for a board, in seconds. Print it if the board is a board by
+    radio.
+    """
     heard = _request(folder, do="heard", client=name)[0]
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
     if heard["radio"] and heard["connected"] and not as_json:
         print(
-            f"{name} is on a radio: it gets the question when it speaks next. This waits for"
+            f"{name} is on a radio: it gets the command when it next sends. This waits for"
             f" {patience} s at most; Ctrl-C ends the waiting",
             file=sys.stderr,
         )
@@ -412,7 +417,8 @@ def ping(
     as_json: Json = False,
 ) -> None:
     """Wait until the running gateway receives something from a board, and print how long that took.
-    A board by radio cannot be called: wait for its next frame. Exit code 1: nothing was received.
+    A board by radio cannot be contacted, so this waits for its next frame. Exit code 1: nothing was
+    received.
 
     Example: onceway device ping roof-7
     """
@@ -443,7 +449,7 @@ def ping(
 
 
 def _running_gateway(registry: Path | None) -> Path:
-    """Return the data directory of the gateway that a command asks."""
+    """Return the data directory of the gateway that the command queries."""
     folder = gateway_folder(registry)
     if folder is None:
         raise nothing_named("Name a gateway with --config FILE")
@@ -465,8 +471,8 @@ def _time_of(row: dict[str, Any]) -> str:
 
 
 def _pending(registry: Registry) -> list[dict[str, str]] | None:
-    """Return the unregistered devices that ask the gateway in the registry's folder to be let in.
-    None if no gateway runs there.
+    """Return the unregistered devices that have asked the gateway in the registry's folder for
+    admission. None if no gateway runs there.
     """
     known = {entry.name for entry in registry.devices()}
     strangers = _ask_pending(registry)

@@ -111,7 +111,7 @@ def open_registry(path: Path | None, make: bool = True) -> Registry:
 
 
 def existing_registry(path: Path | None) -> Registry:
-    """Open a registry for a command that enters nothing: a named file must exist."""
+    """Open a registry for a command that adds nothing. If a file is named, it must exist."""
     if path is not None and not _is_config(path) and not path.exists():
         raise OncewayError("there is no such registry", str(path), "`onceway device add` makes one")
     return open_registry(path, make=False)
@@ -119,8 +119,8 @@ def existing_registry(path: Path | None) -> Registry:
 
 def registry_file(path: Path | None) -> Path:
     """Return the file of the named registry, or of this machine's gateway. Raises OncewayError if
-    there is no gateway, and NotAllowed if this account may not write to its registry. A registry
-    of one's own needs a name, since no gateway reads it.
+    there is no gateway, and NotAllowed if this account may not write to its registry. To use
+    another registry, which no gateway reads, its file must be named.
     """
     if path is not None and not _is_config(path):
         return path

@@ -14,12 +14,12 @@ from provisioning.registry import Device, Registry, Work
 class Plan:
     """A checked job for one board.
 
-    name: the board's name after the job. known: the registry row of that name; the plan is valid
-    as long as the row is unchanged. identity: None if the board keeps its key and the registry does
-    not know it. was: the present name, if the board is to be renamed. new_board: any board will do,
-    not only the one in the registry. interrupted: the earlier job that this one continues. rekeys:
-    only the key changes; the board must have the name, with whatever key. radio: channel and number
-    of a board by radio.
+    name: the board's name after the job. known: the registry row of that name; the plan is valid as
+    long as the row is unchanged. identity: None if the board keeps its key and the registry does
+    not know the key. was: the present name, if the board is to be renamed. new_board: whether any
+    board may be used, not only the one in the registry. interrupted: the earlier job that this one
+    continues. rekeys: whether only the key changes; the board must have the name, with whatever
+    key. radio: channel and number of a board by radio.
     """
 
     name: str
@@ -96,7 +96,7 @@ def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Pl
 
 def rename(registry: Registry, name: str, new_name: str) -> Plan:
     """Plan another name for a device, which keeps its key. Raises OncewayError if the new name is
-    taken, unless by this very job.
+    taken, unless this job has taken it.
     """
     check_name(new_name)
     begun, taken = registry.work(new_name), registry.find(new_name)

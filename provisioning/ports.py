@@ -26,8 +26,8 @@ _GROUP_MAY = stat.S_IRGRP | stat.S_IWGRP
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """A serial port. stable: its name under /dev/serial/by-id, which stays when ports are plugged
-    in another order. boards: names of the kinds of board that have its USB ids.
+    """A serial port. stable: its name under /dev/serial/by-id, which stays the same if ports are
+    plugged in in another order. boards: names of the kinds of board that have its USB ids.
     """
 
     port: str

@@ -16,8 +16,9 @@ Ask = Callable[[Board, str], bool]
 def probe(port: str, candidates: Iterable[Board], ask: Ask = avrdude.answers) -> list[Board]:
     """Return the boards whose boot loader answers at this port; none if no boot loader does.
 
-    Each question resets the board and writes nothing. A wrong one takes up to seven seconds, so
-    boards with one protocol share one question, and the first answer ends the search.
+    Each question resets the board and writes nothing. A question in the wrong protocol takes up to
+    seven seconds, so boards with the same protocol share one question, and the first answer ends
+    the search.
     """
 
     def way(board: Board) -> tuple[str, int, str]:

@@ -70,7 +70,7 @@ class RadioPlan:
 
     @property
     def silence(self) -> int:
-        """Pause after each frame that the law demands, in multiples of the frame's airtime."""
+        """Pause that the law demands after each frame, as a multiple of the frame's airtime."""
         band = self.region.band(self.frequency)
         longest = Modulation(self.factor).airtime(LONGEST_FRAME)
         try:
@@ -111,7 +111,7 @@ class RadioPlan:
 
 
 def check_radio_name(name: str) -> None:
-    """Raise OncewayError if a reading of a board with this name would not fit a frame."""
+    """Raise OncewayError if a reading of a board with this name would not fit into a frame."""
     if len(name) > LONGEST_NAME:
         raise OncewayError(
             f"{name!r} has {len(name)} characters: a board by radio could not send all"

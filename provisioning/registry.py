@@ -1,4 +1,4 @@
-"""The device registry: which devices there are, with which keys and which firmware.
+"""The device registry: the devices, with their keys and their firmware.
 
 A SQLite file (`schema.py`). It holds keys, so only its owner can read it: root, and the account
 that owns the folder.
@@ -36,8 +36,8 @@ Rows = dict[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of the registry. status: as in the table, or `flashing` while its board is being
-    written or after that was interrupted. radio, before: as in the table.
+    """A device of the registry. status: the column's value, or `flashing` while its board is being
+    written and after that was interrupted. radio, before: see `schema.py`.
     """
 
     name: str
@@ -127,8 +127,8 @@ class Registry:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[None]:
-        """Open a transaction that takes the write lock before it reads. Two transactions that read
-        first and write then would fail instead of waiting for one another.
+        """Open a transaction that takes the write lock before it reads. If two transactions read
+        first and then wrote, one would fail instead of waiting for the other.
         """
         connection = self._database.conn
         with self._errors_explained():
@@ -214,7 +214,7 @@ class Registry:
         radio: RadioPlan | None = None,
     ) -> Work:
         """Note that a board is about to be written. was: its present name, if it is to be renamed.
-        Raises OncewayError if another board by radio has its number.
+        Raises OncewayError if another board by radio has the number in `radio`.
         """
         text = radio.to_json() if radio else None
         work = Work(identity.name, board, identity.key, port, was, _now(), text)
@@ -238,7 +238,7 @@ class Registry:
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
         """End a job that did not touch the board, and restore the rows from before. earlier: the
-        interrupted job that was noted under this name.
+        interrupted job that was recorded under this name.
         """
         with self._write_transaction():
             if self.work(work.name) == work:
@@ -247,9 +247,9 @@ class Registry:
                     self._table("work").insert(asdict(earlier))
 
     def finish(self, work: Work, firmware: str | None, greets: bool = True) -> Device:
-        """Enter a board that was written and read back. Its status is `ready` if it has greeted,
-        and `written` if it cannot greet. firmware: None if the board keeps its firmware. Raises
-        OncewayError if another command took the name in the meantime.
+        """Enter a board that was written and read back. greets: whether the board has greeted. Its
+        status is then `ready`; if the board cannot greet, `written`. firmware: None if the board
+        keeps its firmware. Raises OncewayError if another command took the name in the meantime.
         """
         names, now = [work.name, work.was], _now()
         with self._write_transaction():
@@ -279,7 +279,7 @@ class Registry:
         return device
 
     def admit(self, name: str) -> Device:
-        """Let a device in that was never written here or that was revoked."""
+        """Admit a device that was never written here or that was revoked."""
         check_name(name)
         known = self.find(name)
         if known is not None and known.status != "revoked":
@@ -316,8 +316,8 @@ class Registry:
 
     def load(self, rows: Rows) -> list[str]:
         """Enter the rows of `dump` over the rows of the same devices, all or nothing. Returns the
-        names that were left unchanged: devices that, after the time of the backup's row, were
-        revoked or let in here, or got another key or number.
+        names that were left unchanged: devices that were revoked or admitted here, or got another
+        key or number, after the time of the backup's row.
         """
         with self._write_transaction():
             here = {row["name"]: row for row in self._table("device").rows}

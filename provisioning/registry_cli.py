@@ -46,7 +46,7 @@ def import_registry(
     as_json: Json = False,
 ) -> None:
     """Enter the devices of a backup, all or none. A device of the same name is overwritten, unless
-    it was revoked, let in or given another key here after the time of the backup's entry.
+    it was revoked, admitted or given another key here after the time of the backup's entry.
 
     Example: onceway registry import backup.owreg
     """

@@ -1,6 +1,6 @@
 """Shares the registry of a gateway in a site: python -m provisioning.share_pipe REGISTRY
 
-In: entries of other members on standard input, one a line. Out: the registry with these entries,
+In: entries of other members on standard input, one per line. Out: the registry with these entries,
 and all entries on standard output. This is not a command of `onceway`, since entries hold keys.
 """
 
@@ -14,8 +14,8 @@ from gateway.site.shared_state.board_entry import Entry
 
 
 def main() -> None:
-    # sqlite_utils imports these where they are installed, and uses nothing of them: that takes a
-    # second
+    # sqlite_utils imports these packages if they are installed, but does not use them here: that
+    # takes a second
     for package in ("numpy", "pandas"):
         sys.modules.setdefault(package, cast(ModuleType, None))
     from provisioning.registry import Registry

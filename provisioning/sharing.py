@@ -1,11 +1,11 @@
-"""The device registry in a site of several gateways: turns changes that were made here into entries
-for the other members, and enters theirs.
+"""The device registry in a site of several gateways: turns local changes into entries for the other
+members, and applies their entries.
 
 In: entries of other members (`gateway/site/shared_state/board_entry.py`), and a registry that
 commands have changed. Out: all present entries, and the table `device` with their content. The
 table `shared` keeps for each name its entry and a digest of the device's row at the last exchange.
-A row with another digest was changed here since. Both are in the registry's file, so a file that is
-restored from a backup has the entries of that time.
+A row with another digest was changed here after that exchange. Both are in the registry's file, so
+a file that is restored from a backup has the entries of that time.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
 
 
 def _unknown(name: str) -> Entry:
-    """Return the entry of a board that no member has told of."""
+    """Return the entry of a board that no member has reported."""
     return Entry(name=name, lifted=0, revoked=-1, version=0, at="-", changed="-", board=None)
 
 

@@ -27,13 +27,15 @@ PUT_BACK_TRIES = 2
 
 
 class RolledBack(OncewayError):
-    """The new firmware did not come up; the board has its old one again."""
+    """The new firmware did not start; the board has its old firmware again."""
 
 
 def update(
     registry: Registry, name: str, target: Target, progress: avrdude.Progress, contact: Contact
 ) -> Device:
-    """Write the firmware of `target`. Raises OncewayError; `RolledBack` if the old is back."""
+    """Write the firmware of `target`. Raises OncewayError; `RolledBack` if the old firmware was
+    restored.
+    """
     before = kept(registry, name)
     device.check(target)
     if registry.work(name) is None:
@@ -65,8 +67,8 @@ def is_current(known: Device, image: Image) -> bool:
 def _keep(
     registry: Registry, name: str, target: Target, before: Path, progress: avrdude.Progress
 ) -> None:
-    """Read the program of this very board. A board of another device is left to `device.write`,
-    which reports it.
+    """Read the program of the device's own board. If the board is another device's, `device.write`
+    reports that.
     """
     known = registry.get(name)
     with exclusive.port(target.port):
@@ -87,7 +89,7 @@ def _keep(
 
 
 def _write_durably(program: str, before: Path) -> None:
-    """Write the file whole or not at all. The file is on disk when this returns."""
+    """Write the file atomically. The file is on disk when this returns."""
     before.parent.mkdir(mode=0o700, exist_ok=True)
     new = before.with_suffix(".new")
     new.write_text(program)

@@ -45,8 +45,8 @@ def update_devices(
 ) -> None:
     """Write new firmware to devices in service, one at a time. A running gateway lends their ports.
     Each device must greet with the new firmware. If it does not, it gets its old firmware back, and
-    the devices after it are left alone. Unsent readings stay. Devices that have the firmware are
-    skipped, so the same command continues an interrupted update.
+    the remaining devices are left as they are. Unsent readings stay. Devices that have the firmware
+    are skipped, so the same command continues an interrupted update.
 
     Example: onceway device update --all
     """

@@ -69,7 +69,7 @@ _CODE = re.compile(r"`[^`\n]*`|\[[^\]]*\]\([^)]*\)|https?:\S+|\"[^\"\n]*\"")
 _END = re.compile(r"(?<=[.:;!?])\s+|\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n {2,}\S[^\n]* {2,}[^\n]*")
 
 LIMITS: dict[str, list[int]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-"""Most first words, odd turns, synonyms and long sentences, by package."""
+"""Largest number of first words, odd turns, synonyms and long sentences, by package."""
 
 
 class Finding(NamedTuple):

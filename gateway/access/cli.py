@@ -57,20 +57,27 @@ def add(
 
 
 def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json: bool) -> None:
-    """Make the running gateway read the users again, and say whether it has done so."""
-    taken, why = False, ""
+    """Make the running gateway read the users again, and say whether it has done so. Exit code 1:
+    it runs, and has not.
+    """
+    taken, refused, why = False, None, ""
     try:
         if file is None:
             (found,) = ask(folder_of(None, config), do="reload")
-            taken = found["wrong"] is None
-            why = f"; the running gateway does not take it: {found['wrong']}"
-            why = "; the running gateway has taken it" if taken else why
-    except (NotRunning, OncewayError):
-        why = "; a gateway takes it when it starts or reloads"
+            refused = found["wrong"]
+            taken, why = refused is None, "; the running gateway has taken it"
+    except NotRunning:
+        why = "; a gateway takes it when it starts"
+    except OncewayError as error:
+        refused = str(error)
+    if refused is not None:
+        why = f"; the running gateway has not taken it: {refused}"
     if as_json:
         typer.echo(json.dumps({"user": name, "taken": taken}))
     else:
         typer.echo(f"{name} {what}{why}")
+    if refused is not None:
+        raise typer.Exit(1)
 
 
 def _ask() -> str:

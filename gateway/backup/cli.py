@@ -55,8 +55,8 @@ def backup(
 
     The gateway may run meanwhile. The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE. At
     the landing place the backup is GATEWAY/backups/TIME-EPOCH.owback, and the newest KEEP stay;
-    onceway-backup.timer makes one each night. A backup above 64 MB goes there in several files:
-    fetch all whose names begin with that name.
+    onceway-backup.timer makes one each night. A backup above 64 MB is stored there in several
+    files: to restore it, fetch all files whose names begin with the backup's name.
 
     Example: sudo onceway backup /mnt/usb/site-1.owback
     """
@@ -214,12 +214,12 @@ _TO_KNOW = (
 
 
 def _above(config: Path) -> Path:
-    """Return a folder for unencrypted files: that of the configuration, which holds secrets
+    """Return the folder for unencrypted files: the configuration's own, which holds secrets
     already.
     """
     folder = config.absolute().parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
-        raise OncewayError(f"cannot be made ({error.strerror})", str(folder)) from error
+        raise OncewayError(f"cannot be created ({error.strerror})", str(folder)) from error
     return folder

@@ -2,12 +2,12 @@
 name, and the newest `keep` backups.
 
 A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is in UTC; EPOCH differs between two
-generations of one store. A large one goes there in pieces, each from memory: the first under that
-name, the others as `TIME-EPOCH.owback.001` and so on beside it. The first piece is written last, so
-a backup that has a first piece is whole.
+generations of one store. A large backup is written in pieces, each from memory: the first piece
+under that name, the others as `TIME-EPOCH.owback.001` and so on beside it. The first piece is
+written last, so a backup that has a first piece is whole.
 
-Older versions called a backup `N.owback`, by its day modulo `keep`. Such a name counts as older
-than each one with a time.
+Older versions called a backup `N.owback`, by its day modulo `keep`. A backup with such a name
+counts as older than any backup with a time.
 """
 
 import io
@@ -20,7 +20,7 @@ from gateway.uplink.landing import Landing, Unreachable
 
 FOLDER = "backups"
 PIECE = 64_000_000
-"""Largest number of bytes that are in memory at once."""
+"""Size of a piece, in bytes: no more than this is in memory at once."""
 
 _TIME = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
@@ -64,7 +64,7 @@ def _names(landing: Landing, gateway: str) -> dict[str, str]:
 def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None:
     """Remove all backups but the newest `keep`, and pieces without a backup. Raises Unreachable.
 
-    A time in the future was given by a wrong clock, and counts as the oldest.
+    A backup with a time in the future comes from a wrong clock, and counts as the oldest.
     """
     folder = f"{gateway}/{FOLDER}"
     names = _names(landing, gateway)

@@ -22,7 +22,7 @@ _KEPT = ".before-restore"
 
 
 def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list[str]:
-    """Put all files at their places. data: the data directory. config: path of the configuration.
+    """Put all files in their places. data: the data directory. config: path of the configuration.
     Return notes for the user. Raises OncewayError.
     """
     notes = []
@@ -55,8 +55,8 @@ def make_data_folder(data: Path, manifest: Manifest) -> None:
 
 
 def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
-    """Put one file at its place. keep: keep an existing file with other content, under another
-    name.
+    """Put one file in its place. keep: whether an existing file with other content is kept, under
+    another name.
     """
     try:
         if not target.parent.is_dir():
@@ -76,8 +76,8 @@ def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
 
 
 def _give(new: Path, target: Path, entry: Entry) -> None:
-    """Set the owner of a file: of the existing file, else the account named in the backup, else the
-    owner of the folder.
+    """Set the owner of a file: the owner of the existing file, else the account named in the
+    backup, else the owner of the folder.
     """
     if os.geteuid() == 0 and target.exists():
         now = target.stat()
@@ -97,7 +97,7 @@ def _own(new: Path, entry: Entry) -> None:
 
 
 def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
-    """Put the registry at its place. A device that was revoked here stays revoked."""
+    """Put the registry in its place. A device that was revoked on this machine stays revoked."""
     try:
         revoked = _take_over_revoked(source, target) if target.exists() else []
     except sqlite3.Error as error:

@@ -183,7 +183,7 @@ class Registry:
         return self._known is not None
 
     def registered(self) -> "dict[str, Listed]":
-        """Return all devices of the registry; none while the registry cannot be read."""
+        """Return all devices of the registry, by name; none while it cannot be read."""
         return {name: item.listed for name, item in (self._known or {}).items()}
 
     def _look(self) -> bytes:
@@ -207,7 +207,7 @@ class Registry:
             )
         ) as database:
             database.row_factory = sqlite3.Row
-            rows = map(dict, database.execute("SELECT * FROM device"))
+            rows = map(dict, database.execute("SELECT * FROM device ORDER BY name"))
             return {
                 row["name"]: _Known(
                     row["status"],

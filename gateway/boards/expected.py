@@ -214,7 +214,7 @@ class Expected:
 
     @property
     def problems(self) -> list[tuple[str, BoardState]]:
-        """Return the boards that are a problem, in the order of the registry."""
+        """Return the boards that are a problem, in the order of the last check."""
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     def state_of(self, name: str) -> BoardState:

@@ -120,7 +120,7 @@ def again(
 
     Example: onceway bridge again cloud 17
     """
-    wanted, folder = _wanted(numbers, everything), folder_of(data, config)
+    wanted, folder = _wanted(numbers, everything), running_folder(data, config)
     try:
         done = _ask(folder, "bridge-again", name, wanted)
     except control.NotRunning:
@@ -145,7 +145,7 @@ def discard(
 
     Example: onceway bridge discard cloud --all
     """
-    wanted, folder = _wanted(numbers, everything), folder_of(data, config)
+    wanted, folder = _wanted(numbers, everything), running_folder(data, config)
     try:
         done = _ask(folder, "bridge-discard", name, wanted)
     except control.NotRunning:

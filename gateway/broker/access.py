@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.broker.peer import Peer
 from gateway.broker.topic import Topic
@@ -152,15 +152,7 @@ class ByAcl:
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None: ...
 
-    def note_publication(
-        self,
-        device: str,
-        topic: str,
-        payload: bytes,
-        reason: ReasonCode | None,
-        monotonic: int,
-        utc: int | None,
-    ) -> None: ...
+    def note_publication(self, *about: Any, **named: Any) -> None: ...
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None:
         if caller.acl.may_subscribe(caller.user, caller.client, topic_filter):

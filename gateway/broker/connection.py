@@ -88,6 +88,7 @@ class Connection:
         "full",
         "greeted",
         "held",
+        "identifies",
         "interrupted",
         "keep_alive",
         "kept",
@@ -148,6 +149,8 @@ class Connection:
         """Whether the client or the access rules chose the client identifier."""
         self.reads_reasons = False
         """Whether the client reads the reason codes of PUBACK and PUBREC."""
+        self.identifies = False
+        """Whether CONNACK says that the identity in this client's publications counts."""
         self.problem_information = True
         """Whether the client wants Reason Strings."""
 

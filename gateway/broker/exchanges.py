@@ -333,6 +333,9 @@ def _stated_identity(
     ):
         return None
     if not connection.policy.access.may_identify(connection):
+        if connection.identifies:
+            text = "PUBLISH: incarnation and seq count no longer; the next CONNACK says so"
+            raise ProtocolError(text, ReasonCode.ADMINISTRATIVE_ACTION)
         return None
     return session.client, int(incarnation), int(sequence)
 

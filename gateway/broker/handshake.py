@@ -23,7 +23,7 @@ from gateway.broker.peer import DeviceIdentity, State
 from gateway.broker.refusals import refused, say
 from gateway.broker.session import NEVER, Session
 from gateway.broker.will import StoredWill
-from gateway.config import READS_REASON_CODES
+from gateway.config import IDENTITY, READS_REASON_CODES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import MqttError, ProtocolError, quote
 from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
@@ -122,6 +122,8 @@ def _granted(
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum
     if connection.peer.device is None:
+        connection.identifies = connection.policy.access.may_identify(connection)
+        granted[_P.USER_PROPERTY] = [IDENTITY[connection.identifies]]
         granted[_P.MAXIMUM_PACKET_SIZE] = connection.stream.maximum
         if connection.aliases_limit:
             granted[_P.TOPIC_ALIAS_MAXIMUM] = connection.aliases_limit

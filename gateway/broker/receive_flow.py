@@ -6,7 +6,9 @@
   PUBLISH, refused              → PUBREC with the reason (0x80 and above); the identifier is not
                                   kept [MQTT-4.3.3-9]
   PUBREL, kept identifier       → forget it; commit; then PUBCOMP
-  PUBREL, unknown identifier    → PUBCOMP with 0x92; never a forged success
+  PUBREL, unknown identifier    → PUBCOMP with 0x92; never a forged success. MQTT 3.1.1 has
+                                  only a plain PUBCOMP (its section 4.3.3); while a peer gateway
+                                  is silent, the connection ends instead
 
 A board that has proved its key has an anti-replay window (`marks.py`). The window knows accepted
 publications by their full sequence, also after a restart or Clean Start, so nothing of the flow is

@@ -7,6 +7,7 @@ In: a data directory and a request. Out: rows, or NotRunning if no gateway liste
 import json
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ FILE = "control.sock"
 
 TIMEOUT_S = 30.0
 """Longest wait for an answer, in seconds; for a long request, the longest wait for the next row."""
+
+LONGEST_ROW = 64 << 20
+"""In bytes. The longest row is the state of a gateway with thousands of boards."""
 
 LEND_S = 900.0
 """Longest time for which a port is lent, in seconds: a board can be written twice."""
@@ -97,13 +101,49 @@ def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
             raise NotAllowed("this account may not talk to the gateway", where, WHO_MAY) from error
         except OSError as error:
             raise _mute(error, where) from error
-        with channel.makefile("rb") as file:
-            yield _read(file, where)
+        yield _read(_lines(channel, where), where)
 
 
 def _mute(error: OSError, where: str) -> OncewayError:
     text = f"the gateway does not answer ({error.strerror or error})"
     return OncewayError(text, where, "See its log: journalctl -u onceway-gateway")
+
+
+def _foreign(where: str) -> OncewayError:
+    return OncewayError(
+        "another program than the gateway answers at its control socket",
+        where,
+        "End that program, then restart the gateway",
+    )
+
+
+def _lines(channel: socket.socket, where: str) -> Iterator[bytes]:
+    """Yield the lines of the answer. Raises OncewayError if a line does not end, and TimeoutError
+    if none is complete in time.
+    """
+    begun = bytearray()
+    end = time.monotonic() + TIMEOUT_S
+    while data := _receive(channel, end):
+        *lines, rest = data.split(b"\n")
+        if not lines and len(begun) + len(rest) > LONGEST_ROW:
+            raise _foreign(where)
+        for line in lines:
+            yield bytes(begun + line)
+            begun.clear()
+        if lines:
+            end = time.monotonic() + TIMEOUT_S
+        begun += rest
+    if begun:
+        yield bytes(begun)
+
+
+def _receive(channel: socket.socket, end: float) -> bytes:
+    """Return some bytes, or none at the end of the connection. Raises TimeoutError at `end`."""
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    channel.settimeout(left)
+    return channel.recv(1 << 20)
 
 
 def _told(line: bytes, where: str) -> Row:
@@ -113,11 +153,7 @@ def _told(line: bytes, where: str) -> Row:
     except ValueError:
         told = None
     if not isinstance(told, dict):
-        raise OncewayError(
-            "another program than the gateway answers at its control socket",
-            where,
-            "End that program, then restart the gateway",
-        )
+        raise _foreign(where)
     return told
 
 

@@ -14,6 +14,7 @@ OUTAGE = 9
 STORE = 10
 NAME_TAKEN = 11
 INTERNAL = 70
+KEPT = 75
 
 MEANINGS = {
     0: "Success.",
@@ -31,6 +32,7 @@ MEANINGS = {
     STORE: "A store or its backup cannot be used: it is missing, damaged or of another version.",
     NAME_TAKEN: "Another store uses the gateway's name at the landing place.",
     INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
+    KEPT: "Messages of `onceway publish` wait in its journal: the next call sends them.",
 }
 """The cause of each exit code, as in the man page."""
 

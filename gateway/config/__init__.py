@@ -1,8 +1,8 @@
 """The gateway's configuration file: TOML in, a checked `Config` out.
 
 `onceway gateway run` and `onceway uplink run` read the same file. Each error names key, value and
-reason. Unknown keys are refused: a misspelt key that is silently ignored is a setting without
-effect. `sections.py` defines every key; `onceway gateway config --reference` prints them.
+reason. Unknown keys are refused, so that a misspelt key is not silently ignored. `sections.py`
+defines every key; `onceway gateway config --reference` prints them.
 """
 
 import grp
@@ -19,6 +19,7 @@ from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
 from gateway.config.sections import (
     BRIDGE,
     DEVICES_TOPIC,
+    IDENTITY,
     INSIDE,
     MEMBER,
     READS_REASON_CODES,
@@ -49,6 +50,7 @@ from gateway.system import gateway_name
 __all__ = [
     "BRIDGE",
     "DEVICES_TOPIC",
+    "IDENTITY",
     "INSIDE",
     "MEMBER",
     "READS_REASON_CODES",
@@ -86,13 +88,11 @@ __all__ = [
 
 
 _SERVICES = "onceway"
-"""The group of the services (`gateway/system/accounts.py`); people do not join it."""
+"""The group of the services (`gateway/system/accounts.py`), which people do not join."""
 
 
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError naming each key with its line, its value and the
-    reason.
-    """
+    """Read and check a file. Raises ConfigError with key, line, value and reason of each error."""
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -112,7 +112,7 @@ def load(path: Path) -> Config:
 
 
 def _who_may(path: Path) -> str:
-    """Return a hint for a file that this user may not read, or a folder above it."""
+    """Return a hint for a file that this user may not read, or whose folder is closed."""
     for place in (path, *path.parents):
         with suppress(PermissionError, KeyError):
             status = place.stat()

@@ -36,7 +36,7 @@ class Lines:
             statement = ""
 
     def of(self, path: Place) -> int | None:
-        """Return the line of a value, or of the nearest table or key that holds it."""
+        """Return the line of a value, or of the nearest table or key that contains it."""
         for end in range(len(path), 0, -1):
             if (number := self._at.get(path[:end])) is not None:
                 return number

@@ -13,7 +13,7 @@ from gateway.errors import NotAllowed, OncewayError
 
 
 class Mistake(NamedTuple):
-    """One mistake. place: of the value. line: of the file, if it is known."""
+    """One mistake. place: the place of the value. line: its line in the file, if known."""
 
     place: Place
     what: str
@@ -21,8 +21,8 @@ class Mistake(NamedTuple):
 
 
 class ConfigError(OncewayError):
-    """The configuration file cannot be used. text: of the file, if the mistakes are known by their
-    place.
+    """The configuration file cannot be used. text: the file's text, if the places of the mistakes
+    are known.
     """
 
     exit_code = 2
@@ -39,7 +39,7 @@ class ConfigError(OncewayError):
 
     @classmethod
     def of(cls, mistakes: Sequence[Mistake], where: str, text: str = "") -> "ConfigError":
-        """Return the error for these mistakes, in the order of the file. text: of the file."""
+        """Return the error for these mistakes, in the order of the file. text: the file's text."""
         lines = Lines(text)
         found = [item._replace(line=item.line or lines.of(item.place)) for item in mistakes]
         found.sort(key=lambda item: item.line or 0)
@@ -47,7 +47,7 @@ class ConfigError(OncewayError):
 
     @property
     def lines(self) -> list[str]:
-        """One for each mistake."""
+        """Return one line for each mistake."""
         return [
             f"{self.where}: {what}" if line is None else f"{self.where}:{line}: {what}"
             for _, what, line in self.mistakes
@@ -65,7 +65,7 @@ class ConfigError(OncewayError):
 
 
 class MayNotRead(ConfigError):
-    """The configuration file is not for this account."""
+    """Error: this account may not read the configuration file."""
 
     exit_code = NotAllowed.exit_code
 
@@ -140,7 +140,7 @@ def _shown(path: tuple[int | str, ...], value: Any) -> str:
 
 
 def _meant(path: tuple[int | str, ...]) -> str:
-    """Return the known key that an unknown one resembles, as the end of a sentence."""
+    """Return the known key that resembles an unknown one, as the end of a sentence."""
     section: type[BaseModel] = Config
     for name in path[:-1]:
         if isinstance(name, str):

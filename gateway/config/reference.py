@@ -24,8 +24,8 @@ _TOP = """\
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. default: as TOML; empty without a default. needed: must be given. meaning:
-    sentences.
+    """One key. default: as TOML; empty without a default. needed: whether the key must be given.
+    meaning: sentences.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One table. header: as in the file. given: whether the table is in force when the file lacks
-    it.
+    """One table. header: as in the file. given: whether the table is in force if the file
+    lacks it.
     """
 
     header: str

@@ -50,33 +50,35 @@ class GatewaySection(Section):
     """The name of this gateway, and the place of its data."""
 
     name: GatewayName = "gateway"
-    """Unique among the gateways of one landing place."""
+    """The gateway's name, unique among the gateways of one landing place."""
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
     """The folder of the store."""
     hosts: list[str] = []
-    """Shell patterns of more names under which browsers and scrapers ask for page and metrics, such
-    as that of a proxy. Addresses, names without a dot and names of private networks (.local, .lan,
-    .internal, .home.arpa) are answered anyway. So are this machine's name, and the names of the
-    page's certificate.
+    """Shell patterns of additional host names by which browsers and scrapers may reach page and
+    metrics, such as the name of a proxy. Addresses, names without a dot and names of private
+    networks (.local, .lan, .internal, .home.arpa) are always accepted. So are this machine's name
+    and the names in the page's certificate.
     """
     trust_clock: bool = False
-    """Take the system's clock for right even when the kernel does not call it synchronised."""
+    """Trust the system's clock even if the kernel does not call it synchronised."""
     sys_interval_s: Annotated[int, Field(ge=0, le=86_400)] = 10
-    """Seconds between two looks at the figures under `$SYS`; 0: none there."""
+    """Seconds between two updates of the figures under `$SYS`; 0: no figures."""
 
 
 class TlsSection(Section):
     """TLS 1.2 and up. Files in PEM format."""
 
     certificate: FilePath
-    """The certificate of the gateway, with those between it and its authority."""
+    """The certificate of the gateway, followed by the certificates between it and its authority."""
     key: FilePath
     """The private key of the certificate."""
     client_ca: FilePath | None = None
-    """Authorities whose client certificates are taken; the common name in one is the user name."""
+    """Authorities whose client certificates are accepted. The common name in a certificate is the
+    user name.
+    """
     client_crl: FilePath | None = None
-    """The authorities' lists of revoked certificates; without one of an authority, or past its
-    date, no certificate of it is taken.
+    """The authorities' lists of revoked certificates. If an authority's list is missing or out of
+    date, none of its certificates is accepted.
     """
     client_required: bool = False
     """Refuse clients without a certificate."""
@@ -96,31 +98,34 @@ class ListenerSection(Section):
     type: Literal["tcp", "websocket"] = "tcp"
     """WebSocket is at the path /mqtt."""
     bind: Bind | None = None
-    """An address, such as 127.0.0.1:1883 or [::1]:1883; :1883 is every address."""
+    """An address, such as 127.0.0.1:1883 or [::1]:1883; :1883 means every address."""
     systemd: Annotated[str, Field(min_length=1)] | None = None
-    """In place of bind, the name of a socket from systemd (`FileDescriptorName=`)."""
+    """Instead of bind: the name of a socket from systemd (`FileDescriptorName=`)."""
     anonymous: bool | None = None
-    """Accept clients without a user name; default: on loopback, as long as there are no users."""
+    """Accept clients without a user name; default: only on loopback, and only while no users exist.
+    """
     receive_maximum: U16 = 1024
-    """QoS 1 and 2 messages that a client may have in flight to us (MQTT 5, section 3.2.2.3.3)."""
+    """Largest number of QoS 1 and 2 messages that a client may have in flight to the gateway (MQTT
+    5, section 3.2.2.3.3).
+    """
     connections: Count | None = None
-    """Clients at a time on this listener, within limits.connections."""
+    """Largest number of clients at a time on this listener, within limits.connections."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] | None = None
-    """The longest packet that is taken here, in place of limits.packet_bytes."""
+    """The largest packet accepted on this listener, instead of limits.packet_bytes."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """In place of limits.keep_alive_s."""
+    """The longest keep alive on this listener, instead of limits.keep_alive_s."""
     tls: TlsSection | None = None
-    """Without it, nothing is encrypted."""
+    """Settings for TLS. Without this table, nothing is encrypted."""
     refuse: Literal["disconnect", "reason code"] = "disconnect"
     """How a client learns that its message at QoS 1 or 2 is refused for now (the spool or the disk
-    is full). Common clients take a PUBACK with a reason code for success, so the connection ends
-    with DISCONNECT 0x97, and the client sends the message again. Where all clients of the listener
-    read reason codes: "reason code".
+    is full). Common clients treat a PUBACK as success whatever its reason code. So by default the
+    connection ends with DISCONNECT 0x97, and the client sends the message again. If all clients of
+    the listener read reason codes, choose "reason code".
     """
     origins: list[str] = []
     """Web pages that may connect over WebSocket from other hosts."""
     proxies: list[Network] = []
-    """Proxies before it, over WebSocket, as in [page]."""
+    """Proxies in front of this listener, for WebSocket only; as in [page]."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
@@ -133,7 +138,7 @@ class ListenerSection(Section):
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """Return a name of the listener, for logs."""
         return self.bind or f"systemd:{self.systemd}"
 
     @property
@@ -143,12 +148,12 @@ class ListenerSection(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether only programs of this machine reach it, and need not show who they are."""
+        """Whether only this machine can reach the listener, so that clients need no login."""
         return self.bind is not None and is_local(self.bind) and not self.knows_certificates
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; an empty host is every address."""
+        """Host and port; an empty host means every address."""
         return split_bind(self.bind) if self.bind else ("", 0)
 
 
@@ -158,11 +163,13 @@ class SerialSection(Section):
     port: Annotated[str, Field(min_length=1)]
     """A path or a shell pattern."""
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
-    """Bits per second, as the firmware has them."""
+    """Bits per second, as in the firmware."""
     open: bool = False
-    """Any board may greet; otherwise only registered boards, which must prove their keys if any."""
+    """Whether any board without a key may connect. Otherwise only registered boards may. A board
+    with a key must prove it in both cases, and the key must be in the registry.
+    """
     receive_maximum: U16 = 1
-    """A board journals one exchange at a time."""
+    """Largest number of messages in flight from a board, which journals one at a time."""
 
 
 _RYLR998_FACTOR, _RYLR998_POWERS = 9, range(23)
@@ -172,25 +179,26 @@ class LoraSection(Section):
     """A LoRa radio for boards without a wire: a modem at a serial port."""
 
     port: Annotated[str, Field(min_length=1)]
-    """A path, best one of /dev/serial/by-id."""
+    """A path, best one in /dev/serial/by-id."""
     modem: Literal["kiss", "rylr998"] = "kiss"
-    """A LoRa board with MeshCore's KISS firmware, or an RYLR998, which only its like understands.
+    """A LoRa board with MeshCore's KISS firmware, or an RYLR998, which can talk only to other
+    RYLR998 modems.
     """
     region: Literal["EU868"] = "EU868"
-    """The region whose radio rules are kept."""
+    """The region whose rules for radio the gateway observes."""
     frequency: int = 869_525_000
-    """Hz of the channel, which is 125 kHz wide. At this one, a radio may send a tenth of the time;
-    at most others, a hundredth.
+    """Frequency of the channel in Hz; the channel is 125 kHz wide. On the default channel, a radio
+    may send for a tenth of the time; on most others, for a hundredth.
     """
     spreading_factor: Annotated[int, Field(ge=7, le=12)] = 9
     """LoRa spreading factor. Each step reaches farther, but doubles the airtime."""
     power: Annotated[int, Field(ge=-9)] = 14
-    """dBm that the antenna radiates (e.r.p.)."""
+    """Power that the antenna radiates, in dBm (e.r.p.)."""
     network: Annotated[int, Field(ge=0, le=255)] = 0
     """Number of this radio network. Choose another one if a neighbour's boards are in range."""
     boards: dict[str, Annotated[int, Field(ge=1, le=254)]] = {}
-    """The numbers of boards in this network by their names, as in their identity pages. The boards
-    that `onceway device add` has written stand in the device registry, and need no number here.
+    """The numbers of boards in this network by their names, as in their identity pages. Boards that
+    `onceway device add` has provisioned are in the device registry, and need no number here.
     """
 
     @model_validator(mode="after")
@@ -214,101 +222,111 @@ class LoraSection(Section):
 
 
 class SpoolSection(Section):
-    """Messages on disk that wait for the uplink. Without [uplink] none are put there."""
+    """Messages on disk that wait for the uplink. Without [uplink], the spool stays empty."""
 
     topics: Annotated[list[SpoolFilter], Field(min_length=1)] = ["#"]
     """Topic filters of the messages for the uplink."""
     max_bytes: Count = 1000 * MEGABYTE
-    """A full spool refuses new messages with 0x97 and drops nothing."""
+    """Size limit in bytes. A full spool refuses new messages with 0x97 and drops nothing."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """A second bound, as a share of the whole disk of the data directory (0.5: half of it)."""
+    """A second limit, as a share of the disk with the data directory (0.5: half of the disk)."""
     devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The part of it for boards only (0.25: others are refused when three quarters are full)."""
+    """Share of the spool that is reserved for boards (0.25: other clients are refused when three
+    quarters are full).
+    """
 
 
 class LimitsSection(Section):
     """Bounds that hold for every client. Sizes in bytes."""
 
     connections: Count = 20_000
-    """Clients at a time, and as many again that have not said CONNECT yet."""
+    """Largest number of clients at a time. The same number of connections may wait before their
+    CONNECT.
+    """
     connects_per_s: Count = 1000
-    """CONNECTs from one address, in bursts of ten seconds' worth."""
+    """CONNECTs per second from one address, in bursts of ten seconds' worth."""
     sessions: Count = 100_000
-    """Clients that are there, and those that may come back."""
+    """Largest number of sessions, of connected and of absent clients."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
-    """The longest packet that is taken."""
+    """The largest packet accepted."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
-    """The longest CONNECT, which arrives before its sender is known."""
+    """The largest CONNECT accepted; it arrives before its sender is known."""
     subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
-    """The longest SUBSCRIBE or UNSUBSCRIBE: it takes time by its filters."""
+    """The largest SUBSCRIBE or UNSUBSCRIBE accepted: each filter takes time."""
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
     """The longest client identifier."""
     will_bytes: Count = 64 * MEGABYTE
-    """All wills together."""
+    """Size limit of all wills together."""
     inflight: U16 = 1024
-    """QoS 1 and 2 messages sent to one client and not yet acknowledged, whatever Receive Maximum it
-    announces; and sent beyond what the disk knows to be sent, if its session outlives its
-    connection.
+    """Largest number of QoS 1 and 2 messages in flight to one client, even if it announces a larger
+    Receive Maximum. If the session outlives its connection, also the largest number of messages
+    that are sent before the disk records them as sent.
     """
     queue_messages: Count = 100_000
-    """QoS 1 and 2 messages that wait for one session."""
+    """Largest number of QoS 1 and 2 messages that wait for one session."""
     queue_bytes: Count = 64 * MEGABYTE
-    """Bytes that wait for one session."""
+    """Size limit of the messages that wait for one session."""
     memory_bytes: Count = 256 * MEGABYTE
-    """Bytes that wait for all sessions; as much for subscriptions, and for incomplete packets."""
+    """Size limit of the messages that wait for all sessions. Subscriptions may take the same amount
+    again, and so may incomplete packets.
+    """
     outgoing_bytes: Count = 4 * MEGABYTE
-    """Written to one connection and not yet taken by the peer; beyond it QoS 0 is dropped, the rest
-    waits in the queue, and nothing more is read from the peer.
+    """Size limit of the output that one peer has not read yet. Beyond it, QoS 0 messages are
+    dropped, other messages wait in the queue, and the gateway stops reading from the peer.
     """
     subscriptions: Count = 1000
-    """Subscriptions of one session."""
+    """Largest number of subscriptions of one session."""
     topic_levels: Count = 128
-    """Levels of a topic or a filter."""
+    """Largest number of levels in a topic or a filter."""
     retained: Count = 100_000
-    """Retained messages."""
+    """Largest number of retained messages."""
     retained_bytes: Count = 64 * MEGABYTE
-    """Bytes of all retained messages. In a site, a sixteenth more for deleted ones."""
+    """Size limit of all retained messages. In a site, deleted messages may take a sixteenth more.
+    """
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
-    """How long a new connection may take to say CONNECT."""
+    """Seconds in which a new connection must send CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
-    """The longest keep alive of MQTT 5 clients; one that asks for more, or for none, gets this one.
-    0: each its own.
+    """The longest keep alive of MQTT 5 clients, in seconds. A client that asks for a longer one, or
+    for none, gets this value. 0: each client gets the one that it asks for.
     """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
-    """The longest that a session is kept for a client that is away; 4294967295: without end."""
+    """The longest time, in seconds, for which the session of an absent client is kept; 4294967295:
+    without end.
+    """
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
-    """Topic aliases in each direction of a connection."""
+    """Largest number of topic aliases in each direction of a connection."""
 
 
 class QueueSection(Section):
     """Rules for the queues of some clients."""
 
     clients: Annotated[str, Field(min_length=1)] = "*"
-    """Shell pattern of client identifiers; the first section that fits counts."""
+    """Shell pattern of client identifiers; the first matching section counts."""
     full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
-    """At the bound: end the session (its client learns so by Session Present 0: never a silent
-    gap), drop the oldest message (counted), or refuse the publisher (0x97).
+    """If the queue is full: end the session (its client sees Session Present 0, so there is never a
+    silent gap), drop the oldest message (counted), or refuse the publisher (0x97).
     """
     qos_0: bool = False
-    """Keep QoS 0 messages, too, while the client is away; in memory, not on disk."""
+    """Whether QoS 0 messages also wait while the client is away; in memory, not on disk."""
     messages: Count | None = None
-    """In place of limits.queue_messages."""
+    """Instead of limits.queue_messages."""
     bytes: Count | None = None
-    """In place of limits.queue_bytes."""
+    """Instead of limits.queue_bytes."""
 
 
 class DeliverySection(Section):
     """Delivery of messages to subscribers."""
 
     overlapping: Literal["once", "each"] = "once"
-    """To a client with several subscriptions that match: one copy, at the highest QoS and with all
-    Subscription Identifiers, or a copy for each subscription (MQTT 5, section 3.3.4).
+    """If several subscriptions of a client match a message: deliver one copy, at the highest QoS
+    and with all Subscription Identifiers, or one copy for each subscription (MQTT 5, section
+    3.3.4).
     """
 
 
 class WebSection(Section):
-    """`/metrics` for Prometheus and `/healthz`, over HTTP and for everybody who reaches the
-    address. Without the section there is none.
+    """`/metrics` for Prometheus and `/healthz`, over HTTP, for everybody who can reach the address.
+    Without this section, neither exists.
     """
 
     bind: Bind = "127.0.0.1:9464"
@@ -316,17 +334,23 @@ class WebSection(Section):
 
 
 class PageSection(Section):
-    """The web page for users of the gateway. Without the section there is none."""
+    """The web page for users of the gateway. Without this section there is no page."""
 
     bind: Bind = "127.0.0.1:8080"
-    """ADDRESS:PORT. Beyond this machine, use tls or a proxy that does: passwords come this way."""
+    """ADDRESS:PORT. If the address is reachable from other machines, use TLS, here or in a proxy:
+    users send their passwords to it.
+    """
     proxies: list[Network] = []
-    """Addresses or networks of proxies before it, whose X-Forwarded-For tells the client's address.
+    """Addresses or networks of proxies in front of the page. Their X-Forwarded-For header contains
+    the client's address.
     """
     operators: list[str] = []
-    """Shell patterns of the users who may change something; all others may look."""
+    """Shell patterns of the users who may change things on the page. All other users may only look.
+    """
     certificate: FilePath | None = None
-    """For HTTPS, with those between it and its authority, in PEM format."""
+    """The certificate for HTTPS, followed by the certificates between it and its authority, in PEM
+    format.
+    """
     key: FilePath | None = None
     """The private key of the certificate."""
 
@@ -339,24 +363,24 @@ class PageSection(Section):
 
 class MirrorSection(Section):
     """Readings of boards as JSON, for programs that do not read SenML-CBOR: the retained messages
-    `readings/DEVICE/NAME`. They never go up, and no disk is written for them; only the
-    gateway may write there. Without the section there are none.
+    `readings/DEVICE/NAME`. They never go to the uplink, and are kept in memory only. Only the
+    gateway may publish to these topics. Without this section there are none.
     """
 
     topic: TopicPrefix = "readings"
-    """The first level of their topics."""
+    """The first level of the topics."""
 
 
 class HomeAssistantSection(Section):
-    """Boards as devices of Home Assistant, by MQTT discovery; [mirror] counts as given, too.
-    Without the section there are none.
+    """Boards as devices of Home Assistant, by MQTT discovery. This section implies [mirror].
+    Without this section, the gateway announces no devices.
     """
 
     prefix: TopicPrefix = "homeassistant"
-    """Home Assistant's discovery prefix; the birth message comes to `PREFIX/status`."""
+    """Home Assistant's discovery prefix; the birth message is expected on `PREFIX/status`."""
     expire_after_s: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
-    """Seconds without a reading until a value is unavailable; 0: never. Without it: three
-    of the longest of the last gaps, ten minutes at least.
+    """Seconds without a reading until a value is unavailable; 0: never. default: three times the
+    longest recent gap, at least ten minutes.
     """
 
 
@@ -376,11 +400,11 @@ class NotifySection(Section):
     mail_server: MailServer | None = None
     """smtps://HOST:PORT, or smtp://HOST:PORT, which must offer STARTTLS."""
     mail_user: str | None = None
-    """The user name there."""
+    """The user name at the mail server."""
     mail_password_file: FilePath | None = None
     """A file with that user's password alone, readable by the service only."""
     mail_ca: FilePath | None = None
-    """Authorities whose server certificates are taken; without it, those of the system."""
+    """Authorities whose server certificates are accepted; default: the system's."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
     """Seconds that a problem must last before it is reported."""
     quiet: list[Window] = []
@@ -397,11 +421,11 @@ class NotifySection(Section):
     heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] = 60
     """Seconds between two heartbeats."""
     heartbeat_user: str | None = None
-    """The user name at that broker."""
+    """The user name at the broker of the heartbeat topic."""
     heartbeat_password_file: FilePath | None = None
     """A file with that user's password alone, readable by the service only."""
     heartbeat_ca: FilePath | None = None
-    """Authorities whose broker certificates are taken; without it, those of the system."""
+    """Authorities whose broker certificates are accepted; default: the system's."""
 
     @property
     def is_wanted(self) -> bool:
@@ -418,43 +442,48 @@ class LogSection(Section):
     """Lines on standard error."""
 
     format: Literal["human", "json"] = "human"
-    """For people, or one JSON object a line."""
+    """Lines for people, or one JSON object per line."""
     level: Literal["debug", "info", "warning", "error"] | None = None
-    """The lowest level that is logged; "info" includes each connection. Without it: warnings,
-    boards that come and go, and what a service does as a whole, such as starting or landing a
+    """The lowest level that is logged; "info" includes each connection. Default: warnings, boards
+    that connect or disconnect, and the main actions of a service, such as starting or landing a
     batch.
     """
 
 
 class AccessSection(Section):
     """Rules for connecting, and for client identifiers. Names in the device registry are reserved
-    for the boards, and for users of the same name.
+    for boards, and for users of the same name.
     """
 
     users: FilePath | None = None
     """The file of user names and password hashes (`onceway user add`); default: `users` in the data
-    directory, if it is there.
+    directory, if that file exists.
     """
     identifiers: Literal["any", "user name", "user name prefix"] = "any"
-    """Client identifiers allowed to clients with a user name: any that is not another user's (its
-    name, or its name and a colon with more text, or one with a session of it); the user name itself
-    (assigned to a client without an identifier); or the user name, alone or followed
-    by a colon and more text. Other clients may then use no identifier that begins so for a known
-    user.
+    """Client identifiers allowed to clients with a user name. "any": every identifier except those
+    of other users. An identifier is another user's if it is that user's name, alone or followed by
+    a colon and more text, or if that user has a session under it. "user name": the user name
+    itself, which a client without an identifier gets. "user name prefix": the user name, alone or
+    followed by a colon and more text. With the last two, clients without a user name cannot use
+    identifiers that begin in this way with a known user's name.
     """
     prefixes: list[Annotated[str, Field(min_length=1)]] = []
-    """When there are any, client identifiers must begin with one of them."""
+    """If any are given, each client identifier must begin with one of them."""
     command: list[Annotated[str, Field(min_length=1)]] = []
-    """A program and its arguments that is asked about users who are not in the file: one JSON
-    object on its standard input (user, password, client, address, listener); it exits with 0 for
-    yes and with 1 for no.
+    """A program, with its arguments, that decides about users who are not in the file. It gets one
+    JSON object on its standard input (user, password, client, address, listener), and exits with 0
+    for yes or 1 for no.
     """
     url: HookUrl | None = None
-    """In place of command, a URL that gets that object by POST: 200 or 204: yes, 401 or 403: no."""
+    """Instead of command: a URL that gets the same object by POST. 200 or 204 means yes, 401 or 403
+    means no.
+    """
     hook_timeout_s: Annotated[float, Field(gt=0, le=60, strict=False)] = 5.0
-    """How long the command or the URL may take; without an answer the client gets 0x88."""
+    """Seconds that the command or the URL may take. If it does not answer in time, the client gets
+    0x88.
+    """
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
-    """How long a yes holds for further CONNECTs with the same password."""
+    """Seconds for which a yes is valid for further CONNECTs with the same password."""
 
     @model_validator(mode="after")
     def _one_hook(self) -> "AccessSection":
@@ -469,23 +498,25 @@ class AccessSection(Section):
 
 
 class QuotaSection(Section):
-    """Quotas of some users, over all their sessions together; boards have no quota. A key that is
-    not given has no bound of its own.
+    """Quotas of some users, over all their sessions together; boards have no quota. A missing key
+    means no quota of that kind.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns; "" is the user of all anonymous clients. The first matching section counts.
     """
     sessions: Count | None = None
-    """Sessions; one more gets 0x97."""
+    """Largest number of sessions; one more gets 0x97."""
     connections: Count | None = None
-    """Connections; one more gets 0x97."""
+    """Largest number of connections; one more gets 0x97."""
     messages_per_s: Count | None = None
-    """Messages published, in bursts of a second's worth; a faster user is read more slowly."""
+    """Messages published per second, in bursts of a second's worth. The gateway reads more slowly
+    from a faster user.
+    """
     bytes_per_s: Count | None = None
-    """Bytes of their payloads and properties, in the same way."""
+    """Bytes of payloads and properties published per second, limited in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The part of the spool that their messages may fill; more gets 0x97. After a
+    """Share of the spool that a user's messages may fill; further messages get 0x97. After a
     restart, messages of a client whose session has ended count for no user.
     """
 
@@ -500,30 +531,33 @@ class QuotaSection(Section):
 
 
 class AclSection(Section):
-    """Access rules for topics. Without any such section, or with sections that only deny, an
-    admitted client may do everything else. `%u` and `%c` stand for the user name and the client
-    identifier. Boards are not users: if no section names boards, they may do everything.
+    """Access rules for topics. Without any [[acl]], an admitted client may do everything. If all
+    sections only deny, it may do everything else. `%u` and `%c` stand for the user name and the
+    client identifier. Boards are not users: if no section names boards, they may do everything.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of anonymous clients, and names boards, too."""
+    """Shell patterns; "" is the user of anonymous clients and of boards."""
     boards: bool = False
-    """Whether this section is for boards; for users, too, only where `users` is given."""
+    """Whether this section is for boards. It is then for users only if `users` is given, too."""
     clients: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns of client identifiers."""
     write: list[TopicFilter] = []
-    """Filters of the topics that they may publish to."""
+    """Filters of the topics that these clients may publish to."""
     read: list[TopicFilter] = []
-    """Filters of the topics that they may receive."""
+    """Filters of the topics that these clients may receive."""
     subscribe: list[TopicFilter] = []
-    """Filters that cover those that they may ask for; without it, read holds."""
+    """A client may subscribe only to filters that these cover; default: read."""
     deny_write: list[TopicFilter] = []
-    """Filters of topics that they may not publish to, whatever any section allows."""
+    """Filters of topics that these clients may not publish to, whatever any section allows."""
     deny_read: list[TopicFilter] = []
-    """The same for topics that they may receive; a filter inside a denied one is refused."""
+    """Filters of topics that these clients may not receive, whatever any section allows. A
+    subscription inside a denied filter is refused.
+    """
     identity: list[Annotated[str, Field(min_length=1)]] = []
-    """Shell patterns of client identifiers for which the user properties `incarnation` and `seq`
-    count. Without any section they count for all but the boards of the device registry.
+    """Shell patterns of client identifiers. From these clients, the user properties `incarnation`
+    and `seq` are accepted as identity. If no section allows users anything, they are accepted from
+    all clients but those with the name of a board of the device registry.
     """
 
     @property
@@ -537,57 +571,64 @@ class AclSection(Section):
 
 
 class UplinkSection(Section):
-    """Spool to landing place. A batch is cut at the bound that comes first."""
+    """The transfer from the spool to the landing place. A batch is cut as soon as it reaches one of
+    the three limits.
+    """
 
     landing: Landing
     """URL of the landing place: file:///folder, sftp://user@server/folder, s3://bucket/folder."""
     batch_count: Count = 500
-    """Rows of a batch."""
+    """Largest number of rows in a batch."""
     batch_bytes: Count = MEGABYTE
-    """Bytes of payload."""
+    """Largest total of the payloads in a batch."""
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
-    """Age of the oldest row, in seconds."""
+    """Largest age of the oldest waiting row, in seconds."""
     window: list[Window] = []
-    """Times of day when batches may leave, such as "22:00-06:00" (local time); none: always."""
+    """Times of day when batches may be sent, such as "22:00-06:00" (local time); none: always."""
     bytes_per_s: Count | None = None
-    """Bound of the average rate."""
+    """Limit of the average rate, in bytes per second."""
     retry_s: Annotated[float, Field(ge=1, strict=False)] = 60.0
-    """The longest wait between two tries in an outage."""
+    """The longest wait between two attempts during an outage, in seconds."""
     read_back: bool = False
-    """Fetch each file again whole, even where the place proves it cheaper."""
+    """Whether each landed file is fetched again completely, even if the landing place has a cheaper
+    proof of its content.
+    """
     shared: bool = True
-    """Another gateway may write there under this gateway's name, by mistake or from a cloned card.
-    With false, a place is used that cannot refuse a taken name.
+    """Whether another gateway may write to the landing place under this gateway's name, by mistake
+    or from a cloned card. With false, the uplink also uses a place that cannot refuse a taken name.
     """
     options: dict[str, Any] = {}
-    """fsspec storage options of the landing place. A password has no place in this file."""
+    """fsspec storage options of the landing place. Do not put passwords into this file."""
 
 
 class BridgeSection(Section):
-    """Topics of this gateway to another MQTT 5 broker, and of that one here. Messages for it wait
-    in a queue of its own on disk; a broker that is away stops neither boards nor the uplink.
+    """A connection to another MQTT 5 broker that transfers topics in both directions. Messages for
+    the other broker wait in a queue on disk. If the other broker is away, boards and uplink
+    continue.
     """
 
     name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,32}$")]
-    """For logs and commands; another name is another bridge, with a queue of its own."""
+    """Name of the bridge, for logs and commands. A bridge with a new name gets a new queue."""
     server: BrokerUrl
     """mqtts://HOST:PORT, or mqtt:// without TLS."""
     user: str | None = None
-    """The user name there."""
+    """The user name at the other broker."""
     password_file: FilePath | None = None
     """A file with that user's password alone, readable by the service only."""
     ca: FilePath | None = None
-    """Authorities whose server certificates are taken; without it, those of the system."""
+    """Authorities whose server certificates are accepted; default: the system's."""
     certificate: FilePath | None = None
-    """A certificate to show, with those between it and its authority, in PEM format."""
+    """The gateway's certificate for the other broker, followed by the certificates between it and
+    its authority, in PEM format.
+    """
     key: FilePath | None = None
     """The private key of the certificate."""
     up: list[PlainFilter] = []
-    """Filters of the topics that go there."""
+    """Filters of the topics that go to the other broker."""
     down: list[PlainFilter] = []
-    """Filters of the topics that come here from there, such as "commands/#"."""
+    """Filters of the topics that come from the other broker, such as "commands/#"."""
     prefix: Below = ""
-    """Stands before all these topics at the other broker: "site-1/"."""
+    """Prefix of all these topics at the other broker, such as "site-1/"."""
     qos: Annotated[int, Field(ge=0, le=2)] = 2
     """The highest QoS, in both directions. At 2 each message arrives once, at 1 at least once; at
     0 messages are lost while the other broker is away.
@@ -598,17 +639,19 @@ class BridgeSection(Section):
     those in down go there.
     """
     max_messages: Count = 1_000_000
-    """Messages that may wait for the other broker; beyond it the oldest are dropped and counted."""
+    """Messages that may wait for the other broker; beyond this number, the oldest are dropped and
+    counted.
+    """
     max_bytes: Count | None = None
     """Bytes that may wait for the other broker; default: 100 MB, or an equal share of half of
     limits.memory_bytes if all bridges without this key have less than that.
     """
     aside_messages: Count = 1000
-    """Messages kept that can never reach the other broker (`onceway bridge aside`); beyond it the
-    oldest are lost, and counted.
+    """Largest number of kept messages that can never reach the other broker (`onceway bridge
+    aside`); beyond it, the oldest are lost and counted.
     """
     aside_bytes: Count = 10 * MEGABYTE
-    """Bytes of these messages."""
+    """Size limit of these messages."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":
@@ -625,31 +668,33 @@ class BridgeSection(Section):
 
     @property
     def client(self) -> str:
-        """The client identifier of its session here."""
+        """The client identifier of the bridge's session at this gateway."""
         return f"{BRIDGE}{self.name}"
 
 
 class SiteSection(Section):
-    """Gateways that know each other: a client or board may come back at another one, and its
-    session moves there. `onceway site` makes their certificates.
+    """Gateways that work together: a client or board may reconnect at another one, and its session
+    moves there. `onceway site` makes their certificates.
     """
 
     members: Annotated[dict[MemberName, Address], Field(min_length=1, max_length=16)]
-    """Every gateway of the site by its gateway.name, this one too, with the HOST:PORT where the
-    others reach it: the same lines in each one's file.
+    """Every gateway of the site, including this one: its gateway.name, and the HOST:PORT where the
+    others reach it. The lines are the same in the file of each gateway.
     """
     bind: Bind | None = None
     """Address for the other members; default: every address, at the port in members."""
     folder: FilePath | None = None
-    """Folder of its key and certificates. Only the gateway's own account may read it, and must be
-    able to write there; default: `site` in the data directory.
+    """Folder of the key and certificates. The gateway's account must be able to write there, and no
+    other account may read it. Default: `site` in the data directory.
     """
     copies: Literal[1, 2] = 1
     """With 2, a message for the spool at QoS 1 or 2 is acknowledged when it is on the disks of two
-    members. While no other member takes copies, such messages are refused (0x97).
+    members. While no other member accepts copies, such messages are refused (0x97).
     """
     copies_bytes: Count = 1000 * MEGABYTE
-    """Bytes of other members' spools that this gateway keeps for them, whatever its own copies."""
+    """Size limit of the rows that this gateway keeps for other members' spools, whatever its own
+    `copies`.
+    """
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
     """Seconds that a member must be silent before this gateway lands the rows kept for it."""
 
@@ -663,15 +708,15 @@ class SiteSection(Section):
 
 
 COPY_BYTES = (1 << 20) - 4096
-"""The most that a message and its client's name may take where members have copies."""
+"""Largest size in bytes of a message and its client's name if members have copies."""
 
 _DEFAULT_QUEUE = QueueSection()
 _MEMBER_QUEUE = QueueSection(full="drop the oldest")
-"""For another gateway of the site: one that is away for long must not stop boards."""
+"""Queue rules for another gateway of the site: a long absence of it must not stop boards."""
 
 MEMBER = "onceway-site:"
-"""Prefix of the client identifiers of other members; the name of this gateway, a colon, and the
-name of the other one follow.
+"""Prefix of the client identifiers of other members; the prefix is followed by the name of this
+gateway, a colon, and the name of the other one.
 """
 
 BRIDGE = "onceway-bridge:"
@@ -683,28 +728,32 @@ INSIDE = "onceway-inside"
 DEVICES_TOPIC = "onceway/devices"
 """Topic on which a gateway publishes its device registry for the centre."""
 
+IDENTITY = ("onceway-identity", "ignored"), ("onceway-identity", "counts")
+"""The user property of CONNACK that says whether `incarnation` and `seq` of this client count; by
+False and True."""
+
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
-"""The user property of CONNECT of programs that read the reason codes of PUBACK and PUBREC, and
+"""The user property in the CONNECT of programs that read the reason codes of PUBACK and PUBREC, and
 publish refused messages again.
 """
 
 
 def _of(section: Any, key: str, default: Any) -> Any:
-    """A key of a section that is not checked yet, or was."""
+    """Return a key of a section, whether or not the section is checked yet."""
     return (
         section.get(key, default) if isinstance(section, dict) else getattr(section, key, default)
     )
 
 
 def _fits_users(section: Any) -> bool:
-    """Whether an `[[acl]]` that is not checked yet, or was, is for more than boards."""
+    """Return whether an `[[acl]]`, checked or not yet, is for more than boards."""
     if isinstance(section, AclSection):
         return bool(section.named_users)
     return not _of(section, "boards", False) or _of(section, "users", None) is not None
 
 
 def _only_denies(section: Any) -> bool:
-    """Whether a section leaves everything allowed that no section denies (`broker/access.py`)."""
+    """Whether a section leaves allowed everything that no section denies (`broker/access.py`)."""
     denies = _of(section, "deny_write", []) or _of(section, "deny_read", [])
     allows = any(_of(section, name, []) for name in ("read", "write", "subscribe"))
     return bool(denies) and not allows
@@ -737,7 +786,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add rules: only the gateway writes mirrored topics, and may read the topics it needs."""
+        """Add access rules: for mirrored topics, and for the gateway's own clients."""
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")
@@ -780,7 +829,7 @@ class Config(Section):
 
     @property
     def site_bind(self) -> tuple[str, int]:
-        """Host and port where the other members reach this gateway. Only with a site."""
+        """Host and port where the other members reach this gateway, if there is a site."""
         assert self.site is not None  # noqa: S101 - said above
         if self.site.bind is not None:
             return split_bind(self.site.bind)
@@ -788,12 +837,12 @@ class Config(Section):
 
     @property
     def spooled(self) -> list[str]:
-        """Filters of the topics that go into the spool: none without an uplink to empty it."""
+        """Filters of the topics that go into the spool: none without an uplink."""
         return [] if self.uplink is None else [*self.spool.topics, DEVICES_TOPIC]
 
     @property
     def spool_bytes(self) -> int:
-        """The bound of the spool on the disk that the data directory is on, which must be there."""
+        """The size limit of the spool. The disk of the data directory must be there."""
         share = self.spool.max_share
         return (
             self.spool.max_bytes
@@ -833,7 +882,7 @@ class Config(Section):
 
     @property
     def shares_spool(self) -> bool:
-        """Whether there is a user who may fill a part of the spool only."""
+        """Whether any user may fill only a part of the spool."""
         return any(section.spool_share < 1 for section in self.quota)
 
     @model_validator(mode="after")
@@ -849,7 +898,7 @@ class Config(Section):
 
     @property
     def _bridge_share(self) -> int:
-        """Bytes that may wait for each bridge without max_bytes."""
+        """Size limit, in bytes, of the messages that wait for each bridge without `max_bytes`."""
         given = [item.max_bytes for item in self.bridge]
         free = self.limits.memory_bytes // 2 - sum(filter(None, given))
         return min(100 * MEGABYTE, free // given.count(None))

@@ -17,7 +17,7 @@ from gateway.mqtt.topics import (
 from gateway.system import gateway_name
 
 _OFTEN = ("file", "s3", "sftp")
-"""Schemes of landing places that fsspec always supports."""
+"""Common schemes of landing places, which fsspec always supports."""
 
 
 def _check_bind(value: str) -> str:

@@ -49,7 +49,7 @@ def doctor(
         bool, typer.Option("--quiet", "-q", help="Show only what is not in order.")
     ] = False,
 ) -> None:
-    """Check for everything that is commonly wrong, and say what to do.
+    """Check for common problems, and say what to do about each.
 
     Exit code 1: something is wrong. Warnings alone leave it 0.
 

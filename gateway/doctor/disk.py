@@ -16,7 +16,9 @@ _NEEDED = 100_000_000
 
 _PART = "disk"
 _WORN = 9
-"""JEDEC eMMC 5.1, DEVICE_LIFE_TIME_EST: steps of 10 % of the life; 11: past it."""
+"""JEDEC eMMC 5.1, DEVICE_LIFE_TIME_EST: steps of 10 % of the expected life; 11 means that the life
+is exceeded.
+"""
 
 
 def room(data: Path, spool_bytes: int) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ class State(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """The part works today, and will not for long."""
+    """The part works today, but will soon fail."""
     WRONG = "wrong"
     UNSEEN = "unseen"
     """The part cannot be checked by this account or on this machine."""

@@ -18,7 +18,8 @@ from gateway.system.time_of_day import doubt
 
 _VOLTAGE_SENSOR = "rpi_volt"
 _TOO_LOW = "in0_lcrit_alarm"
-"""The sensor's alarm: the supply was below 4.63 V (Linux, drivers/hwmon/raspberrypi-hwmon.c)."""
+"""Name of the sensor's alarm for a supply below 4.63 V (Linux, drivers/hwmon/raspberrypi-hwmon.c).
+"""
 
 
 def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ _SOON = timedelta(days=30)
 
 
 def meaning(config: Config) -> Iterator[Finding]:
-    """Yield findings about the configuration, and the users that it names."""
+    """Yield findings about the configuration and about the users that it names."""
     part = "configuration"
     for text in advice(config):
         what, _, todo = text.partition(". ")
@@ -141,7 +141,7 @@ def files(data: Path) -> Iterator[Finding]:
 
 
 def _foreign(data: Path) -> dict[int, list[Path]]:
-    """Return the files that belong to another user than they should, by the rightful owner."""
+    """Return the files that belong to the wrong user, by the user that should own them."""
     gateway, uplink = data.stat().st_uid, uplink_owner(data)[0]
     found: dict[int, list[Path]] = {}
     for path in sorted(data.iterdir()):
@@ -155,7 +155,7 @@ def _foreign(data: Path) -> dict[int, list[Path]]:
 
 def credentials(folder: Path) -> Iterator[Finding]:
     """Yield findings about the credentials of the landing place, which the gateway must not read.
-    folder: of the configuration.
+    folder: the folder of the configuration.
     """
     file = folder / FILE
     try:

@@ -1,8 +1,8 @@
 """`onceway ingest clean`: deletion of old batches at the landing place after the table has them.
 
 In: the landing place and the table. Out: fewer batches, and `LANDING/GATEWAY/cleaned.json`, which
-says up to which number they were deleted on purpose. That file is written first, so an ingest that
-misses a batch knows why at any time. Without Spark.
+states up to which number they were deleted on purpose. That file is written first, so an ingest
+that misses a batch always finds the reason. Does not use Spark.
 """
 
 import logging
@@ -20,14 +20,14 @@ from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
 
 SHOWN = 5
-"""Most feeds that a message names."""
+"""Largest number of feeds that a message names."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A cleaned feed. until: its last deleted batch; batches: number deleted now."""
+    """A cleaned feed. until: its last deleted batch; batches: number of batches deleted now."""
 
     feed: str
     until: int

@@ -37,16 +37,21 @@ TableName = Annotated[
 Checkpoint = Annotated[
     str, typer.Option(metavar="URL", help="Folder for Spark's record of what was read.")
 ]
-AvailableNow = Annotated[bool, typer.Option("--available-now", help="Take what is there and stop.")]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Take the batches that are there, and stop.")
+]
 Every = Annotated[
-    str, typer.Option(metavar="TIME", help="Look for new batches so often, e.g. 30s or 5m.")
+    str,
+    typer.Option(
+        metavar="TIME", help="Interval between two looks for new batches, e.g. 30s or 5m."
+    ),
 ]
 Damaged = Annotated[
     Literal["skip", "wait"],
     typer.Option(
         help=(
-            "A damaged batch: quarantine it and go on with its gateway (skip), or let this gateway"
-            " wait until it is repaired."
+            "A damaged batch: quarantine it and continue with its gateway (skip), or hold this "
+            "gateway until it is repaired."
         )
     ),
 ]
@@ -63,8 +68,8 @@ Settle = Annotated[
     typer.Option(
         metavar="TIME",
         help=(
-            "For a landing place that is copied to the centre (rclone, rsync): so long a batch may"
-            " be half copied, e.g. 10m, before it counts as damaged."
+            "For a landing place that is copied to the centre (rclone, rsync): how long a batch "
+            "may be half copied, e.g. 10m, before it counts as damaged."
         ),
     ),
 ]
@@ -82,7 +87,7 @@ Rows = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Most rows of a micro-batch.",
+        help="Largest number of rows of a micro-batch.",
         show_default="500000, fewer below 4 GB of memory",
     ),
 ]
@@ -193,9 +198,10 @@ def run(
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
 ) -> None:
-    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it in order.
+    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it cleanly.
 
-    Exit code 5, with --available-now: all that can be taken is taken, and a gateway is held.
+    Exit code 5, with --available-now: all available batches are in the table, but a gateway is
+    held.
 
     Example: onceway ingest run --landing /srv/landing --table /srv/lake/publications --checkpoint
     /srv/lake/checkpoint --available-now
@@ -232,7 +238,7 @@ def release(
     writer: Writer = "auto",
 ) -> None:
     """Take batches from quarantine into the table that were repaired at the landing place. May run
-    beside the ingest, except where the table is on S3.
+    beside the ingest, unless the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
@@ -267,7 +273,7 @@ def compact(
     writer: Writer = "auto",
 ) -> None:
     """Join the tables' small files into large ones. Run it once a day. May run beside the ingest,
-    which waits for it on a local disk. Where the table is on S3, stop the ingest first.
+    which waits for it on a local disk. If the table is on S3, stop the ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
@@ -292,7 +298,7 @@ def summarise(
     writer: Writer = "auto",
 ) -> None:
     """Bring the tables about devices up to date: the devices (…_devices), and the readings of each
-    device per day (…_quality). May run beside the ingest, except where the table is on S3.
+    device per day (…_quality). May run beside the ingest, unless the table is on S3.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
@@ -312,15 +318,16 @@ def summarise(
 def expire(
     table: TableName,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Received longer ago than this, e.g. 400d.")
+        str,
+        typer.Option(metavar="TIME", help="Age above which publications are deleted, e.g. 400d."),
     ],
     master: Master = "local[*]",
     memory: Memory = None,
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Delete old publications and their readings. Their keys are kept, so that no old batch brings
-    them back. May run beside the ingest, except where the table is on S3.
+    """Delete old publications and their readings. Their keys are kept, so that no old batch adds
+    them again. May run beside the ingest, unless the table is on S3.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """
@@ -345,12 +352,13 @@ def clean(
         typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL."),
     ] = None,
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Landed longer ago than this, e.g. 30d.")
+        str, typer.Option(metavar="TIME", help="Age above which batches are deleted, e.g. 30d.")
     ] = "2d",
     feed: Annotated[
         str | None,
         typer.Option(
-            metavar="GATEWAY/EPOCH", help="Delete nothing: say what was deleted by hand, of whom."
+            metavar="GATEWAY/EPOCH",
+            help="Delete nothing: record that batches of this feed were deleted by hand.",
         ),
     ] = None,
     until: Annotated[
@@ -358,12 +366,12 @@ def clean(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete batches at the landing place that the table has. A file there names the deleted
-    batches, so that no ingest waits for them. Needs no Spark. A table that is restored to an older
-    version cannot get deleted batches again.
+    """Delete batches at the landing place that the table has. A file at the landing place names the
+    deleted batches, so that no ingest waits for them. Does not need Spark. If the table is restored
+    to an older version, it cannot get deleted batches again.
 
-    Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications
-    --older-than 30d
+    Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications --older-than
+    30d
     """
     _check_time(older_than, "--older-than")
     from gateway.ingest import clean as cleaning
@@ -416,14 +424,17 @@ def trust_command(
         list[str],
         typer.Option(
             metavar="GATEWAY/EPOCH:NUMBER",
-            help="Take these batches of a gateway that signs without a signature: it was older.",
+            help=(
+                "Accept these batches of a gateway without a signature: they are older than "
+                "its key."
+            ),
         ),
     ] = [],  # noqa: B006
     unsigned: Annotated[
         bool | None,
         typer.Option(
             "--allow-unsigned/--refuse-unsigned",
-            help="Whether gateways without a key here are taken.",
+            help="Whether gateways without a key in this file are accepted.",
             show_default="refused, but for a table that is older than signatures",
         ),
     ] = None,
@@ -431,14 +442,17 @@ def trust_command(
         bool,
         typer.Option(
             "--old-names",
-            help="Take names, too, that only gateways up to version 0.2.0 could have: `_lab`.",
+            help=(
+                "Also accept names that only gateways up to version 0.2.0 could have, such as "
+                "`_lab`."
+            ),
         ),
     ] = False,
     trusted: Trusted = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the gateways that may write into the table, by their public keys. A running ingest
-    follows the change at its next look. Needs no Spark, and works before the first start.
+    """Set the gateways that may write into the table, by their public keys. A running ingest reads
+    the change at its next check. Does not need Spark, and works before the first start.
 
     Example: ssh pi sudo onceway uplink key | onceway ingest trust --table /srv/lake/publications -
     """
@@ -496,7 +510,9 @@ def report_command(
 
     Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
     from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
-    two payloads; more sequences are missing than --max-missing. Each is named at the end (stderr).
+    two payloads; a table is damaged or lacks rows; another gateway of a name was refused; more
+    sequences are missing than --max-missing; the ingest is silent, or ended with an error. Each is
+    named at the end (stderr).
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """

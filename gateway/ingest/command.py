@@ -19,7 +19,7 @@ from gateway.ingest.memory import driver_heap
 HERE = Path(__file__).parent
 SUBMIT = Path(sys.executable).parent / "spark-submit"
 DELTA = "4.4.0"
-"""Version of Delta Lake. Its jar is named after this and Spark's version."""
+"""Version of Delta Lake. The name of its jar contains this version and Spark's."""
 IN_SPARK = (
     "com.fasterxml.jackson.core com.github.luben com.google.code.findbugs commons-logging"
     " commons-pool io.airlift org.apache.hadoop:hadoop-client* org.apache.logging.log4j"
@@ -72,8 +72,8 @@ class Job:
 
     def first(self) -> Command:
         """The command in which the script starts Java, so stopping this process stops the job. Java
-        ends after the script, which can save its state; with spark-submit, Java gets the signal
-        first, and ends at once.
+        ends after the script, so the script can save its state. With spark-submit, Java gets the
+        signal first and ends at once.
         """
         quiet = ["--conf", "spark.ui.showConsoleProgress=false"]  # a shell would show bars
         options = shlex.join([*quiet, *self.spark, "pyspark-shell"])
@@ -92,10 +92,10 @@ def build(
     """Return the job that runs `script` (a path from this folder).
 
     memory: of the driver; by default a value for this machine. conf: KEY=VALUE settings for Spark,
-    which override the ingest's own. downloaded: name Delta's jars as files if an earlier start has
-    downloaded them, which saves a lookup and thirty log lines. An `s3a:` URL among the options adds
-    the packages for tables there. Raises OncewayError if Spark is not installed beside this Python,
-    or a setting is invalid.
+    which override the ingest's own. downloaded: whether Delta's jars are named as files if an
+    earlier start has downloaded them, which saves a lookup and thirty log lines. An `s3a:` URL
+    among the options adds the packages for tables there. Raises OncewayError if Spark is not
+    installed beside this Python, or a setting is invalid.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():
         raise OncewayError("Spark is not installed", str(SUBMIT), how_to_get("centre"))

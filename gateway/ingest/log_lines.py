@@ -1,4 +1,4 @@
-"""The log of the ingest on standard error: one line per message, even with quotes from the landing
+"""The log of the ingest on standard error: one line per message, even if it quotes the landing
 place, where names of folders may contain line feeds.
 """
 

@@ -11,17 +11,19 @@ from pathlib import Path, PurePosixPath
 
 MEGABYTE = 1024 * 1024
 ENOUGH = 4096 * MEGABYTE
-"""Memory from which on the ingest uses its largest values."""
+"""Memory, in bytes, from which on the ingest uses its largest values."""
 
 HEAP, LEAST_HEAP = 2048, 512
-"""Heap of the driver in MB: with enough memory, and the least with which Spark works."""
+"""Heap of the driver in MB: with enough memory, and the smallest one with which Spark works."""
 
 ROWS, LEAST_ROWS = 500_000, 50_000
-"""Rows of a micro-batch: its fixed cost dominates, so a backlog is taken in large ones."""
+"""Rows of a micro-batch: with enough memory, and with the least. The fixed cost of a micro-batch
+dominates, so a backlog is taken in large ones.
+"""
 
 
 def total(root: Path = Path("/")) -> int:
-    """Return the bytes that this process and its children may have. root: for tests."""
+    """Return the memory, in bytes, that this process and its children may use. root: for tests."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _limit_files(root):
         with suppress(OSError, ValueError):  # "max", or not there
@@ -49,6 +51,6 @@ def driver_heap(memory: int | None = None) -> str:
 
 
 def rows(memory: int | None = None) -> int:
-    """Return the most rows of a micro-batch. memory: available bytes."""
+    """Return the largest number of rows for a micro-batch. memory: available bytes."""
     share = min(1.0, (total() if memory is None else memory) / ENOUGH)
     return max(LEAST_ROWS, int(ROWS * share))

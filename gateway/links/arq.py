@@ -3,7 +3,7 @@
 `SendWindow`: in, bytes of the MQTT stream and acknowledgements; out, pieces to put on the line now,
 and the time of the next expiry. `ReceiveWindow`: in, numbered pieces; out, the stream in order,
 each byte once. `RoundTrip` turns measured round trips into a timeout (RFC 6298 with Karn's rule;
-limits from FORMAT.md). `Line` says when bytes written now will have left a slow line.
+limits from FORMAT.md). `Line` calculates when bytes written now will have left a slow line.
 """
 
 from collections import deque
@@ -16,17 +16,17 @@ TIMEOUT_MIN = 0.060
 TIMEOUT_MAX = 1.0
 TIMEOUT_INITIAL = 0.5
 MAX_EXPIRIES = 8
-"""Expiries in a row without progress after which the link gives up."""
+"""Number of expiries in a row without progress after which the link gives up."""
 
 FRAME_OVERHEAD = 5
-"""Bytes on the line beside the payload: COBS, control, CRC, delimiter."""
+"""Bytes on the line in addition to the payload: COBS, control, CRC, delimiter."""
 
 _BITS_PER_BYTE = 10
 
 
 class Line:
     """A model of the time that bytes take on a line that sends `baud` bits a second, ten for each
-    byte. baud None: no time at all.
+    byte. If `baud` is None, bytes take no time.
     """
 
     def __init__(self, baud: int | None = None) -> None:
@@ -53,7 +53,9 @@ class RoundTrip:
         self.timeout = TIMEOUT_INITIAL
 
     def sample(self, measured: float) -> None:
-        """Take the round trip of a frame that was sent once (Karn's rule is the caller's part)."""
+        """Add the measured round trip of a frame. The caller follows Karn's rule: only frames that
+        were sent once.
+        """
         if self.smoothed is None:
             self.smoothed = measured
             self._variation = measured / 2
@@ -70,7 +72,7 @@ class RoundTrip:
 @dataclass(slots=True)
 class Piece:
     """The part of the stream in one DATA frame. sent_at: time at which its last byte leaves; set by
-    the code that puts it on the line.
+    the code that sends the piece.
     """
 
     sequence: int
@@ -80,8 +82,8 @@ class Piece:
 
 
 class SendWindow:
-    """The sending half. mtu, window: what the peer announced. byte_time: of the line, in
-    seconds.
+    """The sending half. mtu, window: the values that the peer announced. byte_time: seconds per
+    byte on the line.
     """
 
     def __init__(self, mtu: int, window: int, byte_time: float) -> None:
@@ -119,9 +121,9 @@ class SendWindow:
             yield piece
 
     def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
-        """Take the peer's next expected number; return how many bytes it newly acknowledges. bare:
-        it came in an ACK frame. Only then does a repeated number mean that the oldest frame was
-        lost: a DATA frame repeats it whenever the peer sends data.
+        """Handle the peer's next expected number. Return how many bytes it newly acknowledges.
+        bare: whether the number came in an ACK frame. Only in an ACK frame does a repeated number
+        mean that the oldest frame was lost: every DATA frame of the peer repeats the number.
         """
         if not self._pieces:
             return 0
@@ -149,7 +151,7 @@ class SendWindow:
         return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
 
     def expire(self, now: float) -> bool:
-        """Let the oldest frame expire if it is due; return whether the link must be given up."""
+        """Let the oldest frame expire if it is due. Return whether the link must give up."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return False
@@ -165,8 +167,8 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """The receiving half: takes only the piece that it expects, and none that would overfill its
-    buffer while paused. room: most bytes held while paused.
+    """The receiving half. It accepts only the piece that it expects, and, while paused, no piece
+    that would overfill its buffer. room: size of the buffer, in bytes.
     """
 
     def __init__(self, room: int) -> None:
@@ -190,7 +192,7 @@ class ReceiveWindow:
         return payload
 
     def resume(self) -> bytes:
-        """Deliver again; return the held bytes."""
+        """Deliver again after a pause. Return the bytes held during the pause."""
         self.paused = False
         held = bytes(self._held)
         self._held.clear()

@@ -1,4 +1,5 @@
-"""Diagnosis of a port: no device greets, a sketch prints, or a board restarts again and again.
+"""Diagnosis of a port: no device sends a HELLO, a sketch prints, or a board restarts again and
+again.
 
 In: received bytes of a port, and whether its frames were damaged. Out: one sentence for the log, or
 None.
@@ -9,11 +10,12 @@ import string
 from collections import deque
 
 _ENOUGH = 256
-"""Number of bytes without an intact frame that a greeting device never sends."""
+"""Number of bytes without an intact frame that no device with a working link ever sends."""
 _FEW = 8
 _LONG_S = 10.0
-"""Time without an intact frame after which a few bytes are enough: at a rate far too low, few bytes
-of each greeting arrive."""
+"""Seconds without an intact frame after which fewer bytes are enough: if the baud rate is far too
+low, few bytes of each HELLO arrive.
+"""
 
 _TEXT = frozenset(string.printable.encode())
 _TEXT_SHARE = 0.9
@@ -29,13 +31,13 @@ _BY_RESET = (
 )
 
 _LINES = 3
-"""Lines of text among damaged frames from which they are not an accident."""
+"""Number of lines of text among damaged frames that cannot be an accident."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 
 
 class Diagnosis:
-    """The diagnosis of one port from its opening until the first intact frame, or until its
-    sentence.
+    """The diagnosis of one port, from its opening until the first intact frame or the first
+    result.
     """
 
     def __init__(self, baud: int) -> None:
@@ -112,8 +114,8 @@ class Restarts:
         self._boot: int | None = None
 
     def started(self, boot: int, power_on: bool, now: float) -> str | None:
-        """Take a start. boot: its number. Return the sentence for each start while there
-        are many.
+        """Note a start of the board. boot: its number. While there are many starts, return the
+        sentence for each.
         """
         if boot == self._boot:
             return None

@@ -2,8 +2,8 @@
 without TLS.
 
 In: host and port, or sockets. Out: a running server for any asyncio protocol, or an OncewayError
-that says what to do. An endpoint may wait for an address that this machine does not have yet, as
-when DHCP is late: all else of the gateway runs meanwhile.
+that says what to do. An endpoint may wait for an address that this machine does not have yet, for
+example because DHCP is late. The rest of the gateway runs meanwhile.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from gateway.links.tls_server import TlsServer
 log = logging.getLogger(__name__)
 
 AGAIN_S = 2.0
-"""Seconds between two tries for an address that is not there yet."""
+"""Seconds between two attempts to listen on an address that this machine does not have yet."""
 _BACKLOG = 1024
 
 
@@ -48,14 +48,14 @@ class Endpoint:
         self._servers: list[asyncio.Server | TlsServer] = []
         self._protocol: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
         self.waits_for: str | None = None
-        """Why it does not listen yet, in a sentence; None if it does not wait."""
+        """The reason for not listening yet, in a sentence; None if the endpoint does not wait."""
         self._waiting: asyncio.Task[None] | None = None
 
     async def listen(
         self, protocol: Callable[[], asyncio.BaseProtocol], *, waits: bool = False
     ) -> None:
-        """Listen, and create a `protocol` for each connection. waits: if the address is not there
-        yet, try again every AGAIN_S. Raises OncewayError.
+        """Listen, and create a `protocol` for each connection. waits: whether to try again every
+        AGAIN_S if this machine does not have the address yet. Raises OncewayError.
         """
         self._protocol = protocol
         try:
@@ -116,12 +116,14 @@ class Endpoint:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses listened on, as (host, port)."""
+        """The addresses on which the endpoint listens, as (host, port)."""
         return [sock.getsockname()[:2] for server in self._servers for sock in server.sockets]
 
     @property
     def is_listening(self) -> bool:
-        """Whether the system still accepts connections for it, or it waits for its address."""
+        """Whether the system accepts connections for the endpoint, or the endpoint waits for its
+        address.
+        """
         if self.waits_for is not None:
             return True
         sockets = [sock for server in self._servers for sock in server.sockets]
@@ -144,7 +146,7 @@ class Endpoint:
 
 def unacknowledged(transport: asyncio.Transport) -> int:
     """Return the bytes that the operating system has sent or will send without an acknowledgement.
-    Source: tcp(7), SIOCOUTQ, which has the number of TIOCOUTQ.
+    Source: tcp(7), SIOCOUTQ, which has the same number as TIOCOUTQ.
     """
     sock: socket.socket = transport.get_extra_info("socket")
     if sock.fileno() < 0:
@@ -176,7 +178,7 @@ def _listen_error(error: OSError, where: str) -> OncewayError:
             where,
             "Something listens there already: stop it, or choose another port.",
         )
-    # asyncio of Python 3.13 gives no number
+    # asyncio of Python 3.13 leaves out the error number
     if error.errno == errno.EADDRNOTAVAIL or "could not bind on any address" in str(error):
         return AddressAbsent(
             "this machine does not have that address",

@@ -1,8 +1,8 @@
-"""Clients that wait for something, such as a login, with bounds in all and per address.
+"""A queue of waiting clients, for example for a login, with a total bound and a bound per address.
 
 In: a client and its address. Out: the client to drop if there are too many, and the next one in
-turn. An address harms only itself: the one with the most waiting clients loses its oldest, and
-turns alternate between addresses.
+turn. An address can harm only its own clients: the address with the most waiting clients loses its
+oldest one, and addresses take turns.
 """
 
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Waiting clients. most: bound in all. share: bound of one address."""
+    """Waiting clients. most: total bound. share: bound per address."""
 
     def __init__(self, most: int, share: int) -> None:
         self._most = most
@@ -25,7 +25,7 @@ class FairQueue(Generic[T]):
         return self._size
 
     def add(self, address: str, item: T) -> T | None:
-        """Add a client; return the client to drop for it, or None. address: as in `Peer`."""
+        """Add a client. Return the client to drop in exchange, or None. address: as in `Peer`."""
         known = origin(address)
         mine = self._waiting.setdefault(known, {})
         mine[id(item)] = item

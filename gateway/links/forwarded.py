@@ -1,8 +1,8 @@
-"""The address of a client behind a proxy: `X-Forwarded-For`, from proxies that are named only.
+"""The address of a client behind a proxy: `X-Forwarded-For`, accepted only from configured proxies.
 
 In: an HTTP request. Out: the address of its client. A proxy appends the address that it sees, so
-the list is read from its end, up to the first address of a stranger. Addresses before that one may
-be invented.
+the list is read from its end, up to the first address that is not a configured proxy. Addresses
+before that one may be invented.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from aiohttp import web
 
 _MOST = 64
-"""Most proxies in a row."""
+"""Largest number of proxies between a client and the gateway."""
 
 
 class Proxies:

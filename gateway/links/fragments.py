@@ -1,9 +1,9 @@
-"""Bounds for incomplete WebSocket messages, and for connections that are not a WebSocket yet.
+"""Bounds for incomplete WebSocket messages, and for connections before the WebSocket handshake.
 
 In: the bytes of each connection, on their way to aiohttp, which keeps the fragments of a message
-until it is complete, and the news that one is. Out: connections dropped if all of them together
-hold too much: the one that holds the most. Connections before their first message, whose clients
-are unknown, have a separate bound.
+until it is complete, and the news that a message is complete. Out: if all connections together hold
+too much, the connection that holds the most is dropped. Connections before their first message,
+whose clients are unknown, have a separate bound.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Fragments:
             self.drop(worst, "it holds the most bytes of messages that are not complete")
 
     def spoken(self, connection: "Counted") -> None:
-        """Note the first message of a connection."""
+        """Note that the first message of a connection has arrived."""
         self._before.hold(connection, 0)
         connection.has_spoken = True
 
@@ -70,8 +70,8 @@ class _Pool:
 
 
 class Counted(Between):
-    """A protocol between a connection and aiohttp's protocol for it, which counts bytes, and looks
-    whether the client masks its frames, because aiohttp does not.
+    """A protocol between a connection and aiohttp's protocol for it. It counts bytes, and checks
+    whether the client masks its frames, because aiohttp does not check.
     """
 
     def __init__(self, shared: Fragments, handler: asyncio.Protocol) -> None:
@@ -85,7 +85,7 @@ class Counted(Between):
         """Note a complete message of `size` bytes."""
         if not self.has_spoken:
             self._shared.spoken(self)
-        # the rest came behind it in the same piece
+        # the rest arrived in the same piece
         header = 6 if size < 126 else 8 if size < 1 << 16 else 14  # RFC 6455, section 5.2
         self._chunk = max(0, self._chunk - size - header)
         self._unfinished = self._chunk

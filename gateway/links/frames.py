@@ -1,6 +1,6 @@
 """Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: FORMAT.md).
 
-In: bytes from the line, split anywhere. Out: bodies, whole and bounded in length, then frames whose
+In: bytes from the line, split anywhere. Out: complete bodies of bounded length, then frames whose
 CRC fits the session. `FrameDecoder` cuts the stream, `open` of a `Check` returns the frame in a
 body, and `to_bytes` of a frame returns its bytes on the wire.
 """
@@ -21,8 +21,9 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Most frames that our sender keeps in flight, so that an old acknowledgement, up to four frames
-late, is recognised as old."""
+"""Largest number of frames that our sender keeps in flight, so that an old acknowledgement, up to
+four frames late, is recognised as old.
+"""
 
 _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
 """Result of CRC-16 over anything that ends in its own inverted CRC."""
@@ -41,7 +42,7 @@ _LOW_THREE = 0x07
 
 
 class FrameError(ValueError):
-    """A body that passed its CRC and still breaks the format."""
+    """Error: a body has a correct CRC but breaks the format."""
 
 
 class Check(Protocol):
@@ -56,9 +57,7 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Crc16:
-    """The check for boards without keys: CRC-16/XMODEM from `seed` on, inverted, highest byte
-    first.
-    """
+    """The check for boards without keys: inverted CRC-16/XMODEM from `seed`, high byte first."""
 
     seed: int
 
@@ -71,9 +70,7 @@ class Crc16:
 
 @dataclass(frozen=True, slots=True)
 class Crc32:
-    """The check for boards with keys: CRC-32 of IEEE 802.3 from `seed` on, inverted, lowest byte
-    first.
-    """
+    """The check for boards with keys: inverted CRC-32 (IEEE 802.3) from `seed`, low byte first."""
 
     seed: int
 
@@ -90,9 +87,7 @@ _FIRST_VERSION = b"\x01"
 
 
 def handshake_check(content: bytes) -> Check:
-    """Return the check of a handshake frame: by its version, which is the first byte of its
-    payload.
-    """
+    """Return the check of a handshake frame by its version, the first byte of its payload."""
     return _FIRST_CHECK if content[1:2] == _FIRST_VERSION else _KEYED_CHECK
 
 
@@ -102,9 +97,7 @@ def on_wire(control: int, payload: bytes, check: Check) -> bytes:
 
 
 def frame_type(body: bytes) -> int:
-    """Return the two type bits of a body: `Data.TYPE`, `Ack.TYPE`, `HANDSHAKE_TYPE` or
-    `Time.TYPE`.
-    """
+    """Return the two type bits of a body: those of Data, Ack, Time or a handshake."""
     return body[0] >> _TYPE_SHIFT
 
 
@@ -113,8 +106,8 @@ HANDSHAKE_TYPE = 2
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A piece of the MQTT stream, and the number that its sender expects next. payload: 1…240
-    bytes.
+    """A piece of the MQTT stream, and the sequence number that its sender expects next. payload:
+    1…240 bytes.
     """
 
     TYPE: ClassVar[int] = 0
@@ -136,7 +129,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The number of the next DATA frame that its sender expects."""
+    """The sequence number of the next DATA frame that the sender of this frame expects."""
 
     TYPE: ClassVar[int] = 1
 
@@ -155,7 +148,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: a request of the device."""
+    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: the device asks."""
 
     TYPE: ClassVar[int] = 3
 
@@ -194,9 +187,7 @@ def handshake_from_body(body: bytes) -> tuple[int, bytes] | None:
 
 
 class FrameDecoder:
-    """A decoder that cuts the byte stream of a line into bodies. It never holds more than one
-    frame.
-    """
+    """A decoder that cuts the byte stream of a line into bodies, one frame at a time."""
 
     def __init__(self, statistics: LinkStatistics) -> None:
         self._statistics = statistics

@@ -1,5 +1,5 @@
-"""Admission of greeting devices, and the gateway's answers: one object for all ports of a gateway,
-or one for each.
+"""Admission of devices that send a HELLO, and the gateway's answers. One object serves all ports of
+a gateway, or each port has its own.
 
 In: a HELLO. Out: an `Answer`: the WELCOME, and the check of the frames of the offered session; or
 the reason why the device is refused.
@@ -29,8 +29,8 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one HELLO. check: None if it is refused. key: None in version 1. proved: the
-    device has proved that it has its key.
+    """The answer to one HELLO. check: None if the device is refused. key: None in version 1.
+    proved: whether the device has proved that it has its key.
     """
 
     hello: Hello
@@ -57,14 +57,14 @@ class Greeter:
     """The answers to HELLO for all ports of one gateway process.
 
     One handshake counter serves every port: two boards without keys whose cables are swapped never
-    share a session seed. So ports with separate greeters, which admit other boards, share
+    share a session seed. So ports with separate greeters, which admit different boards, share
     `handshakes`.
 
-    gateway_boot: starts of this gateway, from its database. utc: seconds since 1970, 0 while
-    unknown. admit: returns why a device of this name may not connect, if so; its second argument is
-    whether it has proved its key. key: returns the key of a device, None for an unknown one. again:
-    rereads the sources of both before a device is refused, and returns whether anything is new.
-    incarnation: draws a number for a device that has none.
+    gateway_boot: number of this gateway's starts, from its database. utc: seconds since 1970, 0
+    while unknown. admit: returns why a device of this name may not connect, or None; its second
+    argument is whether the device has proved its key. key: returns the key of a device, or None for
+    an unknown device. again: rereads the data of `admit` and `key` before a device is refused, and
+    returns whether anything is new. incarnation: draws a number for a device that has none.
     """
 
     def __init__(
@@ -101,12 +101,16 @@ class Greeter:
         return Answer(hello, welcome, welcome.check)
 
     def _judge(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """Return the key with which a device has greeted, and the reason to refuse it, or None."""
+        """Return the key that the sender of a HELLO has used, and the reason to refuse the device,
+        or None.
+        """
         key, refusal = self._authenticate(hello)
         return key, refusal or self._admit(hello.name, key not in (None, NO_KEY))
 
     def _authenticate(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """Return the key with which a device has greeted, and the reason to refuse it, or None."""
+        """Return the key that the sender of a HELLO has used, and the reason to refuse the device,
+        or None.
+        """
         if hello.version != KEYED:
             return None, None
         known = self._key(hello.name)

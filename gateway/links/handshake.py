@@ -1,7 +1,8 @@
 """The handshake of the reliable link: HELLO, WELCOME, WHO (format: FORMAT.md).
 
-In: payloads of handshake frames. Out: messages as dataclasses, and back. There are two versions:
-1 proves nothing, 2 proves the device's key both ways. `greeter.py` answers.
+In: payloads of handshake frames. Out: messages as dataclasses, and back. There are two versions: in
+version 2, device and gateway prove to each other that they have the device's key; in version 1 they
+prove nothing. `greeter.py` makes the answers.
 """
 
 import struct
@@ -59,7 +60,7 @@ def _check_sizes(mtu: int, window: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Hello:
     """The greeting of a device. mtu, window: the longest payload and the number of frames that it
-    accepts. name: at most 23 bytes of UTF-8. flags: bit 0 as `power_on`; the others are unused.
+    accepts. name: at most 23 bytes of UTF-8. flags: bit 0 is `power_on`; the other bits are unused.
     nonce, code: challenge and proof of a device with a key; empty in version 1.
     """
 
@@ -104,7 +105,7 @@ class Hello:
         return handshake_to_bytes(self.KIND, self.payload)
 
     def signed(self, key: bytes) -> Self:
-        """Return the handshake with the code made with this key."""
+        """Return this message with a code made with this key."""
         return replace(self, code=mac(key, self._covered))
 
     def proves(self, key: bytes) -> bool:
@@ -152,8 +153,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway's answer to the HELLO of version 1 with this boot and attempt. utc: seconds since
-    1970, 0 if unknown.
+    """The gateway's answer to the HELLO of version 1 that has this boot and attempt. utc: seconds
+    since 1970, 0 if unknown.
     """
 
     KIND: ClassVar[int] = 1
@@ -201,14 +202,14 @@ class Welcome:
 
     @property
     def check(self) -> Check:
-        """Return the check of the frames of the session that this begins."""
+        """Return the check for frames of the session that this WELCOME begins."""
         return Crc16(session_seed(self.boot, self.attempt, self.gateway_boot, self.handshake))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedWelcome:
-    """The gateway's answer to a HELLO of version 2. nonce: its challenge. code: its proof; zeros if
-    it refuses, since it may lack the device's key then.
+    """The gateway's answer to a HELLO of version 2. nonce: its challenge. code: its proof; zeros in
+    a refusal, since the gateway may lack the device's key.
     """
 
     KIND: ClassVar[int] = 1
@@ -246,11 +247,11 @@ class KeyedWelcome:
         return replace(self, code=mac(key, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
-        """Whether the sender has this key, and has made the WELCOME for this HELLO."""
+        """Whether the sender has this key, and made the WELCOME for this HELLO."""
         return proves(key, self._covered(hello), self.code)
 
     def check(self, key: bytes, hello: Hello) -> Check:
-        """Return the check of the frames of the session that this begins."""
+        """Return the check for frames of the session that this WELCOME begins."""
         seed: int = _SEED_32.unpack_from(session_key(key, self.nonce, hello.payload))[0]
         return Crc32(seed)
 
@@ -281,8 +282,8 @@ def read_welcome(payload: bytes) -> Welcome | KeyedWelcome:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The gateway has no session with its peer, or has ended it, and asks the device to greet.
-    gateway_boot: None in version 2.
+    """WHO: the gateway has no session with its peer, or has ended it, and asks the device for a
+    HELLO. gateway_boot: None in version 2.
     """
 
     KIND: ClassVar[int] = 2

@@ -1,4 +1,6 @@
-"""Processes that have a serial port open. In: its path. Out: processes by name and number."""
+"""Processes that have a serial port open. In: the path of the port. Out: processes by name and
+number.
+"""
 
 import os
 import stat
@@ -8,8 +10,8 @@ from gateway.links.tty import PTY_SLAVES
 
 
 def holders(port: str) -> list[str]:
-    """Return the processes that have this port open, as `name (pid N)`. Those of other users are
-    visible only to root.
+    """Return the processes that have this port open, as `name (pid N)`. Processes of other users
+    are visible only to root.
     """
     try:
         status = os.stat(port)

@@ -1,8 +1,8 @@
 """HTTP servers that strangers reach: WebSocket listeners, the page, metrics.
 
-In: a handler of requests. Out: an aiohttp server whose handler never lets an exception out, and
-whose log has one throttled line for a request that cannot be read, without a traceback; and bounds
-of connections for servers that answer one request for each.
+In: a handler of requests. Out: an aiohttp server. Its handler raises no exception, and a request
+that cannot be read makes one throttled log line without a traceback. Servers that answer one
+request per connection have bounds for connections.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _PRIVATE = (".local", ".lan", ".internal", ".home.arpa", ".localhost")
-"""Ends of names that no stranger can register on the internet."""
+"""Suffixes of host names that no stranger can register on the internet."""
 _LONGEST_REASON = 200
 
 
 def server(handler: Handler, name: str, longest_body: int = 0) -> web.Server:
-    """Return a server for a handler. name: of the listener, for log lines. longest_body: of a
-    request, in bytes; 0 means that no handler reads one.
+    """Return a server for a handler. name: of the listener, for log lines. longest_body: largest
+    body of a request, in bytes; 0 if no handler reads a body.
     """
     quiet: Any = _OneLine(name)
 
@@ -70,7 +70,7 @@ class Complaints:
         self._throttle = LogThrottle(time.monotonic)
 
     def add(self, request: web.BaseRequest, text: str) -> None:
-        """Log one line a minute for each address."""
+        """Log a refused request: one line a minute for each address."""
         address = request.remote or "unknown address"
         if self._throttle.allows(address):
             log.warning("%s: %s: %s", self._name, address, text)
@@ -93,7 +93,7 @@ class _OneLine:
 
 
 class Between(asyncio.Protocol):
-    """A protocol between a connection and aiohttp's protocol for it. Passes all calls on."""
+    """A protocol between a connection and aiohttp's protocol for it. Hands on all calls."""
 
     transport: asyncio.Transport
     address: str
@@ -123,10 +123,10 @@ class Between(asyncio.Protocol):
 
 
 class Exchanges:
-    """A server that answers one request for each connection. most: connections whose request is
-    not complete, and as many that are being answered. Beyond it the address with the most loses its
-    oldest. lifetime_s: the longest time of a connection, unless it is `lasting`. longest_body: of a
-    request, in bytes.
+    """A server that answers one request for each connection. most: largest number of connections
+    whose request is incomplete, and also of those whose request is being answered. Beyond it, the
+    address with the most connections loses its oldest. lifetime_s: longest life of a connection
+    that is not `lasting`. longest_body: largest body of a request, in bytes.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Exchanges:
 
     @contextmanager
     def lasting(self, request: web.BaseRequest) -> Iterator[None]:
-        """Let a connection live longer than others, and beside their number."""
+        """Let a connection live longer than `lifetime_s`, and do not count it."""
         found = self._open.get(request.protocol)
         if found is not None:
             found.lasts = True
@@ -178,7 +178,7 @@ class Exchanges:
         return response
 
     def _begin(self, handler: object, exchange: "_Exchange") -> None:
-        """Note a connection. One whose TLS handshake fails has neither beginning nor end."""
+        """Note a connection. A connection whose TLS handshake fails is never noted."""
         self._open[handler] = exchange
         asyncio.get_running_loop().call_later(self._lifetime_s, self._expire, exchange)
         _drop(self._reading.add(exchange.address, exchange))
@@ -194,7 +194,9 @@ class Exchanges:
 
 
 class _Exchange(Between):
-    """One connection. begun, ended: called with it when it is open, and when it is lost."""
+    """One connection. begun, ended: callbacks with the connection when it is open, and when it is
+    lost.
+    """
 
     def __init__(
         self,
@@ -222,11 +224,11 @@ def _drop(exchange: _Exchange | None) -> None:
 
 
 class Hosts:
-    """The names under which browsers may ask for a server. Without this check, the owner of a
-    domain may let its name point to this machine for a moment, and its page reads the answers (DNS
-    rebinding). An address, a name without a dot, and a name of a private network cannot be
-    redirected in this way. more: other names, as shell patterns, such as those of a proxy or of a
-    certificate.
+    """The host names in requests that a server accepts from browsers. Without this check, the owner
+    of a domain could let its name point to this machine for a moment, so that the domain's page
+    reads the answers (DNS rebinding). An address, a name without a dot, and a name of a private
+    network cannot be redirected in this way. more: other names, as shell patterns, such as those of
+    a proxy or of a certificate.
     """
 
     def __init__(self, more: Collection[str] = ()) -> None:

@@ -1,9 +1,9 @@
 """Proofs with a device's key, and the session key derived from it (FORMAT.md, Keys).
 
 In: the 16-byte key of a device, bytes of HELLO and WELCOME. Out: codes that only an owner of the
-key can make, and a key for each session. AES-128-CMAC (NIST SP 800-38B, RFC 4493) does both. The
-first byte that it covers is a label of the purpose, so a code for one purpose is invalid for
-another.
+key can make, and a key for each session. Both are made with AES-128-CMAC (NIST SP 800-38B, RFC
+4493). The first byte of its input is a label of the purpose, so a code for one purpose is invalid
+for another.
 """
 
 import secrets
@@ -14,7 +14,7 @@ NONCE_SIZE = 8
 MAC_SIZE = 8
 
 NO_KEY = bytes(KEY_SIZE)
-"""Key of a board that was given none. It proves nothing."""
+"""The key of a board to which no key was given. It proves nothing."""
 
 SERIAL = 0x01
 """Label of the session keys of serial lines. (Boards use 0x00 for their nonces; 0x80 and 0x81 are
@@ -23,7 +23,8 @@ the control bytes of HELLO and WELCOME.)"""
 
 def cmac(key: bytes, data: bytes) -> bytes:
     """Return the 16 bytes of AES-128-CMAC."""
-    # imported here, because it takes 7 MB that a gateway without boards does not need
+    # imported in the function, because the module takes 7 MB that a gateway without boards does not
+    # need
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.cmac import CMAC
 
@@ -33,7 +34,7 @@ def cmac(key: bytes, data: bytes) -> bytes:
 
 
 def mac(key: bytes, data: bytes) -> bytes:
-    """Return the 8 bytes of a code in a frame."""
+    """Return the 8-byte code that goes into a frame."""
     return cmac(key, data)[:MAC_SIZE]
 
 

@@ -1,8 +1,7 @@
 """The mask bit of each WebSocket frame of a client (RFC 6455, sections 5.1 and 5.2).
 
 In: the bytes of a connection from its first one, in pieces of any size: an HTTP request, then
-frames. Out: the same bytes; where the first unmasked frame begins, a frame that no parser takes in
-place of everything behind it.
+frames. Out: the same bytes. From the first unmasked frame on, an invalid frame replaces all bytes.
 """
 
 _INVALID = b"\xf2\x80"
@@ -11,17 +10,19 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Masks:
-    """The state of one connection."""
+    """The parser's state for one connection."""
 
     def __init__(self) -> None:
         self.lacking = False
-        """Whether an unmasked frame has come."""
+        """Whether an unmasked frame has arrived."""
         self._matched: bytes | None = b""
-        """The last bytes of the request, shorter than its end; None behind the request."""
+        """The last bytes of the request, fewer than its end marker has; None after the request."""
         self._first = b""
         """The first byte of a frame, kept until the second one says whether a mask follows."""
         self._length = b""
-        """The bytes so far of a long length, and the number of those that are still to come."""
+        """The bytes of an extended length that have arrived, and the number of bytes that are
+        missing.
+        """
         self._length_lacks = 0
         self._skip = 0
         """Bytes until the next frame: mask and payload."""
@@ -60,7 +61,7 @@ class Masks:
         return len(piece)
 
     def _behind_head(self, data: bytes) -> int:
-        """Return the position behind the HTTP request."""
+        """Return the offset behind the HTTP request."""
         if self._matched is None:
             return 0
         seen = self._matched + data

@@ -27,11 +27,15 @@ from gateway.links.handshake import MAX_WINDOW, Hello, KeyedWelcome, VersionErro
 from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
-"""Bytes that a session holds while its reader is paused; later bytes are not acknowledged."""
+"""Number of bytes that a session holds while its reader is paused. Later bytes are not
+acknowledged.
+"""
 PATIENCE_BYTES = 20
-"""Wait of an acknowledgement for an answer to go with, in byte times of the line."""
+"""How long an acknowledgement waits for an answer that can carry it, in byte times of the line."""
 LONG_FRAME = 48
-"""Bytes of a payload that probably continues in the next frame, and is not answered yet."""
+"""Length of a payload, in bytes, from which on the packet probably continues in the next frame, so
+that no answer is expected yet.
+"""
 
 
 class Session:
@@ -49,8 +53,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A handshake is complete. The valid incarnation is the one in `welcome`. proved: device and
-    gateway have proved their key to one another.
+    """A handshake is complete. The valid incarnation is the one in `welcome`. proved: whether
+    device and gateway have proved their key to each other.
     """
 
     session: Session
@@ -92,7 +96,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unheard:
-    """A device keeps greeting and accepts no answer. name: as in its HELLO."""
+    """A device keeps sending HELLO and accepts no answer. name: as in its HELLO."""
 
     name: str
 
@@ -129,7 +133,7 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the passing of time; to be called at `deadline`."""
+        """Act on the passing of time. Call this at `deadline`."""
         session = self.session
         if session is not None and session.sending.expire(now):
             self.statistics.give_ups += 1
@@ -144,8 +148,8 @@ class ReliableLink(ABC):
             self._put_data(now)
 
     def resume(self, session: Session, now: float) -> list[Event]:
-        """Deliver again after `session.receiving.paused` was set. At this acknowledgement the peer
-        repeats the frames that were refused.
+        """Deliver again after `session.receiving.paused` was set. The acknowledgement makes the
+        peer repeat the frames that were refused.
         """
         if session is self.session:
             held = session.receiving.resume()
@@ -187,7 +191,7 @@ class ReliableLink(ABC):
         return session.acknowledge_at if deadline is None else min(session.acknowledge_at, deadline)
 
     def _settle(self, now: float) -> list[Event]:
-        """Send frames that are due, acknowledge the rest, and return the events."""
+        """Send frames that are due, acknowledge received ones, and return the events."""
         self._put_data(now)
         session = self.session
         if session is not None:
@@ -249,13 +253,14 @@ class ReliableLink(ABC):
             if payload and not session.closing:
                 self._deliver(session, payload)
         elif not expected:
-            # One acknowledgement for each: the repetition tells the peer which frame is missing.
+            # Each of these frames gets an acknowledgement: repeated numbers tell the peer which
+            # frame is missing.
             self.statistics.duplicates += 1
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add data to the session's `Received` event of this turn. There is one event a turn, so
-        that a reader that pauses on it gets no further data.
+        """Add data to the session's `Received` event of this turn. There is one event per turn, so
+        that a reader that pauses because of the event gets no further data.
         """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:
@@ -324,8 +329,8 @@ class ReliableLink(ABC):
 
     @abstractmethod
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Handle a frame that is not of the session. If it is the first one of an offered session,
-        begin that one, and return control and payload.
+        """Handle a frame that does not belong to the session. If it is the first frame of an
+        offered session, begin the offered session, and return control and payload.
         """
 
     @abstractmethod
@@ -334,4 +339,4 @@ class ReliableLink(ABC):
 
     @abstractmethod
     def _ended(self, now: float) -> None:
-        """Tell the peer that this side has ended the session, or greet again."""
+        """Tell the peer that this side has ended the session, or send a new HELLO."""

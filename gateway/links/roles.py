@@ -1,5 +1,5 @@
-"""The two ends of the reliable link: `GatewayLink` welcomes, `DeviceLink` greets (FORMAT.md,
-Handshake). Sans-IO.
+"""The two ends of the reliable link: `GatewayLink` answers a HELLO, `DeviceLink` sends it
+(FORMAT.md, Handshake). Sans-IO.
 
 The device's end in Python is the peer in tests and in the rig; boards run `firmware/src/ow_link.c`.
 """
@@ -29,7 +29,8 @@ OFFER_LIFE = 10.0
 """Seconds after a WELCOME in which its session may begin."""
 
 UNHEARD_AFTER = 6
-"""Greetings in a row, without any other intact frame, from which the device does not hear WELCOME.
+"""Number of HELLOs in a row, without any other intact frame, after which the device counts as
+unable to hear WELCOME.
 """
 
 HELLO_WAIT_MIN = 0.25
@@ -53,12 +54,12 @@ class GatewayLink(ReliableLink):
         self._versions: tuple[int, ...] = (PLAIN, KEYED)  # versions that the peer may use
         self._who_at = float("-inf")
         self._greetings = 0
-        """Number of greetings in a row that were answered by a WELCOME."""
+        """Number of consecutive HELLOs that were answered by a WELCOME."""
         self._frames_then = 0
-        """Number of intact frames at the last greeting."""
+        """Number of intact frames at the last HELLO."""
 
     def open(self, now: float) -> None:
-        """Ask the board for a greeting, after the port has been opened."""
+        """Ask the board for a HELLO after the port has been opened."""
         self._ended(now)
 
     def lose(self, reason: str) -> list[Event]:
@@ -92,7 +93,7 @@ class GatewayLink(ReliableLink):
                 self._begin(answer)
 
     def _is_unheard(self) -> bool:
-        """Count a greeting that gets a WELCOME. Return whether the device seems not to hear."""
+        """Count a HELLO that gets a WELCOME. Return whether the device seems unable to hear."""
         frames = self.statistics.frames_received
         alone = frames == self._frames_then + 1
         self._frames_then = frames
@@ -106,8 +107,8 @@ class GatewayLink(ReliableLink):
         return self._offered if self._offered and self._offered.hello == hello else None
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Begin the offered session at its first frame. Only an owner of the key can make it, so a
-        recorded HELLO ends no session.
+        """Begin the offered session at its first frame. Only an owner of the key can make that
+        frame, so a recorded HELLO ends no session.
         """
         answer = self._offered
         if answer is None or answer.check is None or now - self._offered_at > OFFER_LIFE:
@@ -151,10 +152,10 @@ class GatewayLink(ReliableLink):
 
 
 class DeviceLink(ReliableLink):
-    """The device's end. It greets as soon as `tick` is called, and again whenever its session has
-    ended. boot: starts of the device so far. incarnation: 0 if the device has none yet; after a
-    handshake it holds the assigned one. next_sequence: updated by the application. mtu, window: the
-    sizes of its buffers, for both directions. key: None to greet as in version 1.
+    """The device's end. It sends a HELLO as soon as `tick` is called, and again whenever its
+    session has ended. boot: number of the device's starts so far. incarnation: 0 if the device has
+    none yet; after a handshake, the assigned one. next_sequence: updated by the application. mtu,
+    window: the sizes of its buffers, for both directions. key: None for a HELLO of version 1.
     """
 
     def __init__(
@@ -264,7 +265,9 @@ class DeviceLink(ReliableLink):
         session.acknowledgement_due = self._key is not None
 
     def _check(self, welcome: Welcome | KeyedWelcome, hello: Hello) -> Check | None:
-        """Return the check of the session that this WELCOME begins; None if it proves nothing."""
+        """Return the check of the session that this WELCOME begins; None if the WELCOME proves
+        nothing.
+        """
         if isinstance(welcome, Welcome):
             return welcome.check
         if self._key is None or not welcome.proves(self._key, hello):
@@ -282,14 +285,14 @@ class DeviceLink(ReliableLink):
             self._greet(now)
 
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
-        """Ignore the time: this device does not ask."""
+        """Ignore the time: this device does not ask for it."""
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
         """Return None: a session of a device begins with WELCOME."""
         return None
 
     def _on_stray(self, now: float) -> None:
-        """Ignore frames of the earlier session while greeting."""
+        """Ignore frames of the earlier session until a WELCOME arrives."""
 
     def _ended(self, now: float) -> None:
         self._greet(now)

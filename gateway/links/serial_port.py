@@ -47,15 +47,18 @@ SCAN_INTERVAL = 0.5
 """Seconds between two looks for ports that were plugged in."""
 
 LENT = "lent to a command that writes its board"
-"""Problem of a port that was given to another process on purpose."""
+"""The problem of a port that another process uses with the gateway's consent."""
 
 _MOST_SAID = 64
-"""Most different sentences of a port that are remembered, so that each is logged once."""
+"""Largest number of different sentences about a port that are remembered, so that each is logged
+once.
+"""
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
 _OUTGOING_LIMIT = 4096
-"""Most bytes kept for a port that accepts none. Later bytes are lost, as on any bad line, and the
-link repairs that."""
+"""Largest number of bytes kept for a port that accepts no bytes. Later bytes are lost, as on any
+bad line, and the link repairs the loss.
+"""
 
 
 class SerialTransport:
@@ -121,7 +124,7 @@ class SerialTransport:
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
-    """The status of a port, for users. device: name of the one in session. refused: name of a
+    """The status of a port, for users. device: name of the device in session. refused: name of a
     device that is not admitted. problem: the last log line, while it applies. statistics: live
     counters.
     """
@@ -133,7 +136,7 @@ class PortStatus:
     problem: str | None
     statistics: LinkStatistics
     unheard: bool = False
-    """Whether the greeting device does not hear the gateway."""
+    """Whether a device sends HELLO and does not hear the gateway's answers."""
     refusal: Refusal | None = field(default=None, kw_only=True)
     """Reason why `refused` is refused."""
 
@@ -172,7 +175,9 @@ class SerialPort:
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
-        """Time at which the timer fires, 0 without one: a handle of uvloop does not tell."""
+        """Time at which the timer fires, or 0 without a timer. Kept here because a handle of uvloop
+        does not tell it.
+        """
 
     @property
     def is_open(self) -> bool:
@@ -495,8 +500,8 @@ def _other_version(version: int, path: str) -> str:
 class SerialListener:
     """A listener that opens the ports of a path or pattern whenever they exist, and hands each
     device's session to `accept`. path: a device file, best one of /dev/serial/by-id, or a pattern
-    with *, ? or [ ]. baud: of all of them. lent: changing set of device files that other processes
-    have on purpose; `lend` is called for each that is added.
+    with *, ? or [ ]. baud: rate of all ports. lent: device files that other processes use with the
+    gateway's consent. The set changes; `lend` is called for each device file that is added.
     """
 
     def __init__(
@@ -520,7 +525,7 @@ class SerialListener:
         self._scanned = 0.0
 
     async def start(self) -> None:
-        """Open existing ports, and keep looking. A missing port is not an error: it may be plugged
+        """Open existing ports, and keep looking. A missing port is not reported: it may be plugged
         in later.
         """
         cmac(NO_KEY, b"")  # load the library before the first greeting
@@ -534,7 +539,7 @@ class SerialListener:
             port.close("the gateway closes the port")
 
     def lend(self, device: str) -> None:
-        """Close a port, if it is one of ours. device: target of its path."""
+        """Close a port if it belongs to this listener. device: target of its path."""
         for port in self._ports.values():
             if port.device == device:
                 port.lend()

@@ -31,7 +31,7 @@ class TcpTransport(asyncio.Protocol):
     peer: Peer
     _transport: asyncio.Transport
     _receiver: Receiver | None = None
-    """Protocol of the connection. None if the broker does not have the connection."""
+    """The broker's side of the connection; None if the broker does not have the connection."""
 
     def __init__(self, listener: str, accept: Accept, connections: "set[TcpTransport]") -> None:
         self._listener = listener
@@ -136,7 +136,7 @@ class TcpTransport(asyncio.Protocol):
 
 
 class TcpListener:
-    """A listener that hands each connection of an endpoint to `accept`. Parameters as of
+    """A listener that hands each connection of an endpoint to `accept`. Parameters: see
     `Endpoint`.
     """
 
@@ -156,8 +156,8 @@ class TcpListener:
         self._connections: set[TcpTransport] = set()
 
     async def start(self, *, waits: bool = False) -> None:
-        """Listen. waits: also for an address that is not there yet. Raises OncewayError if the
-        address is in use, unknown or not allowed.
+        """Listen. waits: whether to wait for an address that this machine does not have yet. Raises
+        OncewayError if the address is in use, unknown or not allowed.
         """
         await self._endpoint.listen(
             lambda: TcpTransport(self._name, self._accept, self._connections), waits=waits
@@ -165,17 +165,17 @@ class TcpListener:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses listened on, as (host, port)."""
+        """The addresses on which the listener listens, as (host, port)."""
         return self._endpoint.addresses
 
     @property
     def waits_for(self) -> str | None:
-        """Why it does not listen yet, or None."""
+        """The reason for not listening yet, or None."""
         return self._endpoint.waits_for
 
     @property
     def stalled_s(self) -> float:
-        """0 while it listens or waits for its address, else infinity."""
+        """Return 0 while the listener listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:

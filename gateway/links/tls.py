@@ -1,8 +1,8 @@
-"""TLS for the TCP and WebSocket listeners, and for outgoing connections: 1.2 and up, with client
-certificates if wanted.
+"""TLS for the TCP and WebSocket listeners, and for outgoing connections: version 1.2 and up, with
+client certificates if configured.
 
 In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's
-certificate. A failed handshake is logged once per burst, which the event loop would not do.
+certificate. Failed handshakes are logged once per burst; the event loop alone would log each.
 """
 
 import logging
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 class Tls:
     """The TLS settings of a listener. client_ca: authorities whose client certificates are
-    accepted; client_crl: their list of revoked ones. client_required: refuse clients without one.
-    name: the listener's, for the log.
+    accepted; client_crl: their list of revoked certificates. client_required: whether to refuse
+    clients without a certificate. name: the listener's, for the log.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Tls:
         client_required: bool = False,
         name: str = "tls",
     ) -> None:
-        """Read the files. Raises OncewayError if a file is missing or unreadable, or they do not
-        fit each other.
+        """Read the files. Raises OncewayError if a file is missing or unreadable, or if certificate
+        and key do not belong together.
         """
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -54,8 +54,9 @@ class Tls:
 def client_context(
     authorities: Path | None, certificate: Path | None, key: Path | None
 ) -> ssl.SSLContext:
-    """Return the context of an outgoing connection. authorities: whose certificates are accepted
-    (None: those of the system). certificate, key: our own. Raises OncewayError like `Tls`.
+    """Return the context of an outgoing connection. authorities: file of the authorities whose
+    certificates are accepted (None: the system's). certificate, key: our own. Raises OncewayError
+    like `Tls`.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -92,8 +93,8 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
 
 
 def _reporting(listener: str) -> type[ssl.SSLObject]:
-    """Return the class of a context's connections; its handshake logs its failure. The client's
-    address is unknown here.
+    """Return the class for a context's connections, which logs failed handshakes. The client's
+    address is unknown at that point.
     """
     throttle = LogThrottle(time.monotonic)
 

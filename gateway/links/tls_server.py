@@ -1,9 +1,9 @@
 """A listening socket whose connections are counted during their TLS handshake.
 
 In: a socket. Out: for each connection whose TLS handshake succeeds in time, a protocol with its
-transport. `loop.create_server(ssl=…)` does the same, but does not report connections in their
-handshake: they could take all memory. Here their number is bounded. Beyond the bound, the oldest of
-the address with the most is dropped (`fair_queue.py`).
+transport. `loop.create_server(ssl=…)` does the same, but does not report connections during their
+handshake, so they could take all memory. This module bounds their number. Beyond the bound, the
+address with the most connections loses its oldest (`fair_queue.py`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ MOST = 1000
 MOST_OF_ONE = 500
 
 _AT_ONCE = 128
-"""Connections accepted before other work gets its turn."""
+"""Number of connections accepted before the event loop does other work."""
 _PAUSE_S = 1.0
 """Pause after accept(2) has failed, for example with too many open files."""
 
@@ -82,7 +82,7 @@ class TlsServer:
             if gone is not None:
                 gone.cancel()
                 if self._throttle.allows(address.rpartition(":")[0]):
-                    log.warning("%s: too many TLS handshakes under way, one is dropped", address)
+                    log.warning("%s: too many TLS handshakes at a time, one is dropped", address)
 
     async def _shake_hands(self, connection: socket.socket, address: str) -> None:
         try:

@@ -23,9 +23,7 @@ class Transport(Protocol):
         """Queue bytes to send; never blocks. After `close` or `abort` they are dropped."""
 
     def close(self) -> None:
-        """Send queued bytes, then close. `Receiver.lost` is not called for a close
-        requested here.
-        """
+        """Send queued bytes, then close. `Receiver.lost` is not called after this request."""
 
     def abort(self) -> None:
         """Close at once; queued bytes may be lost."""
@@ -48,7 +46,7 @@ class Transport(Protocol):
 
 @runtime_checkable
 class Lingering(Protocol):
-    """A transport that can close while its peer goes on sending. TCP answers unread bytes with a
+    """A transport that can close while its peer is still sending. TCP answers unread bytes with a
     reset, which may destroy the last bytes to the peer.
     """
 
@@ -64,9 +62,7 @@ class Receiver(Protocol):
     def lost(self, reason: str) -> None: ...
 
     def writable(self) -> None:
-        """Continue writing: `unsent` was above the high-water mark and has fallen to a fraction of
-        it.
-        """
+        """Continue to write: `unsent` was above the high-water mark, and is now well below it."""
 
 
 Accept = Callable[[Transport], Receiver]

@@ -58,8 +58,8 @@ class Tty:
         attributes[_CC][termios.VMIN] = 1
         termios.tcsetattr(self.fd, termios.TCSANOW, attributes)
         if os.major(os.fstat(self.fd).st_rdev) not in PTY_SLAVES:
-            # Excludes programs that ignore locks. On a pseudo terminal it would outlive this
-            # process and lock out the next one.
+            # Excludes programs that ignore locks. On a pseudo terminal, the exclusion would outlive
+            # this process and lock out the next one.
             fcntl.ioctl(self.fd, termios.TIOCEXCL)
             # Otherwise some adapters (FTDI) hold received bytes for 16 ms, which costs a small
             # window most of its throughput.

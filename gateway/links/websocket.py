@@ -1,8 +1,8 @@
 """MQTT over WebSocket (MQTT 5, section 6): one HTTP endpoint, binary messages, subprotocol `mqtt`.
 
 In: an address to listen on, or sockets that systemd has opened. Out: a `Transport` for each
-connection, handed to `accept`. aiohttp starts one task for each connection, which reads; a second
-one writes all queued bytes in one message.
+connection, handed to `accept`. aiohttp starts one task for each connection, which reads. A second
+task writes all queued bytes in one message.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class WebSocketTransport:
         return "closed by the peer"
 
     async def send_all(self, receiver: Receiver) -> None:
-        """Run `send`; an internal error ends the connection, because its writer is gone."""
+        """Run `send`; an internal error ends the connection, because there is no other writer."""
         try:
             await self.send(receiver)
         except Exception as error:
@@ -146,12 +146,12 @@ def _problem_of(message: WSMessage) -> str | None:
 
 
 class WebSocketListener:
-    """A listener that serves `/mqtt` on an endpoint. Parameters as of `Endpoint`, and: origins and
-    max_message may be changed while it listens. origins: web pages (`https://dashboard.example`)
-    that may connect beside those from the listener's own address. A browser tells where a page
-    comes from. Without this check any page that a user visits could talk to a broker on the user's
-    own network. max_message: most bytes of one WebSocket message. proxies: as of `Proxies`; the
-    port in a client's address is then the proxy's.
+    """A listener that serves `/mqtt` on an endpoint. Parameters: see `Endpoint`, and the following.
+    origins and max_message may be changed while it listens. origins: web pages
+    (`https://dashboard.example`) that may connect, in addition to pages from the listener's own
+    address. A browser tells where a page comes from. Without this check any page that a user visits
+    could talk to a broker on the user's own network. max_message: largest WebSocket message, in
+    bytes. proxies: see `Proxies`. The port in a client's address is then the proxy's.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class WebSocketListener:
         self._server: web.Server | None = None
 
     async def start(self, *, waits: bool = False) -> None:
-        """Listen. waits: also for an address that is not there yet. Raises OncewayError if the
-        address is in use, unknown or not allowed.
+        """Listen. waits: whether to wait for an address that this machine does not have yet. Raises
+        OncewayError if the address is in use, unknown or not allowed.
         """
         if self._server is None:
             self._server = server(self._serve, self._name)
@@ -188,17 +188,17 @@ class WebSocketListener:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses listened on, as (host, port)."""
+        """The addresses on which the listener listens, as (host, port)."""
         return self._endpoint.addresses
 
     @property
     def waits_for(self) -> str | None:
-        """Why it does not listen yet, or None."""
+        """The reason for not listening yet, or None."""
         return self._endpoint.waits_for
 
     @property
     def stalled_s(self) -> float:
-        """0 while it listens or waits for its address, else infinity."""
+        """Return 0 while the listener listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change_tls(self, tls: Tls) -> None:
@@ -309,9 +309,9 @@ class WebSocketListener:
         return None
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        """Whether a page of this origin may connect, or the client is not a page. An equal name on
-        both sides proves nothing: its owner may let it point here for a moment (DNS rebinding). An
-        address cannot be redirected in this way.
+        """Whether a page of this origin may connect, or the client is not a page. If both sides
+        have the same name, that proves nothing: the name's owner may let it point to this machine
+        for a moment (DNS rebinding). An address cannot be redirected in this way.
         """
         return (
             origin is None
@@ -326,7 +326,9 @@ def _is_machine(name: str) -> bool:
 
 
 def _offers_mqtt(request: web.BaseRequest) -> bool:
-    """Whether a client offers a subprotocol of ours. aiohttp would log those that do not."""
+    """Whether a client offers a subprotocol that this server knows. aiohttp would log a client that
+    offers none.
+    """
     offered = request.headers.getall("Sec-WebSocket-Protocol", ())
     names = {name.strip() for line in offered for name in line.split(",")}
     return not names.isdisjoint(SUBPROTOCOLS)

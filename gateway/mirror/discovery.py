@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 LEAST_EXPIRY_S = 600
 _GAPS = 3
-"""Number of longest gaps without a reading after which a value is unknown."""
+"""Number of the longest gaps without a reading, after which a value counts as unknown."""
 _STATE_OF = "{{ value_json.value }}"
 _WELL = "{{ 'offline' if value_json.value else 'online' }}"
 """Template for a record NAME.fault: whether NAME has a value."""
@@ -154,7 +154,7 @@ def of_board(
 
 
 def shape(known: dict[str, Series]) -> object:
-    """Return a value that changes whenever the message of `of_board` does."""
+    """Return a value that changes whenever the message of `of_board` changes."""
     return [
         (name, series.last.unit, type(series.last.value), series.last.status, expiry_s(series))
         for name, series in known.items()
@@ -203,7 +203,8 @@ def _value(name: str, series: Series, topic: str, expire_after_s: int | None) ->
 
 def _commands(device: str) -> dict[str, Message]:
     """Return the commands that a board accepts (`firmware/README.md`), at QoS 2 and never retained,
-    so that each runs once. No reading has such a key: `_word` encodes an underscore in its name.
+    so that each runs once. No reading has the same key as a command: `_word` encodes underscores in
+    names of readings.
     """
     common = {"command_topic": f"commands/{device}", "qos": 2, "retain": False}
     return {

@@ -32,7 +32,7 @@ LOOK_S = 2.0
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20
-"""Boards that one turn handles."""
+"""Number of boards that one turn handles."""
 _PAUSE_S = 0.05
 _UNKNOWN = Listed("", None, None)
 
@@ -60,11 +60,13 @@ class HomeAssistant:
         self._registry = registry
         self._problems = problems
         self._announced: dict[str, bytes] = {}
-        """The last message, by topic."""
+        """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
-        """The source of that message, by board (`shape`)."""
+        """The inputs of the last message (`shape`), by board."""
         self._gone: dict[str, None] = {}
-        """Cleared topics, which are cleared again: Home Assistant may have been offline."""
+        """Topics that were cleared and will be cleared again, since Home Assistant may have been
+        offline.
+        """
         self._kinds: dict[str, Kind] = {}
         self._inside: InternalClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,14 +106,14 @@ class HomeAssistant:
             self._begin(self._repeat())
 
     async def _repeat(self) -> None:
-        """Send all messages again, a part in each turn."""
+        """Send all messages again, some in each turn."""
         everything = [*dict.fromkeys(self._gone, b"").items(), *self._announced.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE_S)
 
     async def _look(self) -> None:
-        """Send all changes, a part in each turn."""
+        """Send all changed messages, some in each turn."""
         topic = self._topic
         figures = {
             "problems": self._problems(),

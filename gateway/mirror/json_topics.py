@@ -1,7 +1,8 @@
 """Readings of boards as JSON on separate topics.
 
-In: publications of boards, as they are taken. Out: retained messages in memory, sent at the end of
-a turn of the event loop, in order of arrival; and the file of the last values, every ten minutes.
+In: publications of boards, as the broker accepts them. Out: retained messages in memory, sent at
+the end of a turn of the event loop, in order of arrival; and the file of the last values, every ten
+minutes.
 
   readings/$state              online: the gateway is running
   readings/DEVICE/$state       online or offline; offline, too, while the board is a problem
@@ -32,13 +33,13 @@ SAVE_S = 600.0
 LOOK_S = 1.0
 """Interval between two checks of connected boards."""
 STATE = "$state"
-"""No name of a reading begins with this character (RFC 8428, section 4.5.1)."""
+"""Topic level of the state. No name of a reading begins with `$` (RFC 8428, section 4.5.1)."""
 
 
 class Mirror:
     """The mirror of readings. topic: first level; None: publish nothing, but keep the last values.
-    stays: whether a board of this name may connect. is_fine: whether it works as expected. Runs
-    from `start` to `close`.
+    stays: returns whether a board of this name may connect. is_fine: returns whether the board
+    works as expected. Runs from `start` to `close`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Mirror:
         self.on_taken: list[Callable[[str], None]] = []
         """Callbacks with a board that has new readings."""
         self._states: dict[str, bool] = {}
-        """Last published state by board: whether online."""
+        """Last published state by board: True if online."""
         self._leaving: dict[str, list[str]] = {}
         """Names of removed boards, until the next check. Home Assistant must first learn that the
         board is removed, so that it does not take an empty message for a value."""
@@ -92,8 +93,8 @@ class Mirror:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, device: str, topic: str, payload: bytes, utc: int | None) -> None:
-        """Take a board's publication. Called while it is processed: publishing follows later, and
-        an error here does not affect it.
+        """Take a board's publication. The broker calls this while it processes the publication:
+        publishing follows later, and an error here does not affect the board.
         """
         if not DEVICE_NAME.fullmatch(device):
             return

@@ -1,8 +1,8 @@
 """The last reading of each name of each board, in memory, with its last hours.
 
 In: new readings, or `DATA/readings.json` after a restart. Out: the known values of a board. The
-file is written every ten minutes and at a clean end, never for a single reading. A power cut loses
-at most the displayed values of these minutes, and nothing that was acknowledged.
+file is written every ten minutes and at a clean end, never for a single reading. After a power cut,
+displayed values may be ten minutes old. No acknowledged publication is lost.
 """
 
 import json
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 FILE = "readings.json"
 COUNTS = "readings-an-hour.json"
 MOST_NAMES = 10_000
-"""Most names of all boards together."""
+"""Largest number of names of all boards together."""
 MOST_OF_ONE = 64
-"""Most names of one board."""
+"""Largest number of names of one board."""
 POINTS = 240
-"""Most points of a plot."""
+"""Largest number of points of a plot."""
 MOST_PLOTS = 1_000
-"""Most names with a plot of the last hours: 30 MB at most."""
+"""Largest number of names with a plot of the last hours: 30 MB at most."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Series:
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
     """(time in µs since 1970, value) of the last readings with a known time."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
-    """Seconds between the last receipts."""
+    """Seconds between consecutive receipts, newest last."""
 
 
 class LastReadings:
@@ -108,7 +108,7 @@ class LastReadings:
         return names
 
     def received(self, device: str) -> int | None:
-        """Return the receipt of a board's last reading in µs since 1970, or None if unknown."""
+        """Return the time of a board's last reading in µs since 1970, or None if unknown."""
         known = self.of(device).values()
         return max((item.last.received for item in known if item.last.received), default=None)
 

@@ -1,4 +1,5 @@
-"""Decoding of CONNECT. This packet tells the version, and here the three versions differ most.
+"""Decoding of CONNECT. CONNECT states the protocol version, and its form differs most between the
+three versions.
 
 Errors carry the protocol level, if it could be read, so that the server can answer with a CONNACK
 that the client understands. They never carry a password.

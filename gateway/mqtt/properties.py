@@ -205,17 +205,18 @@ AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
 
 MOST_OF_ONE = 1000
-"""Most User Properties of one packet: 200,000 would take a fifth of a second to decode and to
-encode."""
+"""Largest number of User Properties of one packet: decoding and encoding 200,000 of them would take
+a fifth of a second.
+"""
 
 
 def decode_properties(
     reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()
 ) -> Properties | None:
     """Decode a property block, its length first. theirs: properties that only the other side may
-    send in this packet. Raises MalformedPacket for a property that may not stand here. Raises
-    ProtocolError for one that only the other side may send, a repeated one, or a value out of
-    range.
+    send in this packet. Raises MalformedPacket for a property that this packet may not carry.
+    Raises ProtocolError for a property that only the other side may send, for a repeated property,
+    or for a value out of range.
     """
     length = reader.varint("property length")
     if not length:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from gateway.mqtt.packets import Ack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 MAXIMUM = 1024
-"""Most packets in one run."""
+"""Largest number of packets in one run."""
 
 T = TypeVar("T")
 _ACKS: dict[int, type[Ack]] = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
@@ -49,7 +49,7 @@ class Publishes(Generic[T]):
         payload_at: int = 0,
     ) -> None:
         self.topic = topic
-        """Value for the Topic Name in the stream's `topics`."""
+        """Topic of all packets: the value of the Topic Name in the stream's `topics`."""
         self.raw = raw
         """The packets. A payload ends every `stride` bytes."""
         self.qos = qos

@@ -29,7 +29,7 @@ from gateway.mqtt.wire import MAX_PACKET, encode_string
 _PLAIN_ACKS = frozenset((0x40, 0x50, 0x62, 0x70))
 _REQUESTS = frozenset((0x82, 0xA2))
 PINGREQ = b"\xc0\0"
-"""All bytes of that packet."""
+"""A whole PINGREQ packet."""
 _PLAIN_PUBLISHES = {
     0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
     for dup in (0, 1)
@@ -40,7 +40,7 @@ _PLAIN_PUBLISHES = {
 _KNOWN_TOPICS = 4096
 _LONGEST_KNOWN_TOPIC = 128
 _topics: dict[bytes, str] = {}
-"""Topic Names that passed all checks, by their bytes with the length in front. Emptied when full.
+"""Topic Names that passed all checks, by their encoded bytes, length included. Emptied when full.
 """
 
 
@@ -97,7 +97,7 @@ class PacketStream:
         self._begun = bytearray()
         """Beginning of an incomplete packet, from before `fresh`."""
         self._need = 0
-        """Size of the incomplete packet, 0 while unknown."""
+        """Size of the incomplete packet in bytes; 0 while unknown."""
 
     def feed(self, data: bytes) -> None:
         """Add bytes; `take` parses them."""
@@ -106,7 +106,7 @@ class PacketStream:
 
     @property
     def pending(self) -> int:
-        """Number of bytes that were not returned as packets yet."""
+        """Number of bytes that were not yet returned as packets."""
         if self._at:
             self.fresh = self.fresh[self._at :]
             self._at = 0
@@ -214,8 +214,8 @@ class PacketStream:
     def _cut(
         self, buffer: bytes, start: int, body: int, end: int, most: int
     ) -> tuple[Packet | Publishes[Any] | Acks, int]:
-        """Return the packet or run in `buffer` from `start` on, and its end. body, end: of the
-        first packet there.
+        """Return the packet or run in `buffer` from `start` on, and its end. body, end: offsets of
+        the body and the end of the first packet.
         """
         first = buffer[start]
         plain = _PLAIN_PUBLISHES.get(first)
@@ -324,9 +324,9 @@ def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:
 
 def packet_bounds(buffer: bytes | bytearray, start: int, maximum: int) -> tuple[int, int]:
     """Return the offset of the body of the packet at `start`, and of its end, which may be beyond
-    the buffer. Return (0, 0) while its length is incomplete. Raises MalformedPacket for a length of
-    more than 4 bytes or with needless ones, and ProtocolError for a packet of more than `maximum`
-    bytes.
+    the buffer. Return (0, 0) while its length is incomplete. Raises MalformedPacket for a length
+    that takes more than 4 bytes or more bytes than needed, and ProtocolError for a packet of more
+    than `maximum` bytes.
     """
     length, at, end = 0, start, len(buffer)
     for shift in (0, 7, 14, 21):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from struct import Struct
 
 CORRELATION = 3
-"""Most bytes of Correlation Data that a board can return."""
+"""Largest number of bytes of Correlation Data that a board can return."""
 
 _LAYOUT = Struct(">B3si")
 
@@ -57,7 +57,7 @@ class Answer:
 
 
 def read(payload: bytes) -> Answer | None:
-    """Return the answer in a payload, or None if it is something else."""
+    """Return the answer in a payload, or None if it is not one."""
     if len(payload) != _LAYOUT.size:
         return None
     head, correlation, number = _LAYOUT.unpack(payload)

@@ -1,4 +1,6 @@
-"""The report of a publication that was damaged in a board's memory (`firmware/README.md`)."""
+"""The report of a board about a publication that was damaged in its memory
+(`firmware/README.md`).
+"""
 
 LOST = b"lost"
 """Payload of the report, on `logs/NAME`. The report has the identity of the lost publication.

@@ -1,9 +1,9 @@
 """Duplicates with a changed payload: does the second payload mean the same as the first?
 
-In: two payloads with one identity. Out: whether they are one reading, maybe in other words. A board
-builds a payload again from its journal each time it sends it. Meanwhile it may have learned or lost
-the time, and a status describes the board at the time of sending. The gateway and the centre both
-use this code, so they agree on payload conflicts.
+In: two payloads with one identity. Out: whether both state the same reading. A board builds a
+payload again from its journal each time it sends it. Meanwhile it may have learned or lost the
+time, and a status describes the board at the time of sending. The gateway and the centre both use
+this code, so they agree on payload conflicts.
 """
 
 from gateway.payload.loss import LOST
@@ -14,7 +14,7 @@ DRIFT_S = 18
 resonator may be off by this much while the board gets no time (`firmware/README.md`)."""
 
 PASSING = frozenset({"denied", "worn", "life", "aside", "bad", "again"})
-"""Records of a status that describe the board at the time of sending (`firmware/README.md`)."""
+"""Names of status records that describe the board at the time of sending (`firmware/README.md`)."""
 
 _STATUS = "boot"
 """Name of the first record of a status."""
@@ -35,8 +35,8 @@ def says_the_same(first: bytes, second: bytes) -> bool:
 
 
 def _lasting(payload: bytes) -> list[tuple[Record, int | None]]:
-    """Return each record that stays the same in each sending, with the possible error of its time
-    in seconds. Raises NotSenml.
+    """Return each record that is the same in every transmission, with the possible error of its
+    time in seconds. Raises NotSenml.
     """
     records = decode(payload)
     told = list(zip(records, time_errors(payload, len(records)), strict=True))

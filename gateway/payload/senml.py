@@ -19,10 +19,12 @@ PAYLOAD_LIMIT = 65536
 
 VERSION = 10
 RELATIVE = 2**28
-"""Times below this are relative to now, in seconds (section 4.5.3)."""
+"""Times below this value are relative to now, in seconds (section 4.5.3)."""
 
 TIME_ERROR, LONGEST_TIME_ERROR = "tu", 2**31
-"""Label of Onceway's own: possible error of the time in seconds (`firmware/README.md`)."""
+"""Label for the possible error of the time in seconds, an extension of Onceway
+(`firmware/README.md`).
+"""
 
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, in seconds since 1970."""

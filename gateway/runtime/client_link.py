@@ -21,18 +21,23 @@ from gateway.links.transport import Lingering, Transport
 from gateway.mqtt.reason import ReasonCode
 
 MANY = 65_536
-"""Unsent bytes of one connection above which they are counted."""
+"""A connection with more unsent bytes than this counts towards the total of unsent bytes."""
 _FEW = 4_096
-"""Bytes that are read from a client even if they must wait. It may send PINGREQ while it does not
-read its output, and stopping to read costs a system call."""
+"""Bytes that are read from a client even if they must wait. The client may send PINGREQ while it
+does not read its output, and each stop of reading takes a system call.
+"""
 _LOOK_S = 1.0
-"""Seconds between two reads of a client whose user exceeds the quota: it may send PINGREQ."""
+"""Seconds between two reads from a client whose user exceeds the quota: the client may send
+PINGREQ.
+"""
 _MOST_PACED = 1_000_000
-"""Bytes of input of such a client above which it is not read."""
+"""Largest number of bytes of postponed input; beyond it, the gateway stops reading from a client
+whose user exceeds the quota.
+"""
 _PART_PACED = 4
-"""Part of the memory that such clients may fill: the rest is for clients within their quota."""
+"""Share of the memory that postponed input may fill: the rest is for clients within their quota."""
 _SOON_S = 0.01
-"""Least time until a paused client is checked."""
+"""Shortest time, in seconds, until a paused client is checked."""
 
 
 class LinkEngine(Protocol):
@@ -42,7 +47,7 @@ class LinkEngine(Protocol):
     in_turn: bool
     awaited: int
     broken: bool
-    """Whether shared state may be half changed: nothing more is taken in."""
+    """Whether shared state may be half changed. If so, no more input is accepted."""
 
     @property
     def has_backlog(self) -> bool: ...
@@ -104,11 +109,11 @@ class ClientLink:
         self._quota_pause_ends = 0.0
         """Time at which `_quota_pause` ends."""
         self._paced = False
-        """Whether input waits that came while the user exceeded the quota."""
+        """Whether input waits that arrived while the user exceeded the quota."""
         self._looked = float("-inf")
-        """Time at which bytes came last."""
+        """Time at which the last bytes arrived."""
         self._gone: str | None = None
-        """Why the transport is gone, set while input of its client still waits."""
+        """Why the transport is gone. Set while input of its client still waits."""
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False
@@ -153,13 +158,13 @@ class ClientLink:
         self.throttle()
 
     def look(self) -> int:
-        """Return the number of bytes that the peer has not taken."""
+        """Return the number of bytes that the peer has not read."""
         self._engine.note_unsent(self, self._transport.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
-        """Count a peer as alive if it has read any of its output, because its PINGREQ may wait in
-        bytes that are not read.
+        """Count a peer as alive if it has read any of its output: its PINGREQ may be in bytes that
+        the gateway does not read.
         """
         if self.stuck:
             before, self._left = self._left, self._transport.undelivered
@@ -167,7 +172,7 @@ class ClientLink:
                 self.connection.seen = self._engine.broker.now
 
     def close(self) -> None:
-        """Close the link. A client with much unread output has not read for long and is dropped."""
+        """Close the link. If a client has much unread output and has not read for long, drop it."""
         if self._gone is not None:
             return
         if self._transport.unsent > MANY:
@@ -242,7 +247,7 @@ class ClientLink:
         )
 
     def _wait_for_pause(self) -> None:
-        """Set a timer for the end of the client's pause, if something waits for it."""
+        """Set a timer for the end of the client's pause if input or output waits for that."""
         ends = self.connection.pause_ends
         if ends is not None and not self._pausing:
             self._pausing = True
@@ -283,7 +288,7 @@ class ClientLink:
                 self._transport.resume_reading()
 
     def go_on(self) -> None:
-        """Continue with postponed input of the client."""
+        """Continue with the client's postponed input."""
         self._put_off = False
         connection = self.connection
         if self._held_back or self._quota_pause or connection.full or connection.stops_reading:
@@ -330,7 +335,9 @@ class ClientLink:
         self._engine.serve(self.connection, "its end is noted", self._end)
 
     def _end(self) -> None:
-        """Tell the broker that the client is gone, unless input waits for the user's rate."""
+        """Tell the broker that the client is gone, unless input waits because of the user's
+        rate.
+        """
         connection = self.connection
         if self._paced and connection.kept and connection.closing is None and not connection.full:
             return

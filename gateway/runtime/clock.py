@@ -1,8 +1,8 @@
-"""Time for the broker: an axis that never jumps, and UTC once it is known.
+"""Time for the broker: a time axis that never jumps, and UTC once it is known.
 
 In: the kernel's clocks. Out: seconds on the time axis, on which all deadlines are set, and UTC if
 it can be trusted. A Raspberry Pi has no battery clock: it starts in the past and jumps when it gets
-the time from the network. So nothing waits by UTC, and rows get their UTC when it is known.
+the time from the network. So no deadline uses UTC, and rows get their UTC once it is known.
 """
 
 import ctypes

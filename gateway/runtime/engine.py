@@ -2,14 +2,15 @@
 
 In: transports of all links, and the store's writer. Out: the outgoing packets of a connection, one
 write per turn; each commit as soon as the writer is free and something waits for it, with all
-changes since the last one; every second the work that is due. No message needs a task, a future or
+changes since the last one; every second, the work that is due. No message needs a task, a future or
 a system call of its own.
 
 Rule: orders to read from the store are handed over before the next commit, never after it: a commit
 may delete the rows to be read.
 
-No turn is long. Input beyond its time is handled in later turns, in turns with other clients
-(`put_off`). Meanwhile nothing is read from a client that has sent more than a little of it.
+No turn is long. Input that does not fit into a turn's time is handled in later turns, alternating
+with other clients (`put_off`). Meanwhile the gateway does not read from a client that has sent much
+of this input.
 
 An exception in a call for one connection ends that connection (`fault`). Any other exception may
 have left shared state half changed: it ends the engine (`fail`), before the next commit or write
@@ -54,14 +55,14 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _MOST_NAMES = 5
-"""Clients that a log line names."""
+"""Largest number of clients that a log line names."""
 TICK_S = 1.0
 _TURN_S = 0.02
-"""Time after which a turn begins no new input."""
+"""Time in seconds after which a turn begins no new input."""
 GATHER_S = 0.001
 """Seconds by which a turn is extended for clients whose acknowledgements a commit has released."""
 _MANY_CLIENTS = 4
-"""Least number of released clients for which a turn is extended."""
+"""Smallest number of released clients for which a turn is extended."""
 
 
 def _stops() -> OncewayError:
@@ -72,8 +73,8 @@ class Engine:
     """The driver of `broker`, with the time from `clock` and a writer on `folder`. Created inside
     the running loop.
 
-    failed: called once, if the process has to end because shared state may be half changed. loop,
-    writer, asker: replacements for tests.
+    failed: callback, called once if the process has to end because shared state may be half
+    changed. loop, writer, asker: replacements for tests.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Engine:
         self.clock = clock
         self._failed = failed
         self.broken = False
-        """Whether shared state may be half changed: nothing more is taken in, written or committed.
+        """Whether shared state may be half changed. If so, no input is accepted, and no output or
+        commit is written.
         """
         self._loop = loop or asyncio.get_running_loop()
         self._links: dict[Attached, ClientLink] = {}
@@ -100,7 +102,7 @@ class Engine:
         self._unsent = 0
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self.in_turn = False
-        """Whether the time is set and ready input is being handled."""
+        """Whether a turn has begun: its time is set, and ready input is being handled."""
         self._turn_ends = 0.0
         self._put_off: deque[ClientLink] = deque()
         self._catching_up = False
@@ -138,7 +140,7 @@ class Engine:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the work of a second was last finished."""
+        """Seconds since the work that is due every second was last finished."""
         return self._loop.time() - self._ticked
 
     @property
@@ -162,8 +164,8 @@ class Engine:
     # -- exceptions
 
     def fail(self, error: BaseException | None, doing: str) -> None:
-        """Stop the engine, because shared state may be half changed. From now on nothing is taken
-        in, written or committed; the process ends, and starts again from the store.
+        """Stop the engine, because shared state may be half changed. From now on the engine accepts
+        no input and writes no output or commit; the process ends, and starts again from the store.
         """
         if self.broken:
             return
@@ -184,9 +186,9 @@ class Engine:
     ) -> None:
         """Handle an exception of a call for one connection.
 
-        The connection ends, with a farewell if possible; at its second exception without. If shared
-        state was left in the middle of a step, everything ends. unfinished: steps that had begun
-        before the call.
+        The connection ends: with a DISCONNECT if possible, or without one at its second exception.
+        If an unfinished step has left shared state half changed, the engine fails. unfinished:
+        number of unfinished steps before the call.
         """
         broker = self.broker
         if self.broken or broker.step.unfinished != unfinished:
@@ -216,7 +218,7 @@ class Engine:
             self.fault(connection, error, doing, before)
 
     def _do(self, call: Callable[..., object], *args: object) -> None:
-        """Run a part of a turn; an exception in it ends the engine."""
+        """Run a part of a turn. An exception in it ends the engine."""
         if self.broken:
             return
         try:
@@ -232,8 +234,8 @@ class Engine:
         return not self.broken
 
     def begin(self) -> None:
-        """Prepare for input: set the time, and schedule the end of the turn behind the input that
-        is ready.
+        """Begin a turn: set the time, and schedule the end of the turn behind the input that is
+        ready.
         """
         if self.broken:
             return
@@ -245,15 +247,17 @@ class Engine:
                 self._loop.call_soon(self._do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call a function later. It makes its calls for one connection through `serve`."""
+        """Call a function later. The function must make its calls for one connection through
+        `serve`.
+        """
         self._loop.call_later(seconds, call)
 
     def _turn_is_over(self) -> bool:
         return time.monotonic() > self._turn_ends
 
     def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        """End connections from the gateway's side; their DISCONNECT is written at once, and the log
-        says how many there are.
+        """End connections from the gateway's side. Their DISCONNECT is written at once, and one log
+        line says how many connections there are.
         """
         self._do(self._dismiss, whom, reason, text)
 
@@ -275,7 +279,7 @@ class Engine:
 
     async def end_session(self, client: str) -> bool:
         """End a session and its connection for an administrator, and wait until that is on disk.
-        Return False if there is none.
+        Return False if there is no such session.
         """
         self.begin()
         broker = self.broker
@@ -314,8 +318,8 @@ class Engine:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether enough bytes wait for the disk. If the disk is full, publishers are read anyway,
-        and refused.
+        """Whether too many bytes wait for the disk to read on from publishers. If the disk is full,
+        publishers are read anyway, and refused.
         """
         return not self.broker.disk_lack and self.broker.changes.bytes > self._writer.space.backlog
 
@@ -352,8 +356,8 @@ class Engine:
             self._loop.call_soon(self._do, self._commit_urgent)
 
     def put_off(self, link: ClientLink) -> None:
-        """Postpone input of a client that has sent more than there was time for, behind all other
-        clients.
+        """Postpone input of a client that has sent more than a turn has time for. The input is
+        handled behind that of all other clients.
         """
         self._put_off.append(link)
         if not self._catching_up:
@@ -384,7 +388,7 @@ class Engine:
             self._gathering = self._loop.call_later(GATHER_S, self._do, self._end_gathering)
 
     def hear(self) -> None:
-        """Note that one of the awaited clients has sent something."""
+        """Note input from one of the clients that this turn waits for."""
         self.awaited -= 1
         if not self.awaited:
             self._end_gathering()
@@ -438,7 +442,9 @@ class Engine:
             link.resume()
 
     def _drop_slowest_links(self) -> None:
-        """Drop the links that hold the most, because all links together hold too much."""
+        """Drop the links with the most unsent bytes, because the total of all links is too
+        large.
+        """
         most = self.broker.limits.memory_bytes
         for link in list(self._slow):
             self.serve(link.connection, "it is asked what it holds", link.look)
@@ -520,8 +526,8 @@ class Engine:
         self._gather(clients)
 
     def spool_is_safe(self, row: int) -> None:
-        """Release what waited for the spool: it is on a second disk up to this row, or has
-        landed.
+        """Release acknowledgements that waited for the spool: its rows up to this one are on a
+        second disk, or have landed.
         """
         self._do(self._spool_is_safe, row)
 
@@ -555,8 +561,8 @@ class Engine:
             self.serve(link.connection, "it is read from again", link.read_on)
 
     def _see_space(self, under_way: int = 0) -> None:
-        """Take over the writer's view of the disk after its last commit. under_way: bytes of
-        messages submitted since.
+        """Take over the state of the disk after the writer's last commit. under_way: bytes of
+        messages submitted since then.
         """
         space = self._writer.space
         self.broker.disk_lack = FULL.what if space.short else ""

@@ -1,18 +1,19 @@
 """Tuning of Python's garbage collector for objects that refer to each other.
 
-By default it visits all objects whenever their number has grown by a quarter: 0.25 µs each, a tenth
-of a second for 400,000, several times in the rush of a start with many sessions. The gateway makes
-hardly any such objects (a test counts them). So it visits young objects as usual and all objects
-every ten minutes, but never those that existed when it began to serve.
+By default the collector visits all objects whenever their number has grown by a quarter. This takes
+0.25 µs for each object: a tenth of a second for 400,000, several times during a start with many
+sessions. The gateway makes hardly any such objects (a test counts them). So the collector visits
+young objects as usual and all objects every ten minutes, but never objects that existed when the
+gateway began to serve.
 """
 
 import asyncio
 import gc
 
 _YOUNG = 5000
-"""Objects created between two visits of the young generation."""
+"""Number of new objects between two visits of the young generation."""
 _MIDDLE = 10
-"""Young visits per visit of the middle generation."""
+"""Number of visits of the young generation per visit of the middle generation."""
 _NEVER = 1_000_000_000
 _EVERY_S = 600.0
 

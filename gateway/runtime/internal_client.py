@@ -1,7 +1,8 @@
 """Internal clients: MQTT without a network.
 
-In: packets to send. Out: received packets, on the event loop. They are clients like any other, with
-a visible session and connection. Access rules, quotas and limits apply to them by their user.
+In: packets to send. Out: received packets, on the event loop. Internal clients are clients like any
+other, with a visible session and connection. Access rules, quotas and limits apply to them by their
+user.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
 class Client:
     """A client that is connected from its creation on (a `Transport`).
 
-    came: called with each packet in the middle of the broker's work, and with None at the end of
+    came: callback with each packet, in the middle of the broker's work, and with None at the end of
     the connection; an exception in it ends the connection. connect: the first packet; by default
     the session ends with the connection. packet_bytes: largest packet that the client may send, in
     place of limits.packet_bytes.
@@ -96,11 +97,13 @@ class Client:
         return self._receiver is None
 
     def send(self, packet: Packet) -> None:
-        """Send a packet soon, because the broker may be in the middle of writing."""
+        """Send a packet soon. It is not sent at once, because the broker may be in the middle of
+        writing.
+        """
         self._engine.call_later(0, lambda: self._receive(packet))
 
     def leave(self) -> None:
-        """End the connection from this side; `came` is not called any more."""
+        """End the connection from this side. After that, `came` is not called any more."""
         self._came = lambda packet: None
         receiver, self._receiver = self._receiver, None
         if receiver is not None:

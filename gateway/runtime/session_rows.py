@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 class Places(Protocol):
-    """The places of clients in the site, as this gateway knows them."""
+    """The places of clients in the site, as far as this gateway knows."""
 
     def state_of(self, session: Session) -> str | None: ...
 

@@ -1,9 +1,9 @@
 """Systemd's watchdog (sd_watchdog_enabled(3)), fed only while every part makes progress.
 
-In: the seconds without progress of each part. Out: `WATCHDOG=1` four times in each interval of
-systemd's, from the event loop, so that a hanging loop sends nothing. A part that hangs for half the
-interval stops the messages too. Then systemd ends the process (SIGABRT, which writes the stack of
-each thread to the log) and starts it again.
+In: for each part, the seconds since its last progress. Out: `WATCHDOG=1` four times per watchdog
+interval, sent from the event loop, so that a hanging loop sends nothing. A part that hangs for half
+the interval stops the messages too. Then systemd ends the process (SIGABRT, which writes the stack
+of each thread to the log) and starts it again.
 """
 
 import asyncio
@@ -17,8 +17,9 @@ log = logging.getLogger(__name__)
 
 _LOOKS = 4
 _PATIENCE = 0.5
-"""Share of the interval for which a part may hang: an SD card may take seconds for its garbage
-collection."""
+"""Share of the interval for which a part may hang: an SD card's internal garbage collection may
+take seconds.
+"""
 
 
 def interval_s() -> float | None:
@@ -52,8 +53,7 @@ class Watchdog:
         hanging = {name for name, since in stalled.items() if since > _PATIENCE * interval}
         for name in hanging - self._reported:
             log.error(
-                "%s: no progress for %.0f s; if it goes on like this, systemd starts the gateway"
-                " again",
+                "%s: no progress for %.0f s; if this continues, systemd restarts the gateway",
                 name,
                 stalled[name],
             )

@@ -13,7 +13,7 @@ import typer
 
 from gateway.broker.view import IN_DOUBT, gone
 from gateway.commands import control_client as control
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
 from gateway.errors import OncewayError, Unknown
 from gateway.runtime.clock import Clock
 from gateway.store import views
@@ -49,7 +49,7 @@ def list_sessions(
 
     Example: onceway session list
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     if site:
         _list_site(folder, as_json)
         return
@@ -109,7 +109,7 @@ def show(
 
     Example: onceway session show dashboard
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         found = control.ask(folder, do="session", client=client)
     except control.NotRunning:
@@ -157,7 +157,7 @@ def end(
 
     Example: onceway session end dashboard
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     try:
         ended = bool(control.ask(folder, do="end", client=client))
     except control.NotRunning:

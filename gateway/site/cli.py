@@ -41,7 +41,7 @@ NameArgument = Annotated[str, typer.Argument(help="The gateway.name of the other
 
 @app.command()
 def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Make a site whose first member is this gateway. The site's authority stays on it.
+    """Create a site whose first member is this gateway. The site's authority stays on this gateway.
 
     Example: sudo onceway site init
     """
@@ -79,8 +79,8 @@ def invite(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a file that lets one other gateway join, once. On the first gateway of the site, which
-    has to run when the other one joins.
+    """Write a file that lets one other gateway join, once. Run it on the first gateway of the site,
+    which must be running when the other one joins.
 
     Example: sudo onceway site invite barn --output barn.invitation
     """
@@ -114,8 +114,8 @@ def join(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let this gateway become a member of the site that has invited it. Its key is made here and
-    stays here. After an interruption: the same command again.
+    """Let this gateway become a member of the site that has invited it. Its key is created here and
+    stays here. After an interruption, run the same command again.
 
     Example: sudo onceway site join barn.invitation
     """
@@ -142,8 +142,8 @@ def join(
 
 @app.command()
 def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Remove a member: its certificate counts no more, at any member that has heard of it. On the
-    first gateway, which tells the others.
+    """Remove a member: its certificate becomes invalid at every member that has heard of the
+    removal. Run it on the first gateway, which tells the others.
 
     Example: sudo onceway site remove barn
     """
@@ -194,7 +194,7 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
 
 @app.command()
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show the members of the site, and since when each is connected or silent. Exit code 1: a
+    """Show the members of the site, and how long each has been connected or silent. Exit code 1: a
     member is silent, or the gateway does not run.
 
     Example: sudo onceway site status

@@ -15,7 +15,7 @@ from enum import IntEnum
 from gateway.site.errors import SiteError
 
 FRAME_BYTES = 1 << 20
-"""Most bytes of a body."""
+"""Largest body, in bytes."""
 _HEAD = struct.Struct("!IB")
 _NUMBER = struct.Struct("!I")
 
@@ -50,7 +50,7 @@ def unpack_number(body: bytes) -> int:
 
 
 class Frames:
-    """The frames of one connection. most: most bytes of a body; may change."""
+    """The frames of one connection. most: largest body, in bytes; may change."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -73,7 +73,7 @@ class Frames:
                 if len(self._bytes) < end:
                     return
                 if kind not in Kind.__members__.values():
-                    raise SiteError(f"a frame of kind {kind}, which there is not")
+                    raise SiteError(f"a frame of the unknown kind {kind}")
                 body = bytes(self._bytes[at + _HEAD.size : end])
                 at = end
                 yield Kind(kind), body

@@ -1,5 +1,5 @@
-"""JSON from a file or another machine: bytes in, a checked model out, or a sentence with the error,
-without values, because some are secrets.
+"""JSON from a file or another machine, checked. In: bytes. Out: a model, or a sentence with the
+error. The sentence contains no values, because some are secrets.
 """
 
 from typing import TypeVar
@@ -12,7 +12,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse(kind: type[Model], data: bytes, most: int) -> Model:
-    """Return the model. most: most bytes that are parsed. Raises SiteError."""
+    """Return the model in JSON. most: largest number of bytes that are parsed. Raises SiteError."""
     if len(data) > most:
         raise SiteError(f"longer than {most} bytes")
     try:

@@ -12,7 +12,6 @@ every accepted session can be read by the next start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -119,7 +118,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
         if checks is None:
             raise Unfit(f"a record of kind {kind} is not known here")
         try:
-            values = tuple(islice(_values(body), len(checks) + 1))
+            values = _values(body, len(checks) + 1)
         except (error, UnicodeDecodeError, IndexError) as problem:
             raise Unfit(f"a record of kind {kind} cannot be read") from problem
         if len(checks) != len(values):
@@ -152,15 +151,17 @@ def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
         raise Unfit("it is cut off")
 
 
-def _values(body: bytes) -> Iterator[Any]:
+def _values(body: bytes, most: int) -> Values:
+    """Return the first values of a record."""
+    found: list[Any] = []
     at = 0
-    while at < len(body):
+    while at < len(body) and len(found) < most:
         tag = body[at : at + 1]
         at += 1
         if tag == b"N":
-            yield None
+            found.append(None)
         elif tag == b"I":
-            yield _INTEGER.unpack_from(body, at)[0]
+            found.append(_INTEGER.unpack_from(body, at)[0])
             at += _INTEGER.size
         elif tag in (b"T", b"B"):
             (length,) = _SIZE.unpack_from(body, at)
@@ -169,9 +170,10 @@ def _values(body: bytes) -> Iterator[Any]:
                 raise IndexError
             data = body[at : at + length]
             at += length
-            yield data.decode() if tag == b"T" else data
+            found.append(data.decode() if tag == b"T" else data)
         else:
             raise IndexError
+    return tuple(found)
 
 
 Check = Callable[[Any], bool]

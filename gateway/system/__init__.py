@@ -1,3 +1,3 @@
 """Helpers for the operating system: accounts, one process per folder, fsync, systemd, log lines,
-and names that can be folders. Imports nothing of ours but `errors.py`.
+and names that can be folders. Of this product's modules, the package imports only `errors.py`.
 """

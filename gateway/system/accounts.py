@@ -4,8 +4,8 @@ set-group-ID bit (2750). The uplink, a member of its group, may write to files t
 group, and may not create, replace or delete files. Without the package, all files belong to one
 account.
 
-In: files in a data directory. Out: files that both write are open to both, and files that only the
-uplink reads belong to the uplink, also when root creates them.
+In: files in a data directory. Out: their owners and modes. Files that both accounts write are open
+to both. Files that only the uplink reads belong to the uplink, also if root creates them.
 """
 
 import os
@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 UPLINK = "onceway-uplink"
-"""The uplink's account, as in `systemd/onceway.sysusers`."""
+"""Name of the uplink's account, as in `systemd/onceway.sysusers`."""
 
 
 def share(file: Path) -> None:
     """Let the group of a shared directory read and write a file in it. A file of another account is
-    left alone: that account has done the same.
+    left as it is: that account has already shared it.
     """
     if is_shared(file.parent):
         with suppress(PermissionError):

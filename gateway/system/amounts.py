@@ -4,22 +4,22 @@ messages`.
 
 
 def amount(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun. many: the plural, if it is not the noun with an s."""
+    """Return a number with its noun. many: the plural, unless it is the noun with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def are(number: int, one: str = "message", size: int | None = None) -> str:
-    """Return the begin of a sentence: `1 message is`, `2 messages (140 bytes) are`."""
+    """Return the beginning of a sentence: `1 message is`, `2 messages (140 bytes) are`."""
     return f"{amount(number, one)}{_of(size)} {'is' if number == 1 else 'are'}"
 
 
 def were(number: int, one: str = "message") -> str:
-    """Return the begin of a sentence: `1 message was`, `2 messages were`."""
+    """Return the beginning of a sentence: `1 message was`, `2 messages were`."""
     return f"{amount(number, one)} {'was' if number == 1 else 'were'}"
 
 
 def wait(number: int, one: str = "message", size: int | None = None) -> str:
-    """Return how many of them wait: `1 message waits`, `2 messages (140 bytes) wait`."""
+    """Return a clause: `1 message waits`, `2 messages (140 bytes) wait`."""
     return f"{amount(number, one)}{_of(size)} {'waits' if number == 1 else 'wait'}"
 
 
@@ -28,7 +28,9 @@ def _of(size: int | None) -> str:
 
 
 def stranded(rows: int, size: int) -> str:
-    """Return a text for messages in a spool without an uplink. size: their bytes."""
+    """Return a sentence about messages in a spool without an uplink. size: their total, in
+    bytes.
+    """
     return (
         f"{wait(rows, size=size)}, and no [uplink] lands them. Add [uplink], or give them up:"
         " onceway spool discard"

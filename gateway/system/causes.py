@@ -1,7 +1,7 @@
-"""Causes of a disk or a database that takes no data: one table from the cause to its sentence.
+"""Causes for which a disk or a database accepts no data: a table from the cause to its sentence.
 
 In: an error of SQLite or of the operating system. Out: the cause in words, as a clause without a
-full stop, and what to do. Each text of the product that names such a cause takes it from here.
+full stop, and what to do. All texts of the product that name such a cause take it from this module.
 """
 
 import errno
@@ -52,10 +52,12 @@ _SQLITE = {
     sqlite3.SQLITE_NOMEM: NO_MEMORY,
     sqlite3.SQLITE_TOOBIG: TOO_BIG,
 }
-"""By the primary result code, the low byte of an extended one (https://sqlite.org/rescode.html)."""
+"""Causes by the primary result code, the low byte of an extended code
+(https://sqlite.org/rescode.html).
+"""
 
 _EXTENDED = {sqlite3.SQLITE_IOERR_NOMEM: NO_MEMORY}
-"""Extended codes whose cause is not that of their primary code."""
+"""Causes of extended result codes that differ from the cause of their primary code."""
 
 _SYSTEM = {
     errno.ENOSPC: FULL,
@@ -80,7 +82,7 @@ _SYSTEM = {
 
 
 def cause(error: BaseException) -> Cause:
-    """Return the cause of an error, UNKNOWN if the table has none."""
+    """Return the cause of an error, or UNKNOWN if the table has none."""
     if isinstance(error, OSError):
         return _SYSTEM.get(error.errno or 0, UNKNOWN)
     code = getattr(error, "sqlite_errorcode", None)
@@ -90,6 +92,6 @@ def cause(error: BaseException) -> Cause:
 
 
 def remedy(what: str) -> str:
-    """Return what to do about a cause that is known by its words; empty for other words."""
+    """Return the remedy for a cause that is known by its words; empty for other words."""
     known = {*_SQLITE.values(), *_EXTENDED.values(), *_SYSTEM.values()}
     return next((one.todo for one in known if one.what == what), "")

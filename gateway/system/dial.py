@@ -1,11 +1,11 @@
 """TCP connections to a name, by Happy Eyeballs (RFC 8305).
 
 In: host, port and a deadline. Out: a connected socket. A name may have several addresses, and some
-of them may be silent. So the next address is tried after DELAY_S, beside the earlier ones, and the
-first connection wins. IPv6 and IPv4 addresses take turns. An address that refuses is logged with
-its reason; one that is silent only if no other address connects.
+of them may be silent. So the next address is tried after DELAY_S while the earlier attempts
+continue, and the first connection wins. IPv6 and IPv4 addresses alternate. An address that refuses
+is logged with its reason; a silent address is logged only if no other address connects.
 
-The system's name lookup has no timeout. So threads of their own do it, one for each name: a silent
+The system's name lookup has no timeout. So each name is looked up in a thread of its own: a silent
 name server blocks neither the event loop nor the thread pool.
 """
 
@@ -26,7 +26,7 @@ from gateway.system.log_throttle import LogThrottle
 log = logging.getLogger(__name__)
 
 DELAY_S = 0.25
-"""Time after which the next address is tried, too: RFC 8305, Connection Attempt Delay."""
+"""Seconds until the next address is tried, too: RFC 8305, Connection Attempt Delay."""
 _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 """Name lookups in progress."""
@@ -35,8 +35,9 @@ _lock = threading.Lock()
 
 
 def connect(host: str, port: int, until: float) -> socket.socket:
-    """Return a connected, non-blocking socket. For any thread; blocks it. until: on the clock of
-    `time.monotonic`. Raises OSError, TimeoutError if the name server or every address is silent.
+    """Return a connected, non-blocking socket. Blocks the calling thread, which may be any. until:
+    deadline on the clock of `time.monotonic`. Raises OSError if no address connects, and
+    TimeoutError if the name server or every address is silent.
     """
     return _Race(host, _addresses(host, port, until)).run(until)
 
@@ -173,7 +174,9 @@ class _Race:
         return None
 
     def _fail(self, address: str, number: int) -> None:
-        """Note that an address has failed. The caller logs the failure of an only address."""
+        """Note that an address has failed. If there is only one address, the caller logs its
+        failure.
+        """
         self._failed.append((address, number))
         self._tell(address, os.strerror(number))
 
@@ -186,7 +189,7 @@ class _Race:
             log.warning("no connection to %s at %s: %s", self._host, address, why)
 
     def _error(self) -> OSError:
-        """Return the error of a race without a winner."""
+        """Return the error of a race that no address has won."""
         silent = [key.data for key in self._open.get_map().values()]
         for address in silent:
             self._tell(address, "no answer")
@@ -208,7 +211,7 @@ class _Race:
 
 
 def _alternating(found: list[Any]) -> list[Any]:
-    """Return addresses so that families take turns, in the system's order otherwise."""
+    """Return addresses so that the address families alternate, in the system's order otherwise."""
     first = [item for item in found if item[0] == found[0][0]]
     others = [item for item in found if item[0] != found[0][0]]
     most = max(len(first), len(others))

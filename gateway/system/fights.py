@@ -17,12 +17,16 @@ log = logging.getLogger(__name__)
 MINUTE_S = 60.0
 MOST_PEACEFUL = 5
 _MOST = 1024
-"""Most identifiers that are watched; the one whose last takeover is oldest is forgotten."""
+"""Largest number of identifiers that are watched; beyond it, the identifier with the oldest last
+takeover is forgotten.
+"""
 
 
 @dataclass(slots=True)
 class _Takeovers:
-    """The takeovers of one identifier since `since`. was: as many in the minute before."""
+    """The takeovers of one identifier since `since`. was: number of takeovers in the minute
+    before.
+    """
 
     since: float
     count: int = 0
@@ -70,7 +74,7 @@ class Fights:
 
     @property
     def present(self) -> list[str]:
-        """A sentence for each fight of the last minute."""
+        """Return a sentence for each fight of the last minute."""
         now, found = self._now(), []
         for client, takeovers in self._known.items():
             takeovers.turn(now)

@@ -9,15 +9,15 @@ column of the table. Names that begin with `_` or `.` belong to the landing plac
 import unicodedata
 
 LONGEST = 64
-"""In characters."""
+"""Longest name, in characters."""
 
 LONGEST_BYTES = 200
-"""In bytes of UTF-8: with epoch and number behind it, the name of a marker must fit into 255
-bytes.
+"""Longest name, in bytes of UTF-8: with epoch and number behind it, the name of a marker must fit
+into 255 bytes.
 """
 
 OF_FILE_SYSTEMS = ("lost+found", "system volume information", "$recycle.bin")
-"""Folders that file systems make by themselves, in lower case."""
+"""Folders that file systems create by themselves, in lower case."""
 
 OF_FILE_SERVERS = frozenset(
     [
@@ -27,21 +27,20 @@ OF_FILE_SERVERS = frozenset(
         *("temporary items", "@snapshots", "lost+dir"),
     ]
 )
-"""Folders that file servers make by themselves, in lower case, beside those that begin with a dot.
-A gateway may have such a name, but a folder that cannot be read is taken for theirs.
+"""Folders that file servers create by themselves, in lower case, except those that begin with a
+dot. A gateway may have such a name; but an unreadable folder of this name counts as the file
+server's.
 """
 
 
 _DEVICES = {"con", "prn", "aux", "nul"} | {
     f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"
 }
-"""Names of Windows for devices, in lower case, with any ending."""
+"""Device names of Windows, in lower case. Windows reserves them with any extension."""
 
 
 def problem(name: str) -> str | None:
-    """Return the fault of a name, to be read after the name; None if a gateway may have the
-    name.
-    """
+    """Return the fault of a name, as words that follow the name, or None if it is allowed."""
     if not name:
         return "must have at least one character"
     if not is_text(name):
@@ -60,8 +59,8 @@ def problem(name: str) -> str | None:
 
 
 def caution(name: str) -> str | None:
-    """Return why a permitted name is a poor one for a new gateway, to be read after the name, or
-    None. On SMB and FAT, two such names may be one folder, or none.
+    """Return the reason against a permitted name for a new gateway, as words that follow the name,
+    or None. On SMB and FAT, the folders of two similar names may be the same folder.
     """
     where = "SMB and FAT, where the landing place may be one day"
     if found := "".join(sorted(set(name) & set('<>:"|*'))):
@@ -81,8 +80,8 @@ def is_of_a_file_server(name: str) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written in UTF-8. Python reads other bytes of a file name as
-    lone surrogates.
+    """Return whether a name can be written in UTF-8. Python represents other bytes of a file name
+    as lone surrogates.
     """
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 

@@ -1,4 +1,4 @@
-"""Background jobs: work besides all requests, such as checkpoints and saved files.
+"""Background jobs: work that no request waits for, such as checkpoints and saved files.
 
 In: begin, success and failure of each job, from any thread. Out: a problem as a sentence once a job
 is overdue, figures for the metrics, and one log line when a job begins to fail and when it succeeds
@@ -34,7 +34,7 @@ class Job:
         self.what = what
         self.bound_s = bound_s
         self.failures = 0
-        """Failures since the start."""
+        """Number of failures since the start."""
         self.error: str | None = None
         """The last failure in words; None after a success."""
         self.todo = ""
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the last success, or since the start without one."""
+        """Seconds since the last success; without one, since the start."""
         return self._clock() - self._succeeded
 
     @property
@@ -79,7 +79,7 @@ class Job:
         self.begin()
 
     def fail(self, error: Exception) -> None:
-        """Note a failure. The log has it once until the next success."""
+        """Note a failure. Only the first failure after a success is logged."""
         self.begin()
         self.failures += 1
         first = self.error is None
@@ -100,7 +100,7 @@ class SavedFile:
     def __init__(self, file: Path, what: str) -> None:
         self.job = Job(file.name, f"{file}: {what} cannot be written", FILE_S)
         self.unwritten: str | None = None
-        """The text of the last failed write, to be written again; None after a success."""
+        """The text of the last failed write, which is tried again; None after a success."""
         self._file = file
 
     def write(self, text: str) -> None:

@@ -21,21 +21,23 @@ from gateway.system.sync import sync
 
 FILE, LOCK = "backup.json", "backup.lock"
 LATE_S = 8 * 86_400
-"""Largest age of the last backup, in seconds, where a systemd timer makes them: a day more than a
-week, since some make one a week."""
+"""Largest age of the last backup, in seconds, if a systemd timer makes backups: a week and a day,
+since some timers run once a week.
+"""
 AHEAD_US = 60_000_000
-"""Most µs by which a backup may lie in the future: clocks are corrected a little."""
+"""Longest time, in µs, by which a backup may lie in the future: clocks are corrected a little."""
 _OF_SYSTEMD = "INVOCATION_ID"
-"""The variable that systemd sets in each of its services (systemd.exec(5))."""
+"""The environment variable that systemd sets in each of its services (systemd.exec(5))."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastBackup:
     """The last run. Times are µs UTC.
 
-    began, ended: of the last run; ended is None while it runs, and if it was killed. error: of the
-    last run that ended, None if that run was good. landed: when the last good run began, None
-    without one. where: the URL of its backup. timed: whether systemd started the last run.
+    began, ended: times of the last run; `ended` is None while the run continues, and if it was
+    killed. error: the error of the last run that ended, or None if that run succeeded. landed: when
+    the last successful run began, or None. where: URL of that run's backup. timed: whether systemd
+    started the last run.
     """
 
     began: int
@@ -61,8 +63,8 @@ class LastBackup:
         return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
 
     def _written(self, data: Path) -> Self:
-        """Replace the note by this one. Root writes for the account of the data directory, and
-        follows no link that this account has put there.
+        """Replace the note. Root writes for the account of the data directory, and follows no
+        symbolic link of that account.
         """
         new = data / f"{FILE}.new"
         new.unlink(missing_ok=True)

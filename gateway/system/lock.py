@@ -1,9 +1,9 @@
 """One process per data directory and job: a lock file with the name of its holder.
 
-In: a path. Out: the lock, or an error that names the holder. The kernel drops the lock when the
-holder ends, for any reason. The lock belongs to the open file (an "open file description lock",
-fcntl(2)). Unlike a lock of flock(2), its state can be read without taking it. Unlike a process's
-own record lock, it stays when another part of the process closes the same file.
+In: a path. Out: the lock, or an error that names the holder. The kernel releases the lock when the
+holder ends, for whatever reason. The lock belongs to the open file (an "open file description
+lock", fcntl(2)). Unlike a lock of flock(2), its state can be read without taking it. Unlike a
+process's own record lock, it stays when another part of the process closes the same file.
 """
 
 import fcntl
@@ -64,8 +64,8 @@ class ProcessLock:
 
 
 def holder(path: Path) -> str | None:
-    """Return the holder of the lock at `path` (`process 1234`). None if it is free, or cannot be
-    read. Does not take the lock.
+    """Return the holder of the lock at `path` (`process 1234`). Return None if the lock is free or
+    cannot be read. Does not take the lock.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

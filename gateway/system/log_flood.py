@@ -1,8 +1,8 @@
-"""A limit for the lines of each place in the code that logs, whichever package it belongs to.
+"""A limit for the number of log lines from each place in the code, in all packages.
 
-In: log records. Out: whether to write them. `LogThrottle` says which lines are worth reading; this
-filter is behind it, and holds for a library's loggers, too: whatever strangers send, the log grows
-by a bounded number of lines.
+In: log records. Out: whether to write them. `LogThrottle` selects lines that are worth reading.
+This filter comes after it and covers the loggers of libraries, too: whatever strangers send, the
+log grows by a bounded number of lines.
 """
 
 import logging
@@ -12,11 +12,11 @@ from threading import Lock
 
 AT_ONCE = 200
 EVERY_S = 2.0
-"""Seconds per line after the first AT_ONCE lines of one place."""
+"""Seconds per line, after the first AT_ONCE lines of one place in the code."""
 
 
 class LogFlood:
-    """The limit, as a filter for log handlers. least: lines below this level have none. now: a
+    """The limit, as a filter for log handlers. least: the lowest level that is limited. now: a
     clock in seconds, of any origin.
     """
 

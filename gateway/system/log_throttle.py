@@ -17,8 +17,8 @@ _KEYS = 1024
 
 
 class LogThrottle:
-    """The limit. A key is allowed again after QUIET_S in which nothing asked for it. now: a clock
-    in seconds, of any origin.
+    """The limit. A key is allowed again after QUIET_S without a request for it. now: a clock in
+    seconds, of any origin.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -37,7 +37,9 @@ class LogThrottle:
         return (known is None or now - known > QUIET_S) and self.has_room()
 
     def has_room(self) -> bool:
-        """Whether the rate of all lines allows one more, which counts as logged."""
+        """Return whether the rate of all lines allows one more line. If so, the line counts as
+        logged.
+        """
         now = self._now()
         until = max(self._full_until, now) + _EVERY_S
         if until > now + MOST_AT_ONCE * _EVERY_S:

@@ -18,8 +18,8 @@ class Patience:
 
     async def wait(self, call: Callable[[], object], limit_s: float) -> None:
         """Make a call, and wait until it returns. Raises the error of the call, and TimeoutError
-        after `limit_s` seconds. The call then goes on alone, and the next one begins only after it:
-        two that send the same message would double it.
+        after `limit_s` seconds. The call then continues in its thread, and the next call begins
+        only after it has returned: otherwise, two calls might send the same message.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + limit_s
@@ -52,7 +52,7 @@ class Patience:
 
     @staticmethod
     async def _bounded(future: asyncio.Future[None], until: float, why: str) -> None:
-        """Wait for a future without a look at its result. Raises TimeoutError with a reason."""
+        """Wait until a future is done, and ignore its result. Raises TimeoutError with a reason."""
         await asyncio.wait({future}, timeout=max(0.0, until - asyncio.get_running_loop().time()))
         if not future.done():
             raise TimeoutError(why)

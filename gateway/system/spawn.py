@@ -13,14 +13,16 @@ from collections.abc import Iterable
 
 _SETSIGDEF, _SETSID = 0x04, 0x80  # <spawn.h> of glibc
 _LARGE = 512
-"""Bytes; posix_spawnattr_t has 336, posix_spawn_file_actions_t 80, sigset_t 128."""
+"""Size in bytes of a buffer for each of these types; posix_spawnattr_t has 336,
+posix_spawn_file_actions_t 80, sigset_t 128.
+"""
 _LIBC = ctypes.CDLL(None)
 
 
 def run(command: list[str], stdin: bytes, timeout_s: float) -> int:
     """Run a program in a session of its own, without its output. Return its exit code, negative for
-    the signal that ended it. Raises OSError if it can't be started, and TimeoutError if it does not
-    end in time. It has then been killed with all processes of its session.
+    the signal that ended it. Raises OSError if the program can't be started, and TimeoutError if it
+    does not end in time. After a TimeoutError, all processes of its session have been killed.
     """
     reading = os.memfd_create("stdin")
     try:
@@ -49,8 +51,8 @@ def _ends(pid: int, timeout_s: float) -> bool:
 
 
 def _spawn(command: list[str], stdin: int) -> int:
-    """Start a program with posix_spawnp(3) and return its process id. All descriptors above 2 are
-    closed in it, among them sockets from systemd.
+    """Start a program with posix_spawnp(3) and return its process id. In the program, all
+    descriptors above 2 are closed, including sockets from systemd.
     """
     actions, attributes, signals = (ctypes.create_string_buffer(_LARGE) for _ in range(3))
     _LIBC.posix_spawn_file_actions_init(actions)

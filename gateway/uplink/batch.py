@@ -1,8 +1,8 @@
 """Batches: rows in, Parquet bytes out, and back. No disk, no network, no clock.
 
-The same rows, origin and number give the same bytes with the same arro3. No code relies on that: a
-batch is kept as a file once cut. (arro3 takes 33 MB on a gateway's card where pyarrow takes 170;
-readers may use either.)
+With the same version of arro3, the same rows, origin and number give the same bytes. No code relies
+on that, because a batch is kept as a file once it is cut. (arro3 takes 33 MB on a gateway's card
+where pyarrow takes 170; readers may use either.)
 """
 
 import io

@@ -54,7 +54,9 @@ NameOption = Annotated[
 
 
 class NoUplink(OncewayError):
-    """The configuration names no landing place. systemd does not start the uplink again then."""
+    """The configuration names no landing place. After this error, systemd does not start the uplink
+    again.
+    """
 
     exit_code = NO_UPLINK
 
@@ -74,7 +76,7 @@ class Job:
     config: Path | None = None
 
     def connect(self) -> Landing:
-        """Open the landing place, with the file's current credentials."""
+        """Open the landing place with the current credentials from the file."""
         try:
             credentials.take(self.config)
         except OncewayError as error:

@@ -4,8 +4,8 @@ part.
 In: the gateway's database. Out: rows, and reports about them
 (`gateway/site/replication/messages.py`). The line identifies the spool. A new one is drawn if ids
 may be reused, or rows may be lost: at the first start with copies, in a restored store, and if
-another member has rows that this disk lacks. From there on rows without identity have another epoch
-in their key, so none has the key of a lost row.
+another member has rows that this disk lacks. From then on, rows without identity have another epoch
+in their key, so no new row has the key of a lost row.
 """
 
 import json
@@ -36,7 +36,9 @@ def draw_line(database: sqlite3.Connection, first: int) -> None:
 
 
 def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
-    """Return the landed part and the keys, in one transaction. after: the last row that existed."""
+    """Return the landed part of the spool and the keys, in one transaction. after: the last row
+    that existed.
+    """
     database.execute("BEGIN")
     try:
         numbers = Numbers(database)
@@ -81,10 +83,10 @@ def rows(
     most: int,
     known: tuple[int, int],
 ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int]]:
-    """Return rows between two ids with their numbers, at most `count` and of at most `most` bytes,
-    at least one; whether these are all; and `known` for the next call. known: a row, and the number
-    of the last row without identity up to it. One transaction is used, because the uplink removes
-    rows of the spool at the same time.
+    """Return rows between two ids with their numbers, whether these are all rows, and `known` for
+    the next call. At most `count` rows and `most` bytes are returned, but at least one row. known:
+    a row, and the number of the last row without identity up to it. One transaction is used,
+    because the uplink removes rows of the spool at the same time.
     """
     database.execute("BEGIN")
     try:
@@ -117,8 +119,8 @@ def _between(
 
 
 def with_numbers(found: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
-    """Return the rows, with numbers for those without identity. number: of the last one before
-    them.
+    """Return the rows, with numbers for those without identity. number: that of the last row
+    without identity before them.
     """
     numbered_rows = []
     for row in found:

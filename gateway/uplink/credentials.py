@@ -2,9 +2,9 @@
 
 In: a file of lines NAME=VALUE, such as AWS_ACCESS_KEY_ID=…, readable only by root:
 /etc/onceway/uplink.env, beside the configuration. systemd passes it only to the uplink
-(`LoadCredential=`); when run by hand, root reads it. Out: variables in the environment of this
-process, which the clients of landing places use. The uplink reads the file again at each
-connection, since keys get replaced.
+(`LoadCredential=`); if the uplink is started by hand, root reads it. Out: variables in the
+environment of this process, which the clients of landing places use. The uplink reads the file
+again at each connection, since keys get replaced.
 """
 
 import os
@@ -21,7 +21,7 @@ _taken: dict[str, str] = {}
 
 def take(config: Path | None) -> None:
     """Take the credentials into the environment. config: the current configuration. Other variables
-    stay. Raises OncewayError for an invalid line.
+    are left as they are. Raises OncewayError for an invalid line.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:

@@ -75,8 +75,8 @@ class Cutter:
         return not self._set_damaged_aside() or self._spool.waiting(1)[0] > 0
 
     def _set_damaged_aside(self) -> bool:
-        """Remove rows with an invalid cell from the spool, because they would stop all later rows.
-        Return whether there were any.
+        """Remove rows with an invalid cell from the spool, because such a row would stop all later
+        ones. Return whether there were any.
         """
         path, any_of_them = self._folder / DAMAGED, False
         while found := self._spool.damaged(self._limits.batch_count):
@@ -103,7 +103,7 @@ class Cutter:
         if self._clockless_since is None:
             self._clockless_since = now
             log.info(
-                "readings have no time yet: waiting at most %.0f s for this machine's clock to be"
+                "messages have no time yet: waiting at most %.0f s for this machine's clock to be"
                 " synchronised",
                 CLOCK_WAIT_S,
             )

@@ -25,14 +25,19 @@ class DamagedRows(Numbers):
         return row or (0, 0)
 
     def damaged_row(self) -> str | None:
-        """Name a damaged row of the tables of the uplink; None if there is none."""
+        """Return the name of a damaged row in the uplink's tables; None if there is none."""
         tables = ("batch", "batch_content", "spool")
         return next((str(item) for table in tables for item in broken(self._db, table)), None)
 
     def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
+<<<<<<< HEAD
         """Return the damaged rows among the oldest `count` waiting ones; each with its cells as
         literals of SQL, by column. Raises sqlite3.DatabaseError if such a row cannot be found by
         its number.
+=======
+        """Return the damaged rows among the oldest `count` waiting rows, each with its cells as SQL
+        literals, by column.
+>>>>>>> main
         """
         found = list(broken(self._db, "spool", self.last_cut()[1], count))
         columns = list(CELLS["spool"])

@@ -24,7 +24,7 @@ _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 """Characters that delta-rs decodes in the path of a table: `%20` becomes a space."""
 
 REASON_LIMIT = 400
-"""Most characters of a delta-rs message that are shown."""
+"""Largest number of characters of a delta-rs message that are shown."""
 
 
 def location(table: str) -> str:
@@ -43,7 +43,7 @@ def opened(table: str) -> DeltaTable:
 
 
 def _called_otherwise(folder: str) -> str:
-    """Return a folder of links to everything in a folder."""
+    """Return a new folder with a usable name, which contains links to everything in `folder`."""
     links = tempfile.mkdtemp(prefix="onceway-")
     atexit.register(shutil.rmtree, links, ignore_errors=True)
     for name in os.listdir(folder):

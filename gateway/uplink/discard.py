@@ -20,14 +20,14 @@ from gateway.uplink.numbers import IDENTITIES
 from gateway.uplink.spool import Spool
 
 _PIECE = 500
-"""Rows of one transaction."""
+"""Number of rows deleted in one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The rows of a spool. rows, bytes: as the broker counts them. in_batch: rows in a batch that
-    was cut and has not landed. oldest: arrival of the first one in µs UTC, None if there is none or
-    its time is unknown. last: the highest spool id, 0 if it is empty.
+    """The rows of a spool. rows, bytes: the broker's counts. in_batch: rows in a batch that was cut
+    and has not landed. oldest: arrival of the first one in µs UTC, None if there is none or its
+    time is unknown. last: the highest spool id, 0 if it is empty.
     """
 
     rows: int

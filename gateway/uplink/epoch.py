@@ -76,7 +76,7 @@ def claim(spool: Spool, landing: Landing) -> None:
 
 def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
     """Return the first spool id of rows that have landed in no generation of this store. number:
-    the first one in this epoch that is not ours.
+    the first batch number of this epoch that another store used.
     """
     after = spool.oldest() - 1
     here = spool.origin()
@@ -95,8 +95,8 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """Return the last of our rows above `after` that is in `landed` without a gap; `after` if the
-    first one differs.
+    """Return the last of our rows above `after` such that `landed` contains all rows up to it;
+    `after` if the first row is missing.
     """
     for theirs in landed:
         if theirs[-1] <= after:
@@ -109,8 +109,8 @@ def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    """Return the part of a row that is the same in all generations: without the time of receipt,
-    because the clock may have been set since; and without the key, if there is no device.
+    """Return the part of a row that is the same in all generations: not the time of receipt,
+    because the clock may have been set since; and not the key, if there is no device.
     """
     device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
     key = None if device.startswith("@") else (device, incarnation, sequence)

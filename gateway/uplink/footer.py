@@ -1,5 +1,6 @@
-"""A smaller Parquet file. In: the output of arro3. Out: the same rows in a kilobyte less, and the
-same bytes for the same rows: statistics and page indexes are left out, and labels are sorted.
+"""A smaller Parquet file. In: the output of arro3. Out: a file with the same rows that is a
+kilobyte smaller: statistics and page indexes are left out. The same rows give the same bytes,
+because labels are sorted.
 
 The footer is one Thrift structure in the compact protocol (Apache Thrift, "Thrift compact protocol
 encoding"; its fields are in Apache Parquet's `parquet.thrift`).
@@ -23,7 +24,7 @@ _STATISTICS = {12, 13, 16}
 _TRUE, _FALSE, _BYTE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 8, 9, 12
 _INTEGERS = {4, 5, 6}
 _LONG = 15
-"""Value in half a byte which means that a separate number follows."""
+"""The half-byte value which means that the number follows separately."""
 
 Struct = dict[int, tuple[int, Any]]
 """Type and value by field number."""

@@ -37,7 +37,7 @@ def _window(settings: UplinkSection, now: float) -> list[str]:
 
 
 def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
-    """The pause of the running uplink after its newest batch."""
+    """Yield the running uplink's pause after its newest batch, as a reason."""
     newest, _ = next(spool.landed_batches(), (None, None))
     if settings.bytes_per_s is None or newest is None:
         return []
@@ -49,7 +49,7 @@ def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
 
 
 def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
-    """The batch that is not full and not old enough."""
+    """Yield the reason that the next batch is neither full nor old enough."""
     if spool.unlanded() is not None:
         return []
     count, size = spool.waiting(settings.batch_count)
@@ -63,7 +63,7 @@ def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
     else:
         since = f"of which the oldest came at {_clock(received / 1e6)}"
     return [
-        f"the next batch has {count:,} of {settings.batch_count:,} readings, {since}: it is cut"
+        f"the next batch has {count:,} of {settings.batch_count:,} messages, {since}: it is cut"
         f" when that one is {settings.batch_age_s:g} s old (uplink.batch_age_s)"
     ]
 

@@ -14,8 +14,8 @@ from gateway.uplink.spool import Cut, Spool
 
 
 class NumberLost(OncewayError):
-    """The batch can never land under its number: other bytes are there, or its own are lost. A new
-    epoch is needed.
+    """The batch can never land under its number: other bytes are stored under it, or the batch's
+    own bytes are lost. A new epoch is needed.
     """
 
 
@@ -59,9 +59,9 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     if found == data:
         return
     if found is None:
-        raise Unreachable(f"{name} was refused as taken, and nothing stands there", landing.url)
+        raise Unreachable(f"{name} was refused as taken, and there is no such file", landing.url)
     raise NumberTaken(
-        f"other bytes stand at {name} already: another gateway has this name, or ran with a copy of"
+        f"other bytes are at {name} already: another gateway has this name, or ran with a copy of"
         " this store",
         landing.url,
     )

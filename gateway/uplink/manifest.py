@@ -80,8 +80,8 @@ class Manifest:
         return json.dumps(fields, ensure_ascii=False).encode()
 
     def signed_bytes(self) -> bytes:
-        """Return the signed bytes: the manifest without its signature, behind a prefix that no
-        other signature of the same key has.
+        """Return the signed bytes: the manifest without its signature, after a prefix that no other
+        signature by the same key has.
         """
         return b"onceway manifest\n" + self.to_json()
 
@@ -145,8 +145,8 @@ def refused_name(gateway: str) -> str:
 
 
 def parse_refused(text: bytes) -> tuple[str, str, str] | None:
-    """Return the contents of such a note: owner number, host, and time (ISO 8601), the last two for
-    users. None for an invalid note.
+    """Return the contents of a note of refusal: owner number, host, and time (ISO 8601), the last
+    two for users. None for an invalid note.
     """
     try:
         note = json.loads(text)

@@ -13,8 +13,9 @@ from gateway.uplink.manifest import Origin, marker_name
 from gateway.uplink.spool import Spool
 
 TELL_EVERY_S = 30.0
-"""Least seconds between markers while batches land one after the other; the last one is marked at
-once."""
+"""Shortest time, in seconds, between markers while batches land one after the other. The last batch
+is marked at once.
+"""
 
 log = logging.getLogger(__name__)
 

@@ -45,9 +45,9 @@ class Numbers:
         return Origin(gateway, epoch)
 
     def counted_before(self, spool_id: int) -> int:
-        """Return how many numbers were given before this row, the first of a batch. Numbers
-        continue from batch to batch. A batch that is cut again begins at the same number, so its
-        rows keep their numbers.
+        """Return how many rows were numbered before this row, which is the first of a batch.
+        Numbers continue from batch to batch. A batch that is cut again begins at the same number,
+        so its rows keep their numbers.
         """
         kept = self.get(COUNTED)
         if kept is None:  # older versions used the spool ids

@@ -3,9 +3,9 @@ and its progress.
 
 In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out:
 permission, or an error that names the owner. A copy of a store (backup, cloned card) has the same
-owner number. It is detected if it is behind the mark, or if a batch number is taken. Then
-`gateway.uplink.epoch` gives it a new owner number, which excludes the other one. A refused gateway
-leaves a note, LANDING/GATEWAY/refused.json, so the owner learns of it too.
+owner number. The copy is detected if it is behind the mark, or if a batch number is taken. Then
+`gateway.uplink.epoch` gives it a new owner number, which excludes the other store. A refused
+gateway leaves a note, LANDING/GATEWAY/refused.json, so the owner learns of it too.
 """
 
 import json
@@ -26,7 +26,7 @@ OWNER = "uplink.owner"
 # the first mark of this store until the next one, so that an interrupted write is finished with the
 # same bytes
 FIRST_MARK = "uplink.owner_mark"
-# time at which this store first wanted its name; older versions have it without FIRST_MARK
+# time at which this store first claimed its name; older versions wrote it without FIRST_MARK
 SINCE = "uplink.owner_since"
 # the owner number that this store is about to take; set while its mark may not be written yet
 SUCCESSOR = "uplink.successor"
@@ -75,15 +75,16 @@ def new_number() -> str:
 
 def check(spool: Spool, landing: Landing) -> None:
     """Check that the name is ours, and bring the mark up to date. A name without owner becomes ours
-    if none of our batches has landed. Raises OwnedByAnother; NumberTaken if this store is older
-    than the mark; Unreachable, also if batches of ours have landed and the mark is gone, as in an
-    unmounted folder.
+    if none of our batches has landed. Raises OwnedByAnother, NumberTaken if this store is older
+    than the mark, and Unreachable. Unreachable is also raised if batches of ours have landed and
+    there is no mark, as in an unmounted folder.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
     mark = read(landing, origin.gateway)
     owner = spool.get(OWNER)
-    # an epoch is drawn once per store, so a mark with ours was written by a later generation of it
+    # an epoch is drawn once per store, so a mark with our epoch was written by a later generation
+    # of this store
     if owner is None:
         owner = mark.owner if mark and mark.epoch == origin.epoch else new_number()
         spool.put({OWNER: owner})
@@ -99,8 +100,8 @@ def check(spool: Spool, landing: Landing) -> None:
         _leave_note(landing, origin.gateway, owner)
         if mark == DAMAGED:
             raise OwnedByAnother(
-                f"the owner mark {mark_name(origin.gateway)} is damaged, so nobody knows whose the"
-                " name is",
+                f"the owner mark {mark_name(origin.gateway)} is damaged, so the owner of the name"
+                " is unknown",
                 landing.url,
                 "If this is the only gateway of this name, run `onceway uplink claim`.",
             )
@@ -159,8 +160,8 @@ def read(landing: Landing, gateway: str) -> Mark | None:
 
 
 def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
-    """Return the note of another gateway that was refused here: in words, and its time by the clock
-    of that gateway. None if there is no note, or the note is ours.
+    """Return the note of another gateway that was refused at the landing place: its text, and its
+    time by that gateway's clock. None if there is no note, or the note is ours.
     """
     gateway = spool.origin().gateway
     note = parse_refused(landing.read(refused_name(gateway)) or b"")
@@ -193,8 +194,8 @@ def _ours(spool: Spool, owner: str, since: str | None = None) -> Mark:
 
 
 def _first_mark(spool: Spool, owner: str) -> bytes:
-    """Return the mark with which this store wants its name, the same one at each attempt. The host
-    may be renamed in between.
+    """Return the mark with which this store claims its name. The mark is the same at each attempt,
+    even if the host was renamed.
     """
     gateway = spool.origin().gateway
     kept = spool.get(FIRST_MARK)

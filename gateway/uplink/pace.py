@@ -12,9 +12,7 @@ from gateway.config import UplinkSection, split_window
 
 
 class Pace:
-    """The pacing of one uplink. Uses local time for the window, and the monotonic clock for the
-    rate.
-    """
+    """The pacing of one uplink. The window is in local time; the rate uses the monotonic clock."""
 
     def __init__(self, settings: UplinkSection) -> None:
         self._windows = [split_window(window) for window in settings.window]

@@ -1,5 +1,6 @@
-"""A Parquet file on standard input, its columns and labels on standard output (marshal), as a
-separate process: arro3 ends the whole process at some damaged files.
+"""A separate process that reads a Parquet file on standard input and writes its columns and labels
+to standard output (marshal). It is separate because arro3 ends the whole process at some damaged
+files.
 """
 
 import io

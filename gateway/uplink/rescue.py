@@ -3,15 +3,16 @@
 In: its data directory, perhaps on a read-only card. Out: the batches that its own uplink would have
 landed next, under its name, epoch and numbers, signed with its key.
 
-All work is done on a copy, so the directory stays as it is, and a repetition begins at the same
-place. The same rows give the same batches, because the limits are the same on all machines: batches
-at the landing place are recognised by their bytes. If other bytes are under a number, the gateway
-has continued in the meantime, or its rows were cut in another way. Then the rows are compared with
-landed ones, and the rest goes under a new epoch (`epoch.py`). The owner mark is not changed: a
-gateway that has the name by now keeps it.
+All work is done on a copy, so the directory stays as it is, and a repeated rescue starts from the
+same state. The same rows give the same batches, because the limits are the same on all machines:
+batches at the landing place are recognised by their bytes. If other bytes are under a number, the
+gateway has continued in the meantime, or its rows were cut in another way. Then the rows are
+compared with landed ones, and the rest goes under a new epoch (`epoch.py`). The owner mark is not
+changed: if another gateway has the name by now, it keeps the name.
 
 Copies of other gateways' rows on the card (`gateway/store/copies.py`) land last, in an epoch of
-their own. They may have landed from there, too: the table recognises them by their keys.
+their own. These rows may also have landed from their own gateway: the table recognises them by
+their keys.
 """
 
 import hashlib
@@ -61,8 +62,8 @@ _USUAL = "var/lib/onceway"
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """The result of a rescue. readings, batches: landed by this run. there: readings that had
-    landed before it. copies: number of rows of other gateways among both.
+    """The result of a rescue. readings, batches: numbers landed by this run. there: number of
+    readings that had landed before. copies: number of other gateways' rows among both.
     """
 
     gateway: str
@@ -80,9 +81,9 @@ def rescue(
     progress: Callable[[int, int], None],
     new_place: bool = True,
 ) -> Rescued:
-    """Land the store in a directory. progress: called with the number of readings done, and of all.
-    new_place: whether the landing place may be one that has never seen the gateway. Raises
-    OncewayError; then everything can be repeated.
+    """Land the store in a directory. progress: callback with the number of readings done, and of
+    all readings. new_place: whether the landing place may be one that has never seen the gateway.
+    Raises OncewayError. After that, the rescue can be repeated.
     """
     with (
         _copy(directory) as copy,
@@ -96,8 +97,8 @@ def rescue(
 
 
 def _must_know(landing: Landing, gateway: str) -> None:
-    """Raise OncewayError if there is nothing of this gateway at the landing place: its address may
-    be mistyped, and the readings would count as landed.
+    """Raise OncewayError if the landing place has nothing of this gateway: its URL may be mistyped,
+    and the readings would wrongly count as landed.
     """
     if owner.read(landing, gateway) is None and not landing.epochs(gateway):
         raise OncewayError(
@@ -206,8 +207,8 @@ class _Work:
         return self._spool.waiting(EVER)[0] + (cut.rows if cut else 0)
 
     def _must_be_the_place(self, origin: Origin) -> None:
-        """Raise OncewayError if this is not the gateway's landing place: its numbers would begin in
-        the middle there, and the ingest would wait without end.
+        """Raise OncewayError if this is not the gateway's landing place: the batch numbers would
+        not begin at 1 there, and the ingest would wait for the missing batches forever.
         """
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:
@@ -279,7 +280,7 @@ def _must_hold_a_store(directory: Path) -> None:
 
 
 def _lock(directory: Path, stack: ExitStack) -> None:
-    """Lock the directory. A running gateway lands its store by itself."""
+    """Lock the directory. Raises OncewayError if a gateway runs: it lands its store by itself."""
     for name in _LOCKS:
         path = directory / name
         if os.access(directory, os.W_OK):

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 # interval of checks, while batches land, that the name still belongs to this uplink
 OWNER_CHECK_S = 60.0
-# time that another gateway gets from its file to its manifest, before rows are compared
+# time that another gateway gets between its file and its manifest, before rows are compared
 SETTLE_S = 2.0
 RIVAL_EVERY_US = 86_400 * 1_000_000
 # an idle connection is closed after this time: keeping it alive takes more bytes than a new one
@@ -68,8 +68,8 @@ def _words(error: Exception) -> str:
 
 class Uplink:
     """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is
-    empty. connect: opens the landing place. signer: of manifests. first_retry_s: the wait after the
-    first failure.
+    empty. connect: opens the landing place. signer: signs the manifests. first_retry_s: the wait
+    after the first failure.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Uplink:
         self._backoff = Backoff(settings.retry_s, first_retry_s)
         self._connect = connect
         self._landing: Landing | None = None
-        # whether the landing place was reached and the name is ours; checked at the start even with
-        # nothing to land
+        # whether the landing place was reached and the name is ours; checked at the start even if
+        # nothing is to be landed
         self._introduced = False
         self._proven = False  # whether this connection has landed a batch
         self._renumbered = False  # a new epoch without a landed batch
@@ -168,7 +168,7 @@ class Uplink:
         self._proven = True
         self._renumbered = False
         self._succeeded()
-        log.info("batch %d landed: %d readings, %d bytes", cut.number, cut.rows, cut.size)
+        log.info("batch %d landed: %d messages, %d bytes", cut.number, cut.rows, cut.size)
         return True
 
     def _check_owner(self, landing: Landing) -> None:
@@ -198,7 +198,9 @@ class Uplink:
             )
 
     def _tidy(self, landing: Landing) -> None:
-        """Tidy our folders. Leftovers are logged once, until all could be removed again."""
+        """Tidy our folders. Leftovers are logged once, and again only after all of them could be
+        removed.
+        """
         origin = self._spool.origin()
         stays = [why for at in (origin.gateway, origin.folder) if (why := landing.tidy(at))]
         if stays and not self._untidy:
@@ -208,8 +210,9 @@ class Uplink:
         self._untidy = bool(stays)
 
     def _note_rival(self, what: str, note: str = "") -> None:
-        """Note another gateway of our name: log it once a day, and keep it for `onceway uplink
-        status`. note: the time in that gateway's note, which stays the same until it tries again.
+        """Record another gateway of our name: log it once a day, and keep it for `onceway uplink
+        status`. note: the time in that gateway's note, which stays the same until that gateway
+        tries again.
         """
         known = json.loads(self._spool.get(RIVAL) or '{"seen": 0, "what": "", "note": ""}')
         now = time.time_ns() // 1000
@@ -262,7 +265,7 @@ class Uplink:
         proven = self._proven
         self._disconnect()
         outage = None
-        # connections break; it is an outage only if a new one fails too
+        # connections break at times; it is an outage only if a new connection fails, too
         if self._outage_since is None and not proven:
             self._outage_since = time.monotonic()
             log.warning(
@@ -275,8 +278,8 @@ class Uplink:
             stop.wait(self._backoff.next())
 
     def _as_outage(self, error: Exception) -> str:
-        """Return an error in the format of OUTAGE. An outage that lasts over restarts keeps its
-        beginning.
+        """Return an error in the format of OUTAGE. The beginning of an outage is kept over
+        restarts.
         """
         known = self._spool.get(OUTAGE)
         since = json.loads(known)["since"] if known else time.time_ns() // 1000

@@ -42,7 +42,7 @@ class Signer:
         self._id = key_id(raw)
 
     def publish(self, manifest: Manifest) -> bytes:
-        """Return the manifest as it lands."""
+        """Return the signed manifest as bytes, as it is published."""
         signature = self._key.sign(manifest.signed_bytes())
         return manifest.to_json(Signature(self._id, b64encode(signature).decode()))
 

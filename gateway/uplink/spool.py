@@ -37,7 +37,9 @@ from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Num
 KEEP = 50_000  # landed batches that are remembered
 EVER = (1 << 63) - 1  # above every spool id
 RECENT, RECENT_BATCHES = 100_000, 10_000
-"""Most rows and batches that are read to tell how much comes: a day at one reading a second."""
+"""Largest numbers of rows and of batches that are read to estimate the rate: a day at one reading a
+second.
+"""
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
 WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
@@ -76,9 +78,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The size of a spool. rows, bytes: as the broker counts them. waiting: rows in no batch yet.
-    recent_bytes: bytes of the last span_us; times in the future, of a clock that was wrong,
-    do not count.
+    """The size of a spool. rows, bytes: the broker's counts. waiting: rows in no batch yet.
+    recent_bytes: bytes of the last span_us; rows with a time in the future, from a wrong clock, do
+    not count.
     """
 
     rows: int
@@ -107,8 +109,8 @@ class NoSpool(OncewayError):
 
 class Spool(DamagedRows):
     """A connection to the gateway's database, for one thread. Raises NoSpool, or OncewayError if it
-    cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, adds
-    advice to an error of SQLite, and names the damaged row that made a look fail.
+    cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, adds advice
+    to an error of SQLite, and names the damaged row that caused it.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:
@@ -206,8 +208,8 @@ class Spool(DamagedRows):
     # Rows
 
     def waiting(self, count: int) -> tuple[int, int]:
-        """Return the number of rows in no batch yet, counted up to `count`, and the characters of
-        their topics plus the bytes of their payloads.
+        """Return the number of rows that are in no batch yet, and their size. At most `count` rows
+        are counted. Size: characters of the topics plus bytes of the payloads.
         """
         row = self._db.execute(
             "SELECT count(*), coalesce(sum(length(topic) + length(payload)), 0)"
@@ -268,8 +270,8 @@ class Spool(DamagedRows):
         return rows
 
     def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
-        """Return ranges of ids without a row between `after` and the last of these ids, which are
-        those of the next rows.
+        """Return ranges of ids without a row, between `after` and the last of `ids`. ids: those of
+        the next rows.
         """
         begin = after if after else ids[0] - 1
         if ids[-1] - begin == len(ids):
@@ -282,9 +284,9 @@ class Spool(DamagedRows):
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
     def volume(self, since: int, known: tuple[int, int] | None = None) -> Volume:
-        """Return the size of the spool, and the bytes that came since a time (µs UTC), counted in
-        the newest rows and batches. known: rows and bytes, as a running gateway counts them;
-        without them, the whole spool is read once.
+        """Return the size of the spool, and the bytes that arrived since a time (µs UTC), counted
+        in the newest rows and batches. known: the running gateway's counts of rows and bytes;
+        without them, the whole spool is read.
         """
         now = time.time_ns() // 1000
         rows, size = (
@@ -338,7 +340,7 @@ class Spool(DamagedRows):
 
     def ends(self) -> tuple[int | None, int]:
         """Return the arrival of the oldest row (µs UTC; None if there is none, or its time is
-        unknown), and the highest existing spool id, 0 for none.
+        unknown), and the highest existing spool id, 0 if there is none.
         """
         first = self._db.execute("SELECT received FROM spool ORDER BY id LIMIT 1").fetchone()
         (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM spool").fetchone()
@@ -409,8 +411,9 @@ class Spool(DamagedRows):
         return None if number is None else int(number)
 
     def record(self, cut: Cut, spool_bytes: int, keys: bytes, anonymous: int = 0) -> None:
-        """Bind number, rows and bytes of a batch for good. Its file must be on disk. spool_bytes,
-        keys: of its rows (keys.py). anonymous: number of rows without identity.
+        """Record a batch, so that its number, rows and bytes never change. Its file must be on
+        disk. spool_bytes, keys: those of its rows (keys.py). anonymous: number of rows without
+        identity.
         """
         before = self.counted_before(cut.first)
         counted = {"first": cut.first, "before": before, "after": before + anonymous}
@@ -451,7 +454,7 @@ class Spool(DamagedRows):
     # Records of work
 
     def failed(self, outage: str | None) -> None:
-        """Count a failed attempt. outage: as kept under OUTAGE; None leaves it."""
+        """Count a failed attempt. outage: the new value of OUTAGE; None leaves it unchanged."""
         with self._transaction() as db:
             _add(db, {_FAILURES: 1})
             if outage is not None:
@@ -470,7 +473,7 @@ class Spool(DamagedRows):
         """Begin a new numbering: batches of the old one are forgotten, and their rows are cut again
         from number 1. landed_before: rows with a smaller spool id have landed and leave the spool.
         new_key: rows without identity get the new epoch in their key from there on, because another
-        generation of this store used their spool ids under the old one. meta: set in the same
+        generation of this store used their spool ids under the old epoch. meta: set in the same
         transaction.
         """
         identities = self.identities()
@@ -497,8 +500,8 @@ def _note_closed(path: Path) -> None:
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
-    """Return the rows of one batch, in order, in which those without identity have their own number
-    in place of the spool id, which counts all rows.
+    """Return the rows of one batch in order. A row without identity gets its number
+    (`gateway/uplink/numbers.py`) in place of the spool id.
     """
     nameless = spool.nameless()
     if not any(row[0] == nameless for row in rows):

@@ -47,8 +47,8 @@ def land(
 
     The directory is only read, so a card may be mounted read-only. Repeating the command is safe,
     and the gateway may return later: each reading is in the table once. The landing place must be
-    the gateway's own; by default it is the one in this machine's configuration. One that is typed
-    must have seen the gateway, or be called new.
+    the gateway's own; by default it is the one in this machine's configuration. If you name another
+    one, it must have batches of the gateway already, or you must give --new-place.
 
     Exit code 10: the store is damaged; 4: a gateway uses the directory.
 

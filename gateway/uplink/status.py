@@ -28,15 +28,16 @@ RIVAL_US = 7 * DAY_US
 class Status:
     """The state of an uplink: waiting rows, landed batches, remaining room.
 
-    running: the process, None if there is none. rows, bytes: in the spool, as the broker counts
-    them. waiting: rows in no batch yet. clockless: some of them have no UTC, because this machine's
-    clock is not synchronised yet; the uplink waits up to two minutes for it. landed_at: µs UTC of
-    the newest landed batch. sent: landed totals, and failed attempts. outage: None, or since (µs
-    UTC) and error. way: how the landing place refuses a taken name (`Way`), as last proven. rival:
-    of another gateway of this name, seen (µs UTC) and what. bytes_per_day: into the spool, over the
-    last day. max_bytes: bound of the spool, None if unknown. room_bytes: remaining bytes until that
-    is reached, or the disk is full. lasts_s: seconds until then at that rate; None for never.
-    held_by: reasons why readings are still here.
+    running: the process, None if there is none. rows, bytes: of the spool, the broker's counts.
+    waiting: number of rows in no batch yet. clockless: whether some of them have no UTC, because
+    this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
+    landed_at: time of the newest landed batch, µs UTC. sent: totals of landed batches and messages,
+    and of failed attempts. outage: None, or since (µs UTC) and error. way: how the landing place
+    refuses a taken name (`Way`), as last proven. rival: another gateway of this name: when it was
+    seen (µs UTC), and a text. bytes_per_day: bytes that entered the spool in the last day.
+    max_bytes: size limit of the spool, None if unknown. room_bytes: remaining bytes until the limit
+    is reached or the disk is full. lasts_s: seconds until then at the present rate; None for never.
+    held_by: reasons why readings have not landed yet.
     """
 
     gateway: str
@@ -60,8 +61,8 @@ class Status:
     held_by: list[str]
 
     def outage_s(self, now: float) -> float:
-        """Return the seconds since the landing place was last reachable; 0 if it is. now: seconds
-        since 1970.
+        """Return the seconds since the landing place was last reachable; 0 if it is reachable. now:
+        seconds since 1970.
         """
         return 0.0 if self.outage is None else max(0.0, now - self.outage["since"] / 1e6)
 

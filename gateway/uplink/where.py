@@ -32,11 +32,11 @@ from gateway.uplink.spool import Spool
 app = typer.Typer()
 
 _DOUBTS = 8
-"""Most suspect answers that are shown."""
+"""Largest number of suspect answers shown."""
 
 
 _LOST = 8
-"""Most batches that are named because their content is not known."""
+"""Largest number of batches with unknown content that are named."""
 
 
 class NotFound(OncewayError):
@@ -51,10 +51,10 @@ class Place:
 
     place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed`, or `table`. Also
     `quarantine` (landed in a damaged batch), or `conflicts` (set aside, because its key is in the
-    table with another payload). gateway, epoch: of its batch. since: µs
-    UTC, when it landed, at the latest entered the table, or was set aside. landing: URL of the
-    landing place, if the configuration was given; file: the landed file below that. payload: of a
-    set-aside one, in hex. reason: fault of the batch in quarantine.
+    table with another payload). gateway, epoch: of its batch. since: µs UTC, when it landed, at the
+    latest entered the table, or was set aside. landing: URL of the landing place, if the
+    configuration was given; file: the landed file below that. payload: the payload that was set
+    aside, in hex. reason: why the batch is in quarantine.
     """
 
     place: Literal["spool", "batch", "landed", "table", "quarantine", "conflicts"]
@@ -110,7 +110,7 @@ def where(
     as_json: JsonOption = False,
 ) -> None:
     """Show where one reading is: in the spool, in a batch, landed, in the table. With --table, show
-    also payload conflicts, and whether its batch is in quarantine. In a site, show also suspect
+    also payload conflicts, and whether its batch is in quarantine. In a site, also show suspect
     answers to its device. Exit code 1: no place has it.
 
     Example: onceway where sensor-1 4711
@@ -221,7 +221,7 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 
 
 def unknown(spool: Spool, device: str, sequence: int) -> str:
-    """Return what may have become of a reading that this gateway does not know."""
+    """Return a sentence about where a reading may be that this gateway does not know."""
     oldest = spool.oldest_known_batch()
     before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
     lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]

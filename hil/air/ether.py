@@ -38,12 +38,12 @@ class Radio:
     channel: Channel | None = None
     """Channel of the receiver; None while the radio sleeps or sends."""
     since: float = 0.0
-    """Start of listening, in seconds."""
+    """Time at which the radio began to listen, in seconds."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
     """Number of frames sent, heard, and not heard by reason."""
     airtime: float = 0.0
-    """Airtime sent, in seconds."""
+    """Airtime of the frames sent, in seconds."""
 
 
 @dataclass(eq=False, slots=True)
@@ -72,8 +72,8 @@ class Heard:
 
 
 class Ether:
-    """The air of a run. loses: whether a link (sender, receiver) loses a frame that begins at this
-    time.
+    """The air of a run. loses: returns whether a link (sender, receiver) loses a frame that begins
+    at this time.
     """
 
     def __init__(
@@ -135,7 +135,8 @@ class Ether:
 
     def inject(self, radio: Radio, data: bytes, now: float) -> list[Heard]:
         """Send a frame of a foreign radio that takes no time and overlaps with no other, on the
-        channel where it listens. Returns the radios that heard it; they count it as `foreign`.
+        channel on which `radio` listens. Returns the radios that heard it; they count it as
+        `foreign`.
         """
         if radio.channel is None:
             raise ValueError(f"{radio.name} listens nowhere")

@@ -1,16 +1,17 @@
 """Foreign radio that attacks a run: `python -m hil.air.foreign --air SOCKET --channel FREQUENCY
 BANDWIDTH FACTOR --do replay|forge [--seed N]`.
 
-In: the frames on the air. Out: after each frame heard, others that take no time and overlap with no
-frame, so that each arrives.
+In: the frames on the air. Out: after each frame that it hears, frames that take no time and overlap
+with no frame, so that each arrives.
 
 After a frame of the gateway it sends frames that a gateway could take for a board's. After a frame
 of a board it sends frames that this board, now listening, could take for an answer.
 
-replay: send all recorded frames in turn, and before them the newest. Once a second only: a gateway
-that answers copies all the time would be jammed by its own answers, and a jammer needs no replay.
+replay: send the newest recorded frame, and then all recorded frames in turn, at most once a second.
+(A gateway that answered copies all the time would be jammed by its own answers, and a jammer needs
+no replay.)
 
-forge: send frames made from those heard, in the ways of `WAYS`.
+forge: send changed copies of the frames that it hears (`WAYS`).
 """
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Number of frames for the gateway after one of its own."""
+"""Number of frames sent to the gateway after one of the gateway's frames."""
 REPLAY_EVERY = 1.0
 """Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3
@@ -32,7 +33,7 @@ LISTENING = 0.03
 """Seconds from the end of a frame until its sender listens."""
 AT_ONCE = 10
 PAUSE = 0.004
-"""Seconds between frames: a modem's port takes no more."""
+"""Seconds between frames: a modem's port accepts no higher rate."""
 _DOWN = 0x40
 """Bit in the kind of a frame that a gateway sends (gateway/links/lora/FORMAT.md, Frame)."""
 
@@ -73,7 +74,7 @@ SHORTEST = 7
 
 
 class Foreign:
-    """A foreign radio. replays: replay frames; else forge them."""
+    """A foreign radio. replays: whether it replays frames; otherwise it forges them."""
 
     def __init__(self, replays: bool, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -83,7 +84,7 @@ class Foreign:
         self._at = {0: 0, _DOWN: 0}
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Take a frame. now: seconds. Returns the frames to send when its sender listens."""
+        """Handle a frame. now: seconds. Return the frames to send when its sender listens."""
         if len(frame) < SHORTEST:
             return []
         self._heard.append(frame)

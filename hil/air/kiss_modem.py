@@ -1,7 +1,7 @@
 """A KISS modem as a process: `python -m hil.air.kiss_modem --air SOCKET --port LINK [--name NAME]
 [--at X Y]`. It follows MeshCore's docs/kiss_modem_protocol.md, with its own KISS coding. In: bytes
-of a pseudo-terminal, to which LINK leads; frames on the air. Out: the same in the other direction.
-SIGUSR1 resets the modem: it forgets its settings without a message. After SIGUSR2 it takes no more
+of a pseudo-terminal, to which LINK points; frames on the air. Out: the same in the other direction.
+SIGUSR1 resets the modem: it forgets its settings without a message. After SIGUSR2 it accepts no
 bytes from the host until the next reset.
 """
 
@@ -62,7 +62,7 @@ class Modem:
         self._air("off")  # a frame that it sends is cut off
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the host."""
+        """Handle bytes from the host."""
         *frames, self._input = (self._input + data).split(b"\xc0")
         self._input = self._input[-2 * LONGEST - 4 :]
         for frame in frames:
@@ -77,7 +77,7 @@ class Modem:
             self._listen()
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Take a frame of another radio."""
+        """Handle a frame of another radio."""
         self._say(wrap(bytes((DATA,)) + frame))
         if self._reports:
             worst, best = -128, 127

@@ -1,7 +1,7 @@
-"""Check the law of the air: the airtime of each radio in each sliding hour. In: transmissions, in
+"""Checks the legal limit of airtime: of each radio, in each sliding hour. In: transmissions, in
 seconds of the ether's clock. Out: the worst hour of each radio in each sub-band, and breaches in
-words. The sub-bands are those of EN 300 220-2 table B.1. They are written here again, so that the
-rig does not check the gateway with the gateway's table.
+words. The sub-bands are those of EN 300 220-2 table B.1. The rig has its own table of them, so that
+it does not check the gateway with the gateway's table.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ TOLERANCE = 0.001
 
 @dataclass(frozen=True, slots=True)
 class SubBand:
-    """low, high: Hz. duty: 0…1. power: dBm e.r.p."""
+    """A sub-band. low, high: Hz. duty: 0…1. power: dBm e.r.p."""
 
     name: str
     low: int
@@ -46,7 +46,7 @@ class Judge:
     def sent(
         self, radio: str, frequency: int, bandwidth: int, power: float, start: float, end: float
     ) -> None:
-        """Take a transmission that ended. Those of one radio come in order."""
+        """Add a transmission that has ended. Call this in order of time for each radio."""
         low, high = frequency - bandwidth // 2, frequency + bandwidth // 2
         band = next((band for band in EU868 if band.low <= low and high <= band.high), None)
         if band is None:

@@ -15,8 +15,8 @@ from hil.traces.trace import Trace
 
 
 class Recorded:
-    """A recorded link. pace: seconds of the recording per second of the ether; None: frame by
-    frame. longest_outage: in seconds of the ether, or in frames.
+    """A recorded link. pace: seconds of the recording per second of the ether; None: one frame of
+    the recording per frame. longest_outage: in seconds of the ether, or in frames.
     """
 
     def __init__(
@@ -42,6 +42,6 @@ class Recorded:
         return not link.arrives(now)
 
     def summaries(self) -> Iterator[dict[str, Any]]:
-        """Yield for each link: from, to, and the summary of its Replay."""
+        """Yield, for each link, sender, receiver and the summary of its `Replay`."""
         for (sender, receiver), link in self._links.items():
             yield {"from": sender, "to": receiver, **link.summary()}

@@ -1,6 +1,6 @@
 """A modem as a process: a pseudo-terminal on one side, the ether on the other. In: the firmware of
-a modem, sans-IO. Out: its port, to which a link leads, and its radio. SIGUSR1 resets it; after
-SIGUSR2 it takes no more bytes from the host until the next reset.
+a modem, sans-IO. Out: the modem's port, to which a symbolic link points, and its radio. SIGUSR1
+resets the modem; after SIGUSR2 it accepts no bytes from the host until the next reset.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from typing import Protocol
 
 
 class Firmware(Protocol):
-    """Firmware of a modem. Its maker takes say (bytes for the host) and air (a line for the
-    ether).
+    """Firmware of a modem. It is created with the callbacks say (bytes for the host) and air (a
+    line for the ether).
     """
 
     hangs: bool
@@ -25,26 +25,26 @@ class Firmware(Protocol):
         """Reset as after a power cut."""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the host."""
+        """Handle bytes from the host."""
 
     def sent(self) -> None:
         """Note that the last symbol was sent."""
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Take a frame of another radio."""
+        """Handle a frame of another radio."""
 
 
 Maker = Callable[[Callable[[bytes], None], Callable[[str], None]], Firmware]
 
 
 def say(master: int, data: bytes) -> None:
-    """Write bytes to the host. A host that does not read loses them, as on a real port."""
+    """Write bytes to the host. If the host does not read, the bytes are lost, as on a real port."""
     with suppress(BlockingIOError):
         os.write(master, data)
 
 
 async def run(options: argparse.Namespace, maker: Maker) -> None:
-    """Run until SIGTERM, or until the ether ends."""
+    """Run a modem until SIGTERM, or until the ether ends."""
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(options.air)
     master, slave = os.openpty()

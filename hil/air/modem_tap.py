@@ -1,7 +1,7 @@
 """A tap between the gateway and a real KISS modem, in place of the ether: `python -m
 hil.air.modem_tap --modem PORT --port LINK --factor N --boards NUMBER=NAME ...`.
 
-In: bytes of the modem's port, and of a pseudo-terminal to which LINK leads. Out:
+In: bytes of the modem's port, and of a pseudo-terminal to which LINK points. Out:
 
 - the same bytes in the other direction, unchanged;
 - each frame that the modem sent or heard as a line of JSON, in the form of the ether (server.py,
@@ -33,7 +33,7 @@ BAUD = 115_200
 LONGEST = 1100
 """Length of the longest KISS frame, with escapes, in bytes."""
 FAST = 8
-"""Last spreading factor whose preamble has 32 symbols at the modem, instead of 16."""
+"""Highest spreading factor at which the modem's preamble has 32 symbols instead of 16."""
 POWER = 14.0
 """Power of boards and gateway in a run, in dBm."""
 
@@ -41,7 +41,7 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 
 class Tap:
-    """Reader of the bytes. boards: names by number. Frames of other boards count as of `nobody`."""
+    """Reader of the bytes. boards: names by number. Other boards count as `nobody`."""
 
     def __init__(self, boards: dict[int, str], factor: int, tell: Tell) -> None:
         self._boards = boards
@@ -51,10 +51,10 @@ class Tap:
         self._pending = b""
         self._judge = Judge()
         self._sent = {name: [0, 0.0] for name in (GATEWAY, *boards.values())}
-        """Frames and seconds by radio."""
+        """Number of frames, and seconds of airtime, by radio."""
 
     def feed(self, direction: str, data: bytes) -> None:
-        """Take bytes. direction: `up` from the modem, `down` from the gateway."""
+        """Handle bytes. direction: `up` from the modem, `down` from the gateway."""
         *frames, rest = (self._said[direction] + data).split(b"\xc0")
         self._said[direction] = rest[-LONGEST:]
         for frame in map(unwrap, frames):

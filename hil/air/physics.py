@@ -1,4 +1,4 @@
-"""Cost and range of a LoRa signal.
+"""Airtime and range of a LoRa signal.
 
 In: parameters and places of a transmission. Out: seconds, dBm, dB. The rig has its own formulas, so
 that it does not check the gateway with the gateway's.
@@ -15,20 +15,20 @@ NOISE = -117.0
 """Noise in 125 kHz, in dBm: thermal noise, and 6 dB of the receiver."""
 
 CAPTURE = 6.0
-"""Lead in dB of a signal that is heard despite another one."""
+"""Number of dB by which a signal must be stronger than another one to be received despite it."""
 
 LOWEST_SNR = {7: -7.5, 8: -10.0, 9: -12.5, 10: -15.0, 11: -17.5, 12: -20.0}
-"""Lowest SNR in dB, by spreading factor."""
+"""Lowest SNR in dB at which a frame can be received, by spreading factor."""
 
 NEEDED_PREAMBLE = 5
-"""Symbols of the preamble that a receiver needs."""
+"""Number of preamble symbols that a receiver needs."""
 
 _FIRST_METRE, _DECADE = 31.2, 29.0
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """frequency, bandwidth: Hz. factor: the spreading factor, 7…12."""
+    """A channel. frequency, bandwidth: Hz. factor: the spreading factor, 7…12."""
 
     frequency: int
     bandwidth: int
@@ -41,7 +41,7 @@ class Channel:
 
     def meets(self, other: "Channel") -> bool:
         """Whether a radio that listens on one channel hears a frame on the other. It finds a signal
-        up to a quarter of the bandwidth beside its frequency (SX1276 data sheet, 4.1.5).
+        whose frequency differs by up to a quarter of the bandwidth (SX1276 data sheet, 4.1.5).
         """
         return (
             self.bandwidth == other.bandwidth

@@ -3,7 +3,7 @@ X Y]`. It follows Reyax's AT command guide. Its frames on the air begin with eig
 meaning is the rig's own: the guide only says how many there are.
 
 In: bytes of a pseudo-terminal, frames on the air. Out: the same in the other direction. SIGUSR1
-resets the modem: it says +READY and keeps its settings. After SIGUSR2 it takes no more bytes from
+resets the modem: it answers +READY and keeps its settings. After SIGUSR2 it accepts no bytes from
 the host until the next reset.
 """
 
@@ -52,7 +52,7 @@ class Modem:
         self._say(b"+READY\r\n")
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the host."""
+        """Handle bytes from the host."""
         self._input += data
         while not self.hangs and (command := self._next()) is not None:
             if command:
@@ -66,7 +66,7 @@ class Modem:
             self._listen()
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Take a frame of another radio; ignores one of another kind of modem."""
+        """Handle a frame of another radio. Frames of other kinds of modem are ignored."""
         network, to = frame[0], int.from_bytes(frame[1:3], "big")
         data = frame[HEAD:]
         if len(frame) <= HEAD or len(data) != frame[5]:
@@ -92,7 +92,7 @@ class Modem:
         self._say(b"+ERR=%d\r\n" % code)
 
     def _next(self) -> bytes | None:
-        """Return the next command, without CR LF; takes the data of AT+SEND by their length."""
+        """Return the next command, without CR LF; the data of AT+SEND are cut by their length."""
         if head := _SEND.match(self._input):
             end = head.end() + int(head[2])
             if len(self._input) < end + 2:

@@ -103,7 +103,7 @@ class Air:
         return radio
 
     def _leave(self, radio: Radio) -> None:
-        """Remove a radio. A frame that it sends is cut off; its airtime counts."""
+        """Remove a radio. A frame that it is sending is cut off; its airtime counts."""
         del self._writers[radio]
         self._silence(radio)
 

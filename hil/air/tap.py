@@ -24,7 +24,7 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """A TURN of the board. sent: its first end. told: whether the gateway has heard it."""
+    """A TURN of the board. sent: end of its first copy. told: whether the gateway heard it."""
 
     frame: bytes
     says: Turn
@@ -35,7 +35,7 @@ class _Turn:
 @dataclass(slots=True)
 class _Session:
     """A session. gateway: sender of the offer. last: counter of the board's newest TURN. met:
-    whether the board has heard the offer. answers: frames, by counter.
+    whether the board has heard the offer. answers: answer frames, by counter.
     """
 
     gateway: str
@@ -50,8 +50,8 @@ class _Session:
 
 
 class AirTap:
-    """Reader of one board's frames. name, key: of the board; without a key, the one in its flash is
-    read at its first frame. enter: takes time, content and its keys.
+    """Reader of one board's frames. name, key: the board's. Without a key, the key in its flash is
+    read at its first frame. enter: callback with time, content and its keys.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class AirTap:
         """Identifiers of publications that a gateway has confirmed."""
 
     def feed(self, sender: str, frame: bytes, heard: Collection[str], now: int) -> None:
-        """Take a frame. sender: the board, or a gateway. heard: those of them that heard it,
-        without the help of a foreign radio. now: its end.
+        """Handle a frame. sender: the board, or a gateway. heard: board and gateways that heard it,
+        without the help of a foreign radio. now: end of the frame.
         """
         self._now = now
         self._key = self._key or self._find_key()

@@ -1,1 +1,1 @@
-"""Bench (one TOML file), the mistakes in it, and its plan."""
+"""A bench (one TOML file), the mistakes in it, and its plan."""

@@ -35,16 +35,17 @@ ONCE_A_LINE = ("line-bursts", "line-trace")
 class Bench(BaseModel):
     """A bench.
 
-    until: the hop where the readings must arrive; `batch` leaves Spark out. boards: number of
-    simulated ones; 2 without a table [[board]]. board: real boards, and simulated ones with a
-    sketch. air: boards with a radio. gateway: the gateways of a site, over which boards and clients
-    are distributed in turn; one gateway without such tables.
+    until: the hop at which the readings must arrive; `batch` leaves Spark out. boards: number of
+    simulated boards; by default 2, or 0 if there is a table [[board]]. board: real boards, and
+    simulated boards with a sketch. air: boards with a radio. gateway: the gateways of a site, over
+    which boards and clients are distributed in turn; one gateway without such tables.
 
     firmware: a HEX file for all boards instead of the sensor example's, with the same journal and
-    payload. readings: of all boards together.
+    payload. readings: total of all boards.
 
-    first_sequence: sequence of the first publication of the simulated boards; above 1 their EEPROM
-    is a used one. first_row, first_batch: of the gateway's spool, whose store is then a used one.
+    first_sequence: sequence of the first publication of the simulated boards; if it is above 1,
+    their EEPROM is a used one. first_row, first_batch: first row and batch of the gateway's spool;
+    if given, its store is a used one.
 
     interval_ms: between samples of a board. stall_s: longest time without progress.
 
@@ -52,7 +53,7 @@ class Bench(BaseModel):
     boards. subscriber: programs that subscribe there.
 
     config: settings of gateway and uplink that differ from the rig's own, by section of
-    gateway.toml. nemesis: random faults, which then stand among those of `fault`.
+    gateway.toml. nemesis: random faults, which are added to those of `fault`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -169,7 +170,7 @@ class Bench(BaseModel):
         kinds = [kind.kind for kind in self.fault]
         if self.commands and SWAPPED in kinds:
             raise ValueError(
-                "a board that is swapped has not obeyed what was sent to the one before; leave out"
+                "a new board has not obeyed commands sent to the one that it replaced; leave out"
                 " commands or board-swapped"
             )
         others = [
@@ -341,9 +342,7 @@ class Bench(BaseModel):
 
     @property
     def gateways(self) -> list[str]:
-        """Return the names of all gateways; [""] for a single one, whose name is in its
-        configuration.
-        """
+        """Return the names of all gateways; [""] for a single one, named in its configuration."""
         return [table.name for table in self.gateway] or [""]
 
     @property
@@ -353,7 +352,7 @@ class Bench(BaseModel):
 
     @property
     def names_of_gateways(self) -> list[str]:
-        """Return the names of the gateways as rows have them."""
+        """Return the names of the gateways in the form that rows of the table have."""
         if self.gateway:
             return self.gateways
         return [str(self.config.get("gateway", {}).get("name", "site"))]

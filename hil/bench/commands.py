@@ -1,7 +1,7 @@
-"""Commands to the boards, a workload that stands in the plan like faults. In: a `[commands]`
-section of a bench. Out: `interval N force` to each board at its own places, each with another N, in
-milliseconds or seconds, so that EEPROM and samples of the board show which ones it obeyed; events
-`command` in the history.
+"""Commands to the boards: a workload that is planned in the same way as faults. In: a `[commands]`
+section of a bench. Out: commands `interval N force` to each board at its own places; events
+`command` in the history. Each command has another N, in milliseconds or seconds, so that EEPROM and
+samples of the board show which commands it obeyed.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from hil.observe.history import COMMAND
 
 
 class Commands(Kind):
-    """Commands stand in the plan like faults: each has a place, and a verdict needs all of them
-    sent. count: to each board.
+    """Commands, planned like faults: each has a place, and a verdict requires that all were sent.
+    count: number for each board.
     """
 
     text: ClassVar[str] = COMMAND
@@ -31,7 +31,7 @@ class Commands(Kind):
     @field_validator("kind")
     @classmethod
     def _no_key(cls, _: str) -> str:
-        """Refuse the key: there is one kind of commands, without a name."""
+        """Refuse the key `kind`: there is only one kind of command."""
         raise PydanticCustomError("extra_forbidden", "there is no such key")
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
@@ -42,7 +42,7 @@ class Commands(Kind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        # it has met the gateway, and subscribed before it published
+        # the board has met the gateway, and subscribed before it published
         await wait_until(lambda: device.journalled > device.waiting)
         interval = device.next_interval()
         system.history.add("rig", "command", device=device.name, interval=interval)

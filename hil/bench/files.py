@@ -1,6 +1,5 @@
-"""Benches as files. In: the path of a bench, or the name of one that ships with the project
-(hil/benches). Out: a checked `Bench`. Errors name key, value and reason, also for the files that
-the bench names.
+"""Benches as files. In: the path of a bench, or the name of a bench of the project (hil/benches).
+Out: a checked `Bench`. Errors name key, value and reason, also for the files that the bench names.
 """
 
 import tomllib
@@ -34,7 +33,7 @@ BESIDE = frozenset(
 
 
 def shipped() -> dict[str, Traversable]:
-    """Return the benches that ship with the project, by name."""
+    """Return the project's own benches, by name."""
     return {
         item.name.removesuffix(".toml"): item
         for item in files("hil").joinpath("benches").iterdir()
@@ -43,8 +42,8 @@ def shipped() -> dict[str, Traversable]:
 
 
 def load(name: str, **changes: object) -> Bench:
-    """Return a shipped bench by its name, or any by its path. changes: replace top-level keys.
-    Raises OncewayError.
+    """Return a bench of the project by its name, or any bench by its path. changes: new values of
+    top-level keys. Raises OncewayError.
     """
     source = shipped().get(name) or Path(name)
     try:
@@ -91,8 +90,8 @@ def replaying(bench: Bench, trace: str) -> Bench:
 
 
 def bad_files(bench: Bench) -> list[OncewayError]:
-    """Return an error for each recorded link that cannot be read, for a firmware that fits no
-    board, and for a client's program that is missing.
+    """Return an error for each recorded link that cannot be read, each firmware that fits no board,
+    and each missing program of a client.
     """
     traces = [kind.trace for kind in bench.fault if isinstance(kind, LineTrace)]
     traces += [bench.air.trace] if bench.air and bench.air.trace else []
@@ -131,8 +130,8 @@ def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
 
 def refused(config: object, gateways: int, text: str) -> list[str]:
     """Return a sentence for each setting that the gateway would refuse, with its line in the text
-    of the bench. config: the value in a bench; [] if it does not have the form of sections, which
-    the bench refuses. gateways: their number.
+    of the bench. config: its value in the bench. The result is [] if it does not have the form of
+    sections, which the bench itself refuses. gateways: their number.
     """
     if not isinstance(config, dict) or not all(isinstance(one, dict) for one in config.values()):
         return []

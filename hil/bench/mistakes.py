@@ -32,7 +32,7 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> list[str]:
-    """Return a sentence for each mistake. elsewhere: keys whose values are not from this text."""
+    """Return a sentence for each mistake. elsewhere: keys whose values come from other texts."""
     found: list[dict[str, Any]] = [
         {**one, "loc": _table_of(one["type"], one["loc"])} for one in error.errors()
     ]
@@ -41,13 +41,13 @@ def explain(
 
 
 def _table_of(kind: str, loc: Location) -> Location:
-    """Return the key, if the entry in its list is not a table."""
+    """Return the key of a list whose entry is not a table, or None."""
     no_table = kind in ("model_type", "model_attributes_type") and len(loc) == 2
     return loc[:1] if no_table and loc[0] in TABLES else loc
 
 
 def told(found: Sequence[str]) -> str:
-    """Return one mistake as its sentence, several with one line each."""
+    """Return the text for mistakes: a single one as its sentence, several with one line each."""
     if len(found) == 1:
         return found[0]
     return "\n".join([f"the bench has {len(found)} mistakes:", *(f"    {one}" for one in found)])
@@ -64,7 +64,7 @@ def _sentence(
 
 
 def _named(loc: Location) -> tuple[str, str]:
-    """Return the table, as errors name it, and the key in it."""
+    """Return the table, in the form used in errors, and the key in it."""
     if loc[:1] == ("fault",) and len(loc) > 1 and isinstance(loc[1], int):
         return " ".join(
             ["[[fault]]", f"number {loc[1] + 1}", *(f"({kind})" for kind in loc[2:3])]
@@ -111,7 +111,7 @@ def meant(name: str, known: Collection[str]) -> str:
 
 
 def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
-    """Return the valid names there: kinds of faults, or keys of the table."""
+    """Return the valid names at this place: kinds of faults, or keys of the table."""
     if loc[:1] == ("fault",) and len(loc) > 1:
         return KINDS[str(loc[2])].model_fields if len(loc) > 2 else KINDS
     inner = model.model_fields[str(loc[0])].annotation if len(loc) > 1 else None

@@ -1,6 +1,6 @@
 """Random schedules: faults of any kind at any place, drawn from the seed. In: a `[nemesis]` section
-of a bench. Out: `[[fault]]` tables with one fault each, in the plan like all others, so that a run
-can be replayed and shrunk.
+of a bench. Out: `[[fault]]` tables with one fault each, planned like all others, so that a run can
+be replayed and shrunk.
 """
 
 import random
@@ -15,7 +15,7 @@ SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfEx
 NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
-"""Kinds for benches that have boards with a radio only."""
+"""Kinds for benches that have only boards with a radio."""
 BEYOND = NO_CLIENTS | {name for name, kind in KINDS.items() if kind.gateways == "several"}
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
@@ -32,8 +32,8 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 class Nemesis(BaseModel):
     """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
-    from; "all" leaves out sweeps, which count steps from silence, and kinds that need root, a
-    subscriber, boards with a radio, or several gateways.
+    from. "all" means all kinds but sweeps, which count steps from silence, and kinds that need
+    root, a subscriber, boards with a radio, or several gateways.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,7 +62,7 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """Draw the tables. simulated: boards that any fault can break. ingest: if any."""
+        """Draw the tables. simulated: boards that any fault can break. ingest: if there is one."""
         rng = random.Random(f"{seed}/nemesis")
         names = (
             sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - BEYOND)

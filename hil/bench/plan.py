@@ -22,8 +22,8 @@ from hil.observe.history import COMMAND, read
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan. readings: number to sample, by device. faults: in order of their ids, with the
-    commands to the boards.
+    """The plan. readings: number that each device is to sample. faults: in order of their ids, with
+    the commands to the boards.
     """
 
     seed: int
@@ -40,7 +40,7 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults by the part that they break, in order of their places."""
+        """Return the faults by lane (the part that they break), in order of their places."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)

@@ -1,5 +1,5 @@
 """Tables of a bench except those of faults: limits, boards, air, gateways, clients and subscribers.
-In: a table of the file. Out: a checked one.
+In: a table of the file. Out: the checked table.
 """
 
 from typing import Literal
@@ -20,10 +20,11 @@ from provisioning.boards import catalogue
 
 
 class Limits(BaseModel):
-    """Limits of a run. A missing one sets no limit. delay_*: most seconds from sample to claim.
-    memory_mb, growth_mb: most memory of the gateway and of the uplink each, and its growth in the
-    second half of the run. written_per_reading: most bytes that both write to disk. readings_per_s,
-    goodput: least readings of all boards per second, and bytes of payload per second.
+    """Limits of a run. A missing key sets no limit. delay_*: longest time from sample to claim, in
+    seconds. memory_mb, growth_mb: largest memory of gateway and uplink, each, and largest growth in
+    the second half of the run. written_per_reading: largest number of bytes that both write to
+    disk. readings_per_s, goodput: smallest number of readings of all boards per second, and of
+    payload bytes per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,10 +48,10 @@ class Power(BaseModel):
 
 
 class BoardTable(BaseModel):
-    """A real board, or a simulated Uno with a sketch of its own. port: of a real board, best its
-    name under /dev/serial/by-id. sketch: a HEX file with the library in it. The other keys are for
-    a real board. kind: as in `onceway board list`. link: how it communicates; the port of a board
-    with a radio is its cable. power: its power switch.
+    """A real board, or a simulated Uno with a sketch of its own. port: port of a real board, best
+    its name under /dev/serial/by-id. sketch: HEX file of a simulated board; it must contain the
+    library. The other keys are for a real board. kind: see `onceway board list`. link: how it
+    communicates; the port of a board with a radio is that of its cable. power: its power switch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,12 +87,12 @@ class AirTable(BaseModel):
     """Simulated LoRa boards, and the air between them and the gateway's modem.
 
     trace: a recorded link; each direction of each board follows it from its own place. pace:
-    seconds of the recording per second; without it, frame by frame. longest_outage: shorten longer
-    outages to this many seconds, or frames. foreign: what an attacker's radio does all the time.
-    foreign_frames: how many of its frames the gateway must hear. sent_before: airtime of the
-    gateway's radio in the hour before, in seconds; it leaves the hour after_s seconds after the
-    start. apart_s: seconds between the starts of two boards. modem: the port of a real KISS modem,
-    for real boards; then there is no other air.
+    seconds of the recording per second; without it, one frame of the recording per frame.
+    longest_outage: longer outages are shortened to this many seconds, or frames. foreign: the
+    continuous attack of a foreign radio. foreign_frames: how many of its frames the gateway must
+    hear. sent_before: airtime of the gateway's radio in the hour before, in seconds; it leaves the
+    hour after_s seconds after the start. apart_s: seconds between the starts of two boards. modem:
+    the port of a real KISS modem, for real boards; then there is no other air.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -111,7 +112,7 @@ class AirTable(BaseModel):
 
 
 class GatewayTable(BaseModel):
-    """A gateway of a site with several. name: as in its configuration."""
+    """A gateway of a site with several. name: `gateway.name` of its configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -126,12 +127,13 @@ OF_RIG = (
 
 
 class ClientTable(BaseModel):
-    """Programs that publish. count: number of programs. messages: of each, at most per_s of them
-    per second. payload: `text` of payload_bytes, or `senml` of many shapes. program: `paho`, or
-    `strict`, the rig's own, which follows the standard exactly. It has up to in_flight messages in
-    flight, and uses that many packet identifiers, from first_identifier on (after 65,535 comes 1).
-    hops: `strict` moves to the next gateway at once when it loses its connection. command: another
-    program, with the line protocol of hil/clients/telling.py, instead of the rig's own.
+    """Programs that publish. count: number of programs. messages: number of each program's
+    messages, at most per_s per second. payload: `text` of payload_bytes, or `senml` of many shapes.
+    program: `paho`, or `strict`, the rig's own, which follows the standard exactly. It has up to
+    in_flight messages in flight, and uses that many packet identifiers, from first_identifier on
+    (after 65,535 comes 1). hops: `strict` moves to the next gateway at once when it loses its
+    connection. command: another program, with the line protocol of hil/clients/telling.py, instead
+    of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -177,9 +179,9 @@ class ClientTable(BaseModel):
 
 
 class SubscriberTable(BaseModel):
-    """Programs that subscribe. count: number of programs. clean: a new session with each
-    connection, in which no message waits. stays_s: seconds until it leaves; 0: it stays. away_s:
-    seconds of absence.
+    """Programs that subscribe. count: number of programs. clean: whether each connection begins a
+    new session, for which no message waits. stays_s: seconds until it disconnects; 0: it stays.
+    away_s: seconds of absence.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -195,9 +197,7 @@ class SubscriberTable(BaseModel):
     @field_validator("filter")
     @classmethod
     def _well_formed(cls, filter: str) -> str:
-        """Refuse a filter that a gateway would refuse at each connection: the run would
-        never end.
-        """
+        """Refuse a filter that a gateway would refuse: otherwise the run would never end."""
         levels = filter.split("/")
         if levels[0] == "$share":
             name, levels = levels[1:2], levels[2:]

@@ -1,3 +1,3 @@
-"""Boards under test: the simulated Uno as a process (`simulator`), and the publications by its
-EEPROM (`ledger`).
+"""Boards under test: the simulated Uno as a process (`simulator`), and its publications, read from
+its EEPROM (`ledger`).
 """

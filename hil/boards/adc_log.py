@@ -12,13 +12,13 @@ from gateway.errors import OncewayError
 FULL_SCALE_UV = 5_000_000  # the Uno's reference
 STEPS = 1024
 STRIDE = 619
-"""Numbers from one conversion to the next (firmware/sim/adc.c)."""
+"""Number by which the counter of conversions grows each time (firmware/sim/adc.c)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A conversion. cycle: board time. ns: of this machine's monotonic clock. microvolts: at the
-    input then.
+    """A conversion. cycle: board time. ns: this machine's monotonic clock. microvolts: the voltage
+    at the input at that time.
     """
 
     cycle: int
@@ -44,7 +44,7 @@ class Started:
 
 
 class AdcLog:
-    """The log. conversions, starts: as far as `look` has read, in order."""
+    """The log. conversions, starts: those that `look` has read, in order."""
 
     def __init__(self, path: Path) -> None:
         self.conversions: list[Conversion] = []

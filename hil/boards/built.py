@@ -1,4 +1,4 @@
-"""Whether the firmware and the simulated board are built of the sources as they are now.
+"""Checks that the firmware and the simulated board were built from the present sources.
 
 In: the repository, and targets of its `firmware/Makefile`. Out: nothing, or an error that says what
 to do. `make -q` compares times only, so it takes 10 ms and needs no compiler.
@@ -21,8 +21,8 @@ _OF_AN_OUTER_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"}
 def check_built(*targets: str, root: Path = ROOT) -> None:
     """Raise OncewayError if one of these builds is missing or older than its sources.
 
-    targets: below `build/firmware`, such as `uno/sensor.hex`; without any, all that `make firmware`
-    builds. The simulated board is looked at each time.
+    targets: files below `build/firmware`, such as `uno/sensor.hex`; without any, everything that
+    `make firmware` builds. The simulated board is always checked.
     """
     paths = [f"../build/firmware/{target}" for target in targets]
     environment = {key: it for key, it in os.environ.items() if key not in _OF_AN_OUTER_MAKE}

@@ -1,5 +1,5 @@
-"""`exchange.py` for a board with a radio: its real firmware against a gateway in this process, both
-in board time, alone in the air and without the pauses of the law. In: a firmware with a radio
+"""Like `exchange.py`, for a board with a radio: its real firmware and a gateway in this process,
+both in board time, alone in the air and without the legal pauses. In: a firmware with a radio
 (`provisioned` writes name, key and channel into it). Out: the publications that reached the
 gateway.
 """
@@ -54,7 +54,7 @@ class RadioGateway(Gateway):
         self._incarnation = 0
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Take a frame that ended at `now`; returns the answer, if there is one."""
+        """Handle a frame that ended at `now`. Return the answer, or None."""
         for event in self.turns.receive(frame, now):
             if isinstance(event, SessionStarted):
                 self._stream = PacketStream(1024)

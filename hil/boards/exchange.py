@@ -1,8 +1,8 @@
-"""A board's real firmware against a gateway in this process, both in board time: as fast as the
-machine allows, and repeatable. In: a board at speed `step`, and commands for it. Out: the
-publications that reached the gateway, each with its identity, and the number of completed commands.
-The gateway's end of the link is the real one. Its MQTT knows the packets of a sensor, with Delivery
-Method B, and keeps all data in memory.
+"""A board's real firmware and a gateway in this process, both in board time: as fast as the machine
+allows, and repeatable. In: a board at speed `step`, and commands for it. Out: the publications that
+reached the gateway, each with its identity, and the number of completed commands. The gateway's end
+of the link is the real one. Its MQTT knows the packets of a sensor, with Delivery Method B, and
+keeps all data in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,8 +37,8 @@ SHORTEST_STEP, LONGEST_STEP = 0.001, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A publication that a gateway would commit to its spool. sequence: by the packet identifier,
-    so below 65,536.
+    """A publication that a gateway would commit to its spool. sequence: the packet identifier, so
+    below 65,536.
     """
 
     incarnation: int
@@ -49,8 +49,8 @@ class Delivery:
 @dataclass
 class Gateway:
     """One gateway with one serial port. deliveries: in order of arrival, without duplicates by
-    packet identifier. commands: payloads, sent at QoS 2 one after the other after the board has
-    subscribed, on the topic that it subscribes to. obeyed: number of completed ones.
+    packet identifier. commands: payloads. After the board has subscribed, they are sent at QoS 2,
+    one after the other, on its topic. obeyed: number of completed commands.
     """
 
     commands: Sequence[bytes] = ()
@@ -70,8 +70,8 @@ class Gateway:
         self._incarnation = 0
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """Take the bytes that the board sent until `now` (seconds of board time); returns the bytes
-        to send.
+        """Handle the bytes that the board sent until `now` (seconds of board time). Return the
+        bytes to send.
         """
         for event in (*self.link.receive(data, now), *self.link.tick(now)):
             if isinstance(event, SessionStarted):

@@ -1,6 +1,4 @@
-"""Memory images of a simulated board. In: an Intel HEX file. Out: the 32 KiB flash image with its
-content.
-"""
+"""Memory images of a simulated board. In: an Intel HEX file. Out: a flash image of 32 KiB."""
 
 import fcntl
 from pathlib import Path

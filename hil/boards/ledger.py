@@ -36,8 +36,8 @@ _BOOT_SIZE = 4
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write to one EEPROM cell. cycle: board time at its end, if known. value: of the cell since.
-    torn: a power cut ended the write.
+    """A write to one EEPROM cell. cycle: board time at its end, if known. value: value of the cell
+    after the write. torn: whether a power cut ended the write.
     """
 
     cycle: int | None
@@ -48,7 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start of the board, after power-on or a reset. cause: as in the event `boot`."""
+    """A start of the board, after power-on or a reset. cause: that of the event `boot`."""
 
     cycle: int
     cause: str
@@ -56,9 +56,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication. sequence, source: as journalled, the latter 8 bytes. cycle: board time of the
-    write that completed it, if known. begun: of the first write to its slot in the attempt that
-    completed it.
+    """A publication. sequence, source: from the journal; the source has 8 bytes. cycle: board time
+    of the write that completed it, if known. begun: board time of the first write to its slot in
+    the attempt that completed it.
     """
 
     sequence: int
@@ -68,22 +68,22 @@ class Publication:
 
 
 def _valid(record: bytes) -> bool:
-    """Whether a record that ends in its CRC is whole. An erased one is not."""
+    """Whether a record that ends in its CRC is complete. An erased record is not."""
     return crc_hqx(record, 0xFFFF) == 0
 
 
 @dataclass(slots=True)
 class Ledger:
     """The history of a board's EEPROM. publications: in order of completion. contradictions:
-    sequences that became complete twice with different sources, or not above the ones before; a
-    correct firmware leaves none. incarnations: in order, the last one counts.
+    sequences that became complete twice with different sources, or that are not above all earlier
+    ones; with a correct firmware there are none. incarnations: in order; the last one is valid.
     """
 
     publications: list[Publication] = field(default_factory=list)
     incarnations: list[int] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     image: bytearray = field(default_factory=lambda: bytearray(ERASED))
-    # by slot: its record when it last counted
+    # by slot: the record that counted last
     _settled: dict[int, bytes] = field(default_factory=dict, repr=False)
     # by slot: a record left in the middle of its write, and the cycle of the first write
     _torn: dict[int, tuple[bytes, int | None]] = field(default_factory=dict, repr=False)
@@ -93,8 +93,8 @@ class Ledger:
 
     @classmethod
     def read(cls, log: Path, image: Path, before: bytes = ERASED) -> Self:
-        """Return the ledger of a board whose log began at its first start. before: the EEPROM then.
-        Raises OncewayError for a damaged file.
+        """Return the ledger of a board whose log began at its first start. before: the EEPROM at
+        that time. Raises OncewayError for a damaged file.
         """
         content = image.read_bytes()
         if len(content) != EEPROM_SIZE:
@@ -102,7 +102,7 @@ class Ledger:
                 f"an EEPROM image has {EEPROM_SIZE} bytes, this one {len(content)}", str(image)
             )
         ledger = cls.replay(read_log(log), before)
-        # A killed process may have changed a cell in the image that it could not log any more.
+        # A killed process may have changed a cell in the image without logging it.
         for address in [i for i in range(EEPROM_SIZE) if ledger.image[i] != content[i]]:
             ledger.apply(Write(cycle=None, address=address, value=content[address]))
         ledger.settle()
@@ -119,7 +119,7 @@ class Ledger:
 
     @classmethod
     def from_image(cls, image: bytes) -> Self:
-        """Return the ledger of an image alone: the publications still in it, by sequence."""
+        """Return the ledger of an image without a log: its remaining publications, by sequence."""
         ledger = cls(image=bytearray(image))
         found = [
             publication for slot in range(SLOTS) if (publication := ledger._publication(slot, None))
@@ -136,17 +136,15 @@ class Ledger:
 
     @property
     def boots(self) -> int:
-        """Return the boot counter, 0 for an empty EEPROM. After 65,535 comes 0, so the newest is
-        the number furthest ahead of the others.
+        """Return the boot counter, 0 for an empty EEPROM. After 65,535 comes 0, so the newest
+        number is the one furthest ahead of the others.
         """
         cells = [bytes(self.image[at : at + _BOOT_SIZE]) for at in BOOT_CELLS]
         numbers = [int.from_bytes(cell[:2]) for cell in cells if _valid(cell)]
         return max(numbers, key=lambda number: (number - numbers[0] + 0x8000) & 0xFFFF, default=0)
 
     def apply(self, entry: Write | Start) -> None:
-        """Take the next entry of the log. A torn write counts like all others, by the values of the
-        cells.
-        """
+        """Apply the next entry of the log. A torn write counts, too, by the values of the cells."""
         slot, offset = (
             divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
         )
@@ -181,7 +179,7 @@ class Ledger:
             self._torn[slot] = record, begun
 
     def settle_next(self) -> None:
-        """Count the slot written last after a pause in the writes, but only if it has the next
+        """After a pause in the writes, count the slot written last, but only if it has the next
         publication. A busy machine may have stopped the board in the middle of a slot whose bytes
         pass the CRC by chance.
         """

@@ -1,7 +1,7 @@
 """Measure the stack of a firmware, and the life of the EEPROM, by running it.
 
 In: a HEX file for the Uno that publishes readings, and the number of readings. Out: one JSON object
-on standard output. radio: the firmware uses an SX1276.
+on standard output. radio: whether the firmware uses an SX1276.
 
     python -m hil.boards.measure build/firmware/uno/sensor.hex --readings 20000
     python -m hil.boards.measure build/firmware/uno/sensor-lora.hex --radio
@@ -20,16 +20,16 @@ from hil.boards.ledger import ERASED
 from hil.boards.simulator import HZ, SimulatedBoard
 
 CELL_LIFE = 100_000
-"""Writes that an EEPROM cell survives (ATmega328P data sheet, features)."""
+"""Number of writes that an EEPROM cell survives (ATmega328P data sheet, features)."""
 MINUTES_A_YEAR = 365.25 * 24 * 60
 _SECONDS_A_READING = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A result. readings: published at QoS 2 and complete. seconds: of board time. stack: most
-    bytes in use. wear: writes of the cell written most. eeprom_years: until that cell has had
-    100,000 writes, at one reading per minute.
+    """A result. readings: published at QoS 2 and complete. seconds: board time. stack: largest
+    number of bytes in use. wear: number of writes to the cell that was written most often.
+    eeprom_years: until that cell has had 100,000 writes, at one reading per minute.
     """
 
     readings: int

@@ -47,11 +47,11 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Counters since the process started, and the present state. tx, rx: bytes on the wire.
-    overruns: bytes that the receiver lost. samples: conversions on channel 0. writes: EEPROM cells
-    programmed, whole or torn. stuck_writes: writes whose value worn-out bits changed.
-    memory_writes: bytes written to the memory on the bus, whole or torn. frames: those that the
-    radio began to send. stack: most bytes of stack since power-on. left: count until an armed cut.
-    slipped: cycles that the board is behind real time.
+    overruns: bytes that the receiver lost. samples: conversions on channel 0. writes: EEPROM
+    writes, complete or torn. stuck_writes: writes whose value was changed by worn-out bits.
+    memory_writes: bytes written to the memory on the bus, complete or torn. frames: frames that the
+    radio began to send. stack: largest stack since power-on, in bytes. left: count until an armed
+    cut. slipped: number of cycles by which the board is behind real time.
     """
 
     cycle: int
@@ -98,7 +98,7 @@ class EventStream:
             yield Event(details.pop("event"), details.pop("cycle"), details)
 
     async def wait_for(self, name: str, seconds: float = 10.0) -> Event:
-        """Return the next event of this name; skips others. Raises TimeoutError."""
+        """Return the next event of this name. Other events are skipped. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             async for event in self:
                 if event.name == name:
@@ -129,12 +129,9 @@ class SimulatedBoard:
       without it the flash keeps its content.
     - speed: `real`, `max` (as fast as possible) or `step` (time passes in `run` only, and there is
       no port: opening one resets the board, so a run would not be repeatable).
-    - seed: of torn cells and RAM noise.
-    - off: start without power.
-    - adc_from: A0 has another voltage at each conversion, beginning with this step of the ADC's
-      1024.
-    - record: keep all inputs, and each byte that the board sends, with their time (`inputs`,
-      `tx_log`).
+    - seed: for torn cells and RAM noise. - off: start without power. - adc_from: A0 has another
+      voltage at each conversion, beginning with this step of the ADC's 1024. - record: keep all
+      inputs, and each byte that the board sends, with their time (`inputs`, `tx_log`).
     - ds18b20: a thermometer at pin 2, in sixteenths of a degree Celsius.
     - dht22: a sensor at pin 3, in tenths of a degree and of a percent.
     - memory: the memory on its I2C bus; its image is `memory.bin`.
@@ -352,14 +349,14 @@ class SimulatedBoard:
     async def cut(
         self, kind: Literal["cycles", "tx", "eeprom"], count: int, *, torn: bool = False
     ) -> None:
-        """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: in the middle of
-        that write. The board stays off.
+        """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: whether the cut
+        comes in the middle of that write. The board stays off.
         """
         await self.command(f"cut {kind} {count}" + (" torn" if torn else ""))
 
     async def at(self, sample: int, name: str, command: str) -> None:
-        """Order a command ahead: the board obeys it at the start of its `sample`th conversion on
-        channel 0, and an event `struck` with this name reports it.
+        """Order a command in advance. The board executes it at the start of its `sample`th
+        conversion on channel 0, and an event `struck` with this name reports that.
         """
         await self.command(f"at {sample} {name} {command}")
 
@@ -402,19 +399,19 @@ class SimulatedBoard:
     async def hear(
         self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
     ) -> None:
-        """Put a frame in the air at the place of the board's radio. good: its CRC is right."""
+        """Put a frame in the air at the place of the board's radio. good: whether its CRC fits."""
         damaged = "" if good else " damaged"
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 
     async def radio(self, on: bool) -> None:
-        """Switch the radio's own supply."""
+        """Switch the radio's power supply on or off."""
         await self.command("radio on" if on else "radio off")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
         """At speed `step`: let `cycles` pass and return the bytes that the board sent since the
         last call (at most 4096). `cycle` and `powered` then have the board time and whether it has
-        power. burst: return earlier, when the board has sent bytes and fallen silent, or has lost
-        its power.
+        power. burst: whether to return earlier, as soon as the board has sent bytes and fallen
+        silent, or has lost its power.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
         self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])

@@ -1,6 +1,6 @@
-"""Faults of a board at its own places, ordered ahead (firmware/sim, command `at`). In: commands,
-each with the conversion at which it runs. Out: the board's events, each with the command that
-caused it. Timing does not matter: the event of a place is here at any later time.
+"""Faults of a board at places in its own count, ordered in advance (firmware/sim, command `at`).
+In: commands, each with the conversion at which it runs. Out: the board's events, each with the
+command that caused it. Timing does not matter: the event of a place can be read at any later time.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from hil.boards.simulator import BoardError, Event, EventStream, SimulatedBoard
 
 class Strikes:
     """Faults against the successive boards with one name. A place is a number of conversions,
-    counted from 1 over all of them, each from the count that `listen` found.
+    counted from 1 over all these boards. For each board the count begins with the value that
+    `listen` found.
     """
 
     def __init__(self) -> None:
@@ -20,14 +21,14 @@ class Strikes:
         """Difference between a place and the board's own count."""
         self._said: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
-        """Place and command by name, of faults that have not happened yet."""
+        """Places and commands, by name, of faults that have not happened yet."""
         self._late: dict[str, str] = {}
-        """Commands that came too late for a board, because the one before it had to die first."""
+        """Commands that came too late for a board, because the board before it had to die first."""
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self, board: SimulatedBoard) -> None:
-        """Begin with a board. Orders the pending commands of the board before it again."""
+        """Begin with a new board. The pending commands of the board before it are ordered again."""
         ahead = await self.samples() if self._board else 0
         await self.stop()
         self._board, died_of = board, self._under_way

@@ -5,7 +5,7 @@ In: the next sequence. Out: an image with the layout of firmware/JOURNAL.md.
 
 A few slots hold the newest publications, all done. The others, which are used next, hold the
 remains of a slot that was found worn: a record that fails its CRC, and marks that by chance are
-those of the publication to come there. These marks must be gone before that publication is whole.
+those of the slot's next publication. These marks must be gone before that publication is complete.
 The boot counter is about to exceed its 16 bits.
 """
 
@@ -49,7 +49,7 @@ def used_image(following: int, incarnation: int) -> bytes:
 
 
 def after(sequence: int) -> int:
-    """Return the next sequence. Those whose low 16 bits are 0 are not used."""
+    """Return the next sequence. Sequences whose low 16 bits are 0 are not used."""
     return sequence + 1 + ((sequence + 1) & 0xFFFF == 0)
 
 

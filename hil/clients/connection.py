@@ -1,5 +1,5 @@
 """One Network Connection of a client, on a plain socket. In: the port of a broker on this machine,
-a CONNECT. Out: packets both ways. OSError or PacketError ends the connection.
+a CONNECT. Out: packets in both directions. OSError or PacketError ends the connection.
 """
 
 import select
@@ -58,7 +58,7 @@ class Connection:
         self._socket.sendall(b"".join(map(write, packets)))
 
     def receive(self, within: float) -> list[Packet]:
-        """Return the packets that came, after at most `within` seconds."""
+        """Wait at most `within` seconds, and return the packets that arrived."""
         if self._early:
             early, self._early = self._early, []
             return early

@@ -5,8 +5,8 @@ In: messages, answers, and whether the broker still knew the session after a rec
 to send, and the fate of each message.
 
 An identifier is free again after its flow, never earlier [MQTT-2.2.1-3]. The client takes the next
-free one of those it may use, so a client with few of them uses each again soon. Messages are sent
-again only after a reconnect [MQTT-4.4.0-1].
+free identifier of those that it may use, so a client with few identifiers soon uses each one again.
+Messages are sent again only after a reconnect [MQTT-4.4.0-1].
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ class Fate(Enum):
     REFUSED = "refused"
     """The message must be published again."""
     FORGOTTEN = "forgotten"
-    """REFUSED, because the broker lost a message that it had answered by PUBREC."""
+    """The message must be published again: the broker lost it after its PUBREC."""
 
 
 @dataclass(slots=True)
 class _Flow:
-    """A flow. released: the connection of its first PUBREL; 0: not yet sent."""
+    """A flow. released: connection of its first PUBREL; 0 if none was sent yet."""
 
     message: int
     publish: Publish
@@ -65,7 +65,7 @@ class Flows:
         return len(self._flows) < self._count
 
     def begin(self, message: int, publish: Publish) -> Publish:
-        """Begin the flow of a message. publish: without an identifier."""
+        """Begin the flow of a message. publish: the packet, without an identifier."""
         while (identifier := self._identifier()) in self._flows:
             pass
         publish = replace(publish, id=identifier, dup=False)
@@ -95,7 +95,7 @@ class Flows:
 
     def take(self, answer: Answer) -> tuple[list[Packet], list[tuple[int, Fate]]]:
         """Return the packets to send, and the fates of messages. An unexpected answer changes
-        nothing; a PUBREC for an unknown identifier gets PUBREL with 0x92 (4.3.3).
+        nothing. A PUBREC for an unknown identifier is answered by PUBREL with 0x92 (4.3.3).
         """
         flow = self._flows.get(answer.id)
         match answer.kind:
@@ -109,7 +109,8 @@ class Flows:
             case Kind.PUBREC:
                 return [Answer(Kind.PUBREL, answer.id, 0x92)], []
             case Kind.PUBCOMP if flow and flow.released:
-                # the PUBREL of an earlier connection may have come, and only its PUBCOMP was lost
+                # the PUBREL of an earlier connection may have arrived, and only its PUBCOMP was
+                # lost
                 known = not answer.refused or flow.released < self._connection
                 return [], list(self._over(flow, Fate.ACKNOWLEDGED if known else Fate.FORGOTTEN))
         return [], []

@@ -1,5 +1,5 @@
-"""Payloads of the rig's clients. In: a client's name, the number of its message, a source of
-chance. Out: bytes; the same source makes the same bytes.
+"""Payloads of the rig's clients. In: a client's name, the number of its message, a random
+generator. Out: bytes; the same seed makes the same bytes.
 """
 
 import json
@@ -33,7 +33,7 @@ UTC = 1_700_000_000
 
 
 def payload_of(form: Form, name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Return a payload. size: of a text, in bytes; the length of SenML depends on its records."""
+    """Return a payload. size: of a text, in bytes; a SenML's length depends on its records."""
     return senml_of(name, sequence, rng) if form == "senml" else text_of(name, sequence, size, rng)
 
 
@@ -44,9 +44,9 @@ def text_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
 
 
 def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
-    """Return SenML (RFC 8428), in turn in one of several shapes: one record or several, with or
-    without base fields, with or without its own time, and values other than numbers. Numbers and
-    texts are drawn over the whole range of their types: a float is any of 64 bits.
+    """Return SenML (RFC 8428). Successive messages have different shapes: one record or several,
+    with or without base fields, with or without its own time, and values other than numbers.
+    Numbers and texts are drawn over the whole range of their types: a float is any of 64 bits.
     """
     mine, at = f"{name}:", UTC + sequence
     value, text = number_of(rng), text_of_all(rng)
@@ -88,7 +88,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
         impossible,
     ]
-    # each second one has the same shape, so that the ingest decodes many at once
+    # every second one has the same shape, so that the ingest decodes many at once
     shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike
     return shape.encode() if isinstance(shape, str) else cbor2.dumps(shape)
 
@@ -102,7 +102,7 @@ EDGES: tuple[float, ...] = (
 
 
 def number_of(rng: random.Random) -> float:
-    """Return an edge, any finite float of 64 bits, or one of 53 bits, as sensors send it."""
+    """Return one of `EDGES`, any finite float, or a float with few digits, as of sensors."""
     match rng.randrange(3):
         case 0:
             return rng.choice(EDGES)
@@ -115,8 +115,6 @@ def number_of(rng: random.Random) -> float:
 
 
 def text_of_all(rng: random.Random) -> str:
-    """Return a text: empty, long, or with characters of one to four bytes in UTF-8, with quotes and
-    zeros.
-    """
+    """Return a text: empty, long, or with any characters, with quotes and zeros."""
     characters = 'a"\\\0\n\u00e9\u20ac\U0001f321\U0010fffd'
     return "".join(rng.choices(characters, k=rng.choice((0, 1, 12, 400))))

@@ -5,18 +5,18 @@ In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard 
 
 - `publication` before a message goes to paho;
 - `acknowledged` when the gateway has it (not at QoS 0);
-- `resent` when it goes out once more with DUP;
-- `again` when it goes out in another flow, because the gateway refused it or does not know its
-  PUBREL (0x92). After a lost PUBCOMP that answer means that the gateway has the message, after a
+- `resent` when it is sent once more with DUP; - `again` when it is sent in another flow, because
+  the gateway refused it or does not know its PUBREL (0x92). After a lost PUBCOMP that answer means
+  that the gateway has the message, after a
   refusal that it does not.
 
-If paho (2.2.0) fails to connect before it succeeds, it publishes again messages already answered by
-PUBREC, where it should send PUBREL: its second reset of the messages in flight cancels the first.
-Its log shows this.
+If paho (2.2.0) fails to connect before it succeeds, it publishes messages again that were already
+answered by PUBREC, instead of sending PUBREL: its second reset of the messages in flight cancels
+the first. Its log shows this.
 
-Each message names its identity (user properties `incarnation` and `seq`). Only one is in flight at
-a time, so the order stays also when one is refused. The session outlives the connection: paho sends
-unacknowledged messages again after a reconnect.
+Each message names its identity (user properties `incarnation` and `seq`). Only one message is in
+flight at a time, so the order stays even if one is refused. The session outlives the connection:
+paho sends unacknowledged messages again after a reconnect.
 """
 
 import queue
@@ -85,7 +85,7 @@ def main(
 
 
 class InFlight:
-    """The message in flight, by paho's log."""
+    """The message in flight, according to paho's log."""
 
     def begin(self, sequence: int) -> None:
         self._sequence, self._received = sequence, False

@@ -8,15 +8,15 @@ between a PUBREC and its PUBREL.
 In: brokers, number of messages, size, QoS, rate, number in flight (if the broker's Receive Maximum
 permits), and identifiers. Out: JSON Lines on standard output, as of `hil.clients.publisher`:
 
-- `publication` before a message goes out for the first time;
-- `resent` before it goes out once more in the same flow, after a reconnect;
-- `again` before it goes out in another flow, because the gateway refused or lost it;
+- `publication` before a message is sent for the first time; - `resent` before it is sent once more
+  in the same flow, after a reconnect; - `again` before it is sent in another flow, because the
+  gateway refused or lost it;
 - `forgotten` when the gateway has lost the session that outlives the connection, or a message that
   it had answered by PUBREC;
 - `acknowledged` when the gateway has it (not at QoS 0);
 - `unasked` when the gateway answers a message not sent on this connection;
-- with several brokers, `moving` before it leaves one after a PUBREC, and `connected`: the broker,
-  and whether its session was there.
+- with several brokers, `moving` before it leaves a broker after a PUBREC, and `connected`: the
+  broker, and whether its session was there.
 """
 
 import random
@@ -38,7 +38,7 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Failed tries to connect in a row: longer than a restart of a broker takes."""
+"""Number of failed connects in a row: together they take longer than a restart of a broker."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -87,8 +87,9 @@ class MovedError(Exception):
 
 
 class Publisher:
-    """Publishes these payloads, numbered from 1. moves: messages after whose PUBREC it moves. hops:
-    whether it moves to the next broker at once when a connection ends.
+    """Publishes these payloads, numbered from 1. moves: numbers of the messages after whose PUBREC
+    it moves to the next broker. hops: whether it moves to the next broker at once when a connection
+    ends.
     """
 
     def __init__(
@@ -177,8 +178,8 @@ class Publisher:
                     self._take(connection, answer)
 
     def _due(self, now: float) -> int | None:
-        """Return the number of the message to send now. A refused one comes first, and all later
-        ones wait, so that the order stays.
+        """Return the number of the message to send now. A refused message comes first, and all
+        later messages wait, so that the order stays.
         """
         if self._again:
             at, sequence = self._again[0]

@@ -1,17 +1,17 @@
 """`python -m hil.clients.subscriber`: a program that subscribes over MQTT 5, on a plain socket,
 exactly by the standard. SIGTERM ends it.
 
-In: broker, topic filter, QoS; whether its session outlives a connection, and how often it leaves.
-Out: JSON Lines on standard output:
+In: broker, topic filter, QoS; whether its session outlives a connection, and how often it
+disconnects. Out: JSON Lines on standard output:
 
 - `connected` (with session_present), `subscribing`, and `subscribed` (with the QoS granted);
 - `received` for each PUBLISH and `released` for each PUBREL, before it is answered;
-- `left` when it leaves by itself, `broken` when the connection is lost.
+- `left` when it disconnects by itself, `broken` when the connection is lost.
 
-again: the identifier of a QoS 2 message that has not been released, so a receiver takes it for the
-one that it has (4.3.3). under_way: number of messages at QoS 1 and 2 that came on this connection
-and have not had their last answer, with those that came in one piece with it: the broker has at
-least as many in flight (4.9).
+again: the identifier of a QoS 2 message that has not been released, so a receiver treats the
+message as the one that it already has (4.3.3). under_way: number of QoS 1 and 2 messages that
+arrived on this connection and have not had their last answer, including those that arrived in one
+piece with this one. The broker has at least as many in flight (4.9).
 """
 
 import time
@@ -63,8 +63,8 @@ def main(
 
 
 class Subscriber:
-    """One session, or successive ones. held: identifiers of QoS 2 messages that were not
-    released.
+    """One session, or successive ones. held: identifiers of QoS 2 messages that are not released
+    yet.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Subscriber:
                     connection.send(answer)
 
     def begin(self, packets: Sequence[Packet]) -> None:
-        """Note packets that came in one piece, before the first answer."""
+        """Note packets that arrived in one piece, before the first answer."""
         self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:

@@ -1,19 +1,19 @@
 """The line protocol of clients, and the identity in their messages.
 
-A client reports in JSON Lines on standard output, and each line leaves before the client goes on.
-Keys of each line: `event`; `t`, the machine's monotonic clock in nanoseconds. Events:
+A client reports in JSON Lines on standard output, and each line is written before the client
+continues. Keys of each line: `event`; `t`, the machine's monotonic clock in nanoseconds. Events:
 
-- `publication` before the first byte of a message leaves;
+- `publication` before the first byte of a message is sent;
 - `acknowledged` when the gateway has the message (PUBACK, PUBCOMP; not at QoS 0);
-- before a message goes out once more, `resent` in the same flow, with DUP, or `again` in another
+- before a message is sent once more, `resent` in the same flow, with DUP, or `again` in another
   one;
 - `forgotten` when the gateway has lost flow or session;
 - `connected` for each connection;
 - `moving` before a client leaves a gateway after a PUBREC;
 - `unasked` for an answer to a packet not sent on the connection.
 
-sequence: 1 for the first message, and one more for each. Another program may leave out `t`; the rig
-then takes the time of the line before, when the message had not left.
+sequence: 1 for the first message, and one more for each further one. A foreign program may leave
+out `t`; the rig then takes the time of the line before, at which the message was not yet sent.
 """
 
 import json

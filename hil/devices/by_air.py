@@ -1,7 +1,7 @@
 """One simulated board with a radio: an Uno with an SX1276, in the ether of the run. In: a name, a
-number in its network, a folder, a bench. Out: its ledger in the history, as of any simulated board,
-and ways to move it from one gateway to the next. It has no wire; its frames are read in the ether
-(hil/programs/air.py).
+number in its network, a folder, a bench. Out: its ledger in the history, like that of any simulated
+board, and ways to move it from one gateway to the next. It has no wire; its frames are read in the
+ether (hil/programs/air.py).
 """
 
 import asyncio
@@ -33,8 +33,8 @@ KIND = "uno"
 
 
 class DeviceByAir(SimulatedDevice):
-    """A board with a radio. number: its own in the network of the run. It starts where its gateway
-    and the next one hear it.
+    """A board with a radio. number: its number in the network of the run. The board starts at a
+    place where its gateway and the next one hear it.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Enter how far its clock is behind, which excuses wrong times since its last sample. The
-        board stays in the air.
+        """Enter in the history how far its clock is behind: this excuses wrong times since its last
+        sample. The board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)
@@ -95,7 +95,7 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: there is no wire."""
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
-        """Take an event of the ether about the board and a gateway."""
+        """Handle an event of the ether about the board and a gateway."""
         super().heard(event, data)
         if event == "welcome":
             self._offered_by = data["at"]
@@ -103,13 +103,13 @@ class DeviceByAir(SimulatedDevice):
             self.gateway = self._offered_by
 
     async def met(self) -> None:
-        """Return when a gateway has the board."""
+        """Wait until a gateway has a session of the board."""
         await wait_until(lambda: self.sessions)
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to where only this gateway hears it, and after it has a connection there,
-        to where the next one hears it, too. Returns whether its MQTT session was there. Raises
-        TimeoutError.
+        """Move the board to a place where only this gateway hears it, and, once it has a connection
+        there, to a place where the next one hears it, too. Returns whether its MQTT session was
+        there. Raises TimeoutError.
         """
         sessions = len(self.sessions)
         await self._carry(self._places.beside(gateway, self._number))
@@ -134,8 +134,9 @@ class DeviceByAir(SimulatedDevice):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the gateway has not acknowledged. The PUBREL of
-        the last one waits for the next reading (gateway/links/lora/FORMAT.md), which does not come.
+        """Return the number of publications that the gateway has not acknowledged. (The PUBREL of
+        the last publication would be sent with the next reading, which does not come; see
+        gateway/links/lora/FORMAT.md.)
         """
         states = map(self.ledger.state, self.ledger.waiting())
         return sum(not released for released, _ in states)

@@ -22,9 +22,9 @@ PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
 
 
 class Client:
-    """A client. journalled: number of messages reported. waiting: those that the gateway must still
-    acknowledge. acknowledged: time of the first report of an acknowledgement, by sequence. gateway:
-    its present gateway.
+    """A client. journalled: number of messages reported. waiting: messages that the gateway must
+    still acknowledge. acknowledged: time of the first report of an acknowledgement, by sequence.
+    gateway: its present gateway.
     """
 
     def __init__(

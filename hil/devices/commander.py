@@ -10,9 +10,7 @@ from hil.programs.ports import free_port
 
 
 class Commander:
-    """A client with a persistent session, which sends unacknowledged messages again after a
-    reconnect.
-    """
+    """A client with a persistent session, which repeats unacknowledged messages."""
 
     def __init__(self) -> None:
         self.port = free_port()

@@ -1,11 +1,12 @@
-"""The publications of a real board, by the packets that it sends: its EEPROM cannot be read.
+"""The publications of a real board, known from the packets that it sends, because its EEPROM cannot
+be read.
 
 In: the packets of the board's side (`hil/wire/tap.py`): greetings, publications, acknowledgements.
 Out: events of hop `board` in the history, and the publications that the board still owes.
 
 A HELLO carries the next sequence, from the EEPROM: the board has produced all sequences below it,
-from 1. The expected content of a publication is that of its first sending. A restart may change its
-form, but not its values.
+from 1. The expected content of a publication is the content when it was first sent. A restart may
+change its form, but not its values.
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ class Heard:
     """
 
     def __init__(self, device: str, history: History, *, own: bool = False) -> None:
-        """own: a payload other than SenML is the sketch's own, and its form may change."""
+        """Create it. own: whether payloads other than SenML are the sketch's, in any form."""
         self.incarnation = self.next = self.boot = self.readings = 0
         self.obeyed: list[str] = []
         self.contradictions: list[str] = []
@@ -106,7 +107,8 @@ class Heard:
         self.boot = boot
 
     def _published(self, sequence: int, topic: str, payload: bytes) -> None:
-        # the board knew that the gateway had it, then that it has not (0x92)
+        # the board learned that the gateway had it, and later that the gateway does not know it
+        # (0x92)
         if sequence in self._released:
             self._released.discard(sequence)
             self._enter("again", sequence)
@@ -159,7 +161,7 @@ def sequence_of(identifier: int, near: int) -> int:
 
 
 def _values(payload: bytes) -> list[tuple[str, float | None]] | bytes:
-    """Return the part of a payload that stays the same at each sending: without an unknown sample
+    """Return the part of a payload that is the same each time it is sent: without an unknown sample
     time, and without the state of the link.
     """
     records = senml.decode(payload)

@@ -1,6 +1,6 @@
-"""The publications of one board, read while it runs: its ledger has their existence, its simulator
-their content (samples.py). In: a simulated board's logs. Out: events of hop `board` in the history,
-and the number of readings taken.
+"""The publications of one board, read while it runs: its ledger proves that they exist, and its
+simulator knows their content (samples.py). In: a simulated board's logs. Out: events of hop `board`
+in the history, and the number of readings taken.
 """
 
 from binascii import crc_hqx
@@ -28,22 +28,23 @@ from hil.observe.history import History
 
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
-"""Cells written in turn: count:u8 id:u16 crc:u16. The identifier of the message at QoS 2 that the
-board has taken and that is not released yet, or 0 (firmware/JOURNAL.md)."""
+"""Cells that are written in turn, each with count:u8 id:u16 crc:u16. id: identifier of the QoS 2
+message that the board has received and that is not released yet, or 0 (firmware/JOURNAL.md).
+"""
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
-"""The shortest interval at which no sample waits that long for a write to the journal."""
+"""Shortest interval, in ms, at which each sample is journalled before the next one."""
 _END = 1 << 63
-"""After all board time."""
+"""A board time later than any real one."""
 
 
 class LedgerWatch:
-    """A board's ledger in the history. ledger: as far as `look` has read. device: the name under
-    which the board publishes. application: first bytes of the application's area in the EEPROM
-    before the first start, interval:u16 crc:u16. before: the EEPROM then; its content is of an
-    earlier life, and not entered. shipped: whether the program samples at that interval and reports
-    its starts. obeyed: how often the board has changed its interval.
+    """A board's ledger in the history. ledger: the entries that `look` has read. device: the name
+    under which the board publishes. application: first bytes of the application's area in the
+    EEPROM before the first start, interval:u16 crc:u16. before: the EEPROM at that time; its
+    content is from an earlier life, and is not entered. shipped: whether the program samples at
+    that interval and reports its starts. obeyed: how often the board has changed its interval.
     """
 
     def __init__(
@@ -65,11 +66,9 @@ class LedgerWatch:
         self._shipped = shipped
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """At this interval: a life, the time of its first sample, the number of samples after it.
-        """
+        """At the present interval: the life, its first sample's time, and the samples after it."""
         self._obeyed_at = self._read_to = -1
-        """Time of the last obeyed command, and the end of the EEPROM's log as read, in board time.
-        """
+        """Board time of the last obeyed command, and up to which the EEPROM's log was read."""
         self._off_pace = False
         self._device = device
         self._board = board
@@ -84,12 +83,12 @@ class LedgerWatch:
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications journalled and not done."""
+        """Return the number of publications that are in the journal and not done."""
         return len(self.ledger.waiting())
 
     @property
     def commanded(self) -> bool:
-        """Whether a command is known to be on its way: it comes again after a power cut."""
+        """Whether a command is on its way to the board: it is sent again after a power cut."""
         return self._taken < self.obeyed or bool(self._held and self._held[1])
 
     @property
@@ -125,8 +124,8 @@ class LedgerWatch:
 
     def close(self, *, swapped: bool = False) -> None:
         """Read the whole ledger once more, from log and image, and enter publications that are
-        missing, contradict themselves, or are held. A board that never met a gateway has
-        incarnation 0. swapped: another board has this one's name, so the publications held here do
+        missing, contradictory or still held. A board that never met a gateway has incarnation 0.
+        swapped: whether another board has this board's name by now. If so, its held publications do
         not arrive; they can be read from its EEPROM.
         """
         self.look()
@@ -163,7 +162,7 @@ class LedgerWatch:
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:
-        """Note an obeyed command: the interval is another one, and whole."""
+        """Note an obeyed command: the interval has changed, and its record is complete."""
         offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
         if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
             return
@@ -178,8 +177,8 @@ class LedgerWatch:
             )
 
     def _note_held(self, entry: Write | Start) -> None:
-        """Check that each message at QoS 2 is taken once: its identifier comes again only after its
-        release. A missing count belongs to a record that a worn cell did not keep.
+        """Check that each QoS 2 message is accepted once: its identifier appears again only after
+        its release. A missing count belongs to a record that a worn cell did not keep.
         """
         at = next(
             (
@@ -204,7 +203,7 @@ class LedgerWatch:
             self._taken += 1
 
     def note_starts(self) -> int:
-        """Enter new starts. Returns the number of all."""
+        """Enter new starts. Return the number of all starts."""
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
             said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
@@ -236,7 +235,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that a running board samples at its interval: late perhaps, but without a gap."""
+        """Check that a running board samples at its interval: perhaps late, but without a gap."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
@@ -253,9 +252,9 @@ class LedgerWatch:
             self._note_pace()
 
     def _note_pace(self) -> None:
-        """Check the pace: in one life and at one interval the Kth sample after the first comes K
-        intervals later, each time neither a little early nor a little late. A start may delay the
-        first ones: those after them come no earlier than K intervals from the start or command.
+        """Check the pace: in one life and at one interval, the Kth sample after the first comes K
+        intervals later, within a small tolerance. A start may delay the first samples. The later
+        ones come no earlier than K intervals after the start or command.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:

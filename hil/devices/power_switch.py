@@ -39,7 +39,7 @@ class Switch:
             )
 
     def turn(self, on: bool) -> None:
-        """Switch, and wait for the switch, and for another thread that uses it."""
+        """Switch the power, and wait until that is done; first wait for other threads."""
         try:
             with self._turning:
                 (self._power.on if on else self._power.off)()

@@ -1,6 +1,6 @@
 """A real board of a run, at a serial port, flashed and provisioned with the user's command. The rig
 knows only what the board sends. In: its table in a bench. Out: its publications in the history, and
-ways to break its wire, DTR and, where there is a switch, its power.
+ways to break its wire, to reset it by DTR, and, if it has a switch, to cut its power.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ SETTLE_S = 1.0  # s after which a board without power has sent its last byte
 
 def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
     """Return the first HELLO from a port within `within` seconds, in the form of `hil.wire.tap`.
-    Asks the board for it and does not answer, so no session begins. Raises OncewayError if the port
-    cannot be opened.
+    Asks the board for it, but does not answer it, so no session begins. Raises OncewayError if the
+    port cannot be opened.
     """
     heard: list[dict[str, Any]] = []
     tap = Tap(heard.append)
@@ -78,7 +78,7 @@ class RealBoard(WiredDevice):
         history: History,
         commander: Commander,
     ) -> None:
-        """commander: sends the interval, and the order to stop sampling."""
+        """Create the board. commander: sends the interval, and the order to stop sampling."""
         super().__init__(name, folder, bench, children, history)
         self._commander = commander
         self._table = bench.real[name]
@@ -137,9 +137,7 @@ class RealBoard(WiredDevice):
         """Do nothing: the board stays as it is."""
 
     async def hold(self) -> None:
-        """Hold a board that has a switch; the wire waits for its port if that needs the board's
-        power.
-        """
+        """Hold a board that has a switch. If its port disappears, the wire waits for it."""
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)
             self.held = True
@@ -149,7 +147,7 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a real board takes no orders. A fault waits until its place was seen."""
+        """Return False: a real board takes no orders. A fault waits until its place is seen."""
         return False
 
     async def provision(self) -> None:
@@ -200,8 +198,8 @@ class RealBoard(WiredDevice):
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:
-        """Return the board's HELLO, at its own port. Raises OncewayError for none or another
-        board's.
+        """Return the board's HELLO, at its own port. Raises OncewayError if there is none, or it is
+        another board's.
         """
         hello = await asyncio.to_thread(
             hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
@@ -219,17 +217,15 @@ class RealBoard(WiredDevice):
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """Enter missing and held publications. Returns whether the board has reported its next
-        sequence.
-        """
+        """Enter missing and held publications. Return whether the next sequence is known."""
         if self._next is None:
             return False
         self._sent.close(self._next)
         return True
 
     async def stop_sampling(self) -> None:
-        """Order the board to stop sampling, and restart it. Returns when it has sent all, with the
-        status of that start.
+        """Order the board to stop sampling, and restart it. Returns when it has sent all
+        publications, including the status of that start.
         """
         told = f"interval {SAMPLING_OFF}"
         self._commander.send(self.name, told)

@@ -22,12 +22,12 @@ from hil.programs.site import COMMAND_WITHIN, onceway
 from hil.wire.ports import open_board
 
 GREETS_WITHIN = 120.0
-"""Seconds from a start to a HELLO that the gateway hears."""
+"""Longest time, in seconds, from a start to a HELLO that the gateway hears."""
 DTR_S = 0.1
 
 
 class RealBoardByAir(RealBoard):
-    """A real board with a radio. number: its own in the network of the run."""
+    """A real board with a radio. number: its number in the network of the run."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class RealBoardByAir(RealBoard):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the gateway has not recorded, as far as known. The
-        PUBREL of the last one waits for the next reading, which does not come.
+        """Return the number of publications that the gateway is not known to have recorded. (The
+        PUBREL of the last publication would be sent with the next reading, which does not come.)
         """
         recorded = self.tap.recorded if self.tap else set()
         return self._sent.waiting - len(

@@ -1,8 +1,8 @@
 """Expected content of a simulated board's publications, from its simulator: the voltage at the ADC
 at each time, and cause and number of the board's starts. In: the simulator's log of the ADC, and
 for each publication the time at which the write of its slot began. Out: the content that the
-publication must have, and its sample time. Value, name and time in the EEPROM are not used.
-Impossible content is reported as a contradiction.
+publication must have, and its sample time. Value, name and time in the EEPROM are not used. Content
+that is impossible is reported as a contradiction.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class ImpossibleContentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample. ns: by the monotonic clock. cycle: board time. records: without a time."""
+    """A sample. ns: time by the monotonic clock. cycle: board time. records: without a time."""
 
     ns: int
     cycle: int
@@ -32,9 +32,9 @@ class Sample:
 
 
 class Samples:
-    """The samples of one board, to be asked for in journal order. device: the name under which it
-    publishes. tells: whether it reports its starts, also the first. earlier: number of its earlier
-    starts, modulo 2^16.
+    """The samples of one board. Ask for them in the order of the journal. device: the name under
+    which it publishes. tells: whether it reports its starts, also the first. earlier: number of its
+    earlier starts, modulo 2^16.
     """
 
     def __init__(self, device: str, log: AdcLog, *, tells: bool = False, earlier: int = 0) -> None:
@@ -47,8 +47,9 @@ class Samples:
         self._ran = -1  # index of its start
 
     def reading(self, begun: int) -> Sample:
-        """Return the last conversion before the write of the slot began; each counts once. A board
-        that reports its starts reports each before it samples. Raises ImpossibleContentError.
+        """Return the last conversion before the write of the slot began; each conversion is
+        returned once. A board that reports its starts reports each start before it samples. Raises
+        ImpossibleContentError.
         """
         index = self._log.newest(begun)
         if index <= self._used:
@@ -101,13 +102,14 @@ class Samples:
             raise ImpossibleContentError(f"cause {cause}, and it started by {said}")
 
     def _counted(self, boot: int) -> int:
-        """Return the number of starts by then, without those before the run."""
+        """Return the number of starts up to this one, without those before the run."""
         return (boot - self._earlier) & BOOT_MASK
 
     def _causes(self, ran: int, life: int) -> set[int]:
         """Return the causes that the program may report. The boot loader clears the cause and keeps
         RAM. The program therefore sees a power-on by its missing mark in RAM, and takes all other
-        starts for the reset button. The mark may be missing from a power-on just before this start.
+        starts for the reset button. The mark may be missing because of a power-on just before this
+        start.
         """
         said = self._log.starts[life].cause
         if said == "power-on":

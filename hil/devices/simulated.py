@@ -32,8 +32,9 @@ SAMPLING_OFF = 0xFFFF
 RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last command
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
-"""How many steps the intervals of successive commands are longer than that of the bench. Each is
-far from the one before, so that a few samples show which of them a board keeps."""
+"""For successive commands: the number of steps by which their interval is longer than the bench's.
+Each differs much from the one before, so that a few samples show which interval a board uses.
+"""
 SECOND_MS = 1000
 SECOND_EVERY = 2
 """Each second command has the interval of one second, because boards store seconds in another form
@@ -42,12 +43,12 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Conversions until an end of the scale, for each two boards."""
+"""Number of conversions until an end of the scale, per pair of boards."""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
     """Return the step of the ADC from which an end of the scale comes soon: full scale, or 0 V at
-    every second board. name: of the device. folder: of the board with the name.
+    every second board. name: name of the device. folder: folder of the board that has the name.
     """
     number = int(name.rpartition("-")[2])
     end = STEPS - 1 if number % 2 else 0
@@ -229,13 +230,13 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def contradictions(self) -> list[str]:
-        """Return the contradictions of the board's ledger: such a board may never finish."""
+        """Return the contradictions in the board's ledger. With any, it may never finish."""
         return self.ledger.contradictions
 
     async def stop_sampling(self) -> None:
-        """Cut the power, order the application to stop sampling, and give the power back:
-        journalled publications still go out. Returns when the board has journalled its start, its
-        last publication.
+        """Cut the power, order the application to stop sampling, and restore the power.
+        Publications in the journal are still sent. Returns when the board has written its last
+        publication, about this start, to the journal.
         """
         watch = self._boards[-1][1]
         with suppress(TimeoutError):
@@ -276,7 +277,7 @@ class SimulatedDevice(WiredDevice):
 
     def close_ledgers(self) -> bool:
         """Read the whole ledgers once more, and enter missing, contradictory and held publications.
-        Returns whether that is all.
+        Returns whether everything is entered.
         """
         for board, watch in self._boards:
             watch.close(swapped=board is not self.board)
@@ -284,7 +285,7 @@ class SimulatedDevice(WiredDevice):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the board has journalled and that are not done."""
+        """Return the number of publications in the board's journal that are not done."""
         return self._boards[-1][1].waiting
 
     @property

@@ -1,6 +1,6 @@
 """A simulated Uno with a foreign sketch, which uses the library with its own payload. In: the HEX
-file. Out: the board's publications, in the history. The EEPROM
-proves that a publication exists, as for other simulated boards. The first PUBLISH has its payload.
+file. Out: the board's publications, in the history. The EEPROM proves that a publication exists, as
+for other simulated boards. Its payload is known from the first PUBLISH.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 
 QUIET_WITHIN = 20.0
-"""Seconds in which a board must have a moment without an open exchange, at the end."""
+"""At the end of a run: seconds within which a board must have a moment without an open exchange."""
 
 
 class _Watch(LedgerWatch):
-    """A ledger whose sources and application only the sketch understands."""
+    """The watch over a ledger whose sources and application area only the sketch understands."""
 
     @property
     def reports(self) -> int:
@@ -70,7 +70,7 @@ class SketchedBoard(SimulatedDevice):
         return self._sent.readings
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a sketch counts no samples. A fault waits until its place was seen."""
+        """Return False: a sketch counts no samples. A fault waits until its place is seen."""
         return False
 
     async def reset(self, fault: str) -> Evidence | None:
@@ -97,7 +97,7 @@ class SketchedBoard(SimulatedDevice):
         return None
 
     async def stop_sampling(self) -> None:
-        """Cut the power, if possible without an open exchange: a sketch has no other end."""
+        """Cut the power, if possible while no exchange is open. Nothing else stops a sketch."""
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_WITHIN):
                 await wait_until(lambda: self.look() >= 0 and not self.waiting)
@@ -107,7 +107,7 @@ class SketchedBoard(SimulatedDevice):
         self._off = True
 
     def close_ledgers(self) -> bool:
-        """Enter the publications still held, which can be read from the EEPROM."""
+        """Enter the publications that the board still holds; they can be read from the EEPROM."""
         watch = self._boards[-1][1]
         watch.close(swapped=True)
         self._sent.close(max((one.sequence for one in watch.ledger.publications), default=0) + 1)

@@ -1,4 +1,4 @@
-"""A subscriber as the rig sees it: its table in a bench, its process, and the messages it must
+"""A subscriber as the rig sees it: its table in a bench, its process, and the messages that it must
 still get. In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop
 `subscriber` in the history.
 """
@@ -29,7 +29,7 @@ class Subscriber:
         history: History,
         with_others: "Subscriber | None" = None,
     ) -> None:
-        """with_others: an earlier subscriber in the same shared subscription."""
+        """Create it. with_others: an earlier subscriber in the same shared subscription."""
         self.name = name
         self.subscribed: int | None = None
         self.received = 0
@@ -44,7 +44,7 @@ class Subscriber:
         self._heard = False
 
     async def start(self, port: int) -> None:
-        """Start the subscriber. port: of the gateway's listener."""
+        """Start the subscriber. port: port of the gateway's listener."""
         table = self._table
         options = {
             "port": port,
@@ -104,6 +104,6 @@ class Subscriber:
         await self._child.stop()
 
     def close(self) -> None:
-        """Note in the history that all reports of the subscriber are entered, if that is so."""
+        """If all reports of the subscriber are entered, note that in the history."""
         if self._heard:
             self._history.add("subscriber", "complete", subscriber=self.name)

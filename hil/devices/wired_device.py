@@ -21,9 +21,9 @@ from hil.programs.process import Child, Children
 
 
 class WiredDevice(ABC):
-    """A device with a wire. harmed: harms by the wire, by kind. opened: how often the gateway has
-    opened its port. held: whether the device does nothing before `release`. gateway: its present
-    gateway.
+    """A device with a wire. harmed: number of harms that the wire caused, by kind. opened: how
+    often the gateway has opened its port. held: whether the device does nothing before `release`.
+    gateway: its present gateway.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class WiredDevice(ABC):
         self.harmed: Counter[str] = Counter()
         self.opened = 0
         self.sessions: list[bool] = []
-        """For each MQTT connection that a gateway took: whether it knew the session."""
+        """For each MQTT connection that a gateway accepted: whether it knew the session."""
         self.held = False
         self.sent: set[int] = set()
-        """Packet identifiers of the publications that have left the board."""
+        """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []
         """Packet identifiers of publications that the gateway has refused, with the reason."""
         self._said: dict[int, set[tuple[str, str]]] = defaultdict(set)
@@ -52,12 +52,12 @@ class WiredDevice(ABC):
 
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
-        """Return the publications that the gateway has: topic and payload, in all forms."""
+        """Return the publications that the gateway has: topics and payloads in all sent forms."""
         return [self._said[identifier] for identifier in self._released]
 
     @property
     def taken(self) -> set[int]:
-        """Return the packet identifiers of the publications that the gateway has taken."""
+        """Return the packet identifiers of the publications that the gateway has accepted."""
         return self._released
 
     @property
@@ -66,11 +66,11 @@ class WiredDevice(ABC):
         """Return the board's port."""
 
     def wire_options(self) -> list[str]:
-        """Return further options of `python -m hil.wire`."""
+        """Return additional options for `python -m hil.wire`."""
         return []
 
     def heard(self, event: str, data: dict[str, Any]) -> None:
-        """Take an event of the wire, already in the history."""
+        """Handle an event of the wire that is already in the history."""
         match event:
             case "count":
                 self.harmed = Counter(data["up"]) + Counter(data["down"])
@@ -146,11 +146,11 @@ class WiredDevice(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Release the board: all faults and observers are ready."""
+        """Release the board, because all faults and observers are ready."""
 
     async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
-        """Order a fault of the wire ahead, for the board's `at`th new PUBLISH. Returns when the
-        wire has the orders.
+        """Order a fault of the wire in advance, for the board's `at`th new PUBLISH. Returns when
+        the wire has the orders.
         """
         self._struck[fault], self._orders[fault] = asyncio.Queue(), len(orders)
         self._armed[fault] = asyncio.Queue()
@@ -160,13 +160,13 @@ class WiredDevice(ABC):
             await self._armed[fault].get()
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:
-        """Return the wire's reports of the orders, when each has run."""
+        """Wait until each order has run. Return the wire's reports about them."""
         return [await self._struck[fault].get() for _ in range(self._orders[fault])]
 
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]:
-        """Order a fault of the wire, and return its reports when each order has run. Raises
+        """Order a fault of the wire, wait until each order has run, and return the reports. Raises
         TimeoutError.
         """
         done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

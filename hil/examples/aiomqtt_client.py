@@ -1,5 +1,5 @@
 """A foreign client in a bench: aiomqtt, which reports to the rig. In: the environment that the rig
-sets (README, Your own program). Out: the line protocol. aiomqtt takes every answer for a success.
+sets (README, Your own program). Out: the line protocol. aiomqtt treats every answer as a success.
 The gateway therefore ends the connection if it refuses a message, and this program publishes the
 message again in a new session.
 """

@@ -40,30 +40,33 @@ class Kind(BaseModel, ABC):
     part: ClassVar[str]
     """The broken part: `board` or `line` (of each device), or a part of the site."""
     lane: ClassVar[str] = ""
-    """Own lane of a kind that may come during another fault of the part; else the part is the lane.
+    """Lane of a kind of fault that may overlap with other faults of the part. By default, the part
+    is the lane.
     """
     counter: ClassVar[str] = "spooled"
     """Hop whose count is the place, for parts of the site. Faults of devices have places in the
     device's own readings."""
     looked: ClassVar[bool] = False
-    """Whether the rig finds the place by looking at the counter. The judge then compares it with
-    the rows of the system (hil/judge/places.py)."""
+    """Whether the rig finds the place by watching the counter. The judge then compares it with the
+    rows of the system (hil/judge/places.py).
+    """
     needs_ingest: ClassVar[bool] = False
     """Whether the fault breaks the ingest, or leaves damage that only the ingest repairs."""
 
     on_real: ClassVar[bool] = False
-    """For kinds that break boards: whether a real board can be broken like this. It has no cut at a
-    counted point, and shows no internal state."""
+    """For kinds that break boards: whether a real board can be broken like this. A real board
+    cannot be cut at a counted point, and shows no internal state.
+    """
 
     bounded: ClassVar[bool] = False
-    """Whether the run waits for its end, when no publication moves; it ends by itself."""
+    """Whether the fault ends by itself: the run waits for that even without progress."""
     needs_traffic: ClassVar[bool] = False
-    """Whether the fault needs traffic: boards sample until it has come."""
+    """Whether the fault needs traffic: boards sample until the fault has happened."""
     machine_of: ClassVar[str | None] = None
-    """Program that needs a faulty machine for it (hil/faults/preload.py)."""
+    """Program that must run on a simulated faulty machine for it (hil/faults/preload.py)."""
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
-    """For kinds that break boards: whether it is for boards with a radio."""
+    """For kinds that break boards: whether the fault is for boards with a radio."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether the fault is for a run with a single gateway, or for a site of several."""
@@ -71,15 +74,15 @@ class Kind(BaseModel, ABC):
     """For kinds for several gateways: whether it strikes all of them, or all clients."""
 
     no_place: ClassVar[str] = ""
-    """For kinds without a chosen place: when it comes instead."""
+    """For kinds without a chosen place: when the fault happens instead."""
     whole_run: ClassVar[bool] = False
-    """Whether there is one of it, for the whole run."""
+    """Whether the fault lasts for the whole run, so that there is at most one."""
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
     """Number of faults; per board, if it breaks boards or their lines."""
     between: Shares = (0.05, 0.95)
-    """Share of the run in which they come."""
+    """Part of the run in which the faults happen, as two shares."""
     on: list[str] = []
     """Boards or clients to break, or gateways of a site with several; all by default."""
     table: int = Field(default=1, ge=1)
@@ -98,7 +101,7 @@ class Kind(BaseModel, ABC):
         return self.of_device and (not self.on or device in self.on)
 
     def planned(self, seed: int, readings: dict[str, int]) -> list[Fault]:
-        """Return the faults of this table; each table of a kind draws others."""
+        """Return the faults of this table; each table of a kind draws other faults."""
         mine = {name: total for name, total in readings.items() if self.breaks(name)}
         if self.table > 1:
             seed = random.Random(f"{seed}/table {self.table}").getrandbits(32)
@@ -183,23 +186,23 @@ class Kind(BaseModel, ABC):
         return {}
 
     def impossible(self) -> str | None:
-        """Return the reason why the fault cannot happen on this machine, or None."""
+        """Return the reason why the fault is impossible on this machine, or None."""
         return None
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
         """Return the exact place to strike, in counts of the broken part, which the judge compares
-        with the actual one. None: there is no such place.
+        with the actual one. None if the fault has no such place.
         """
         return None
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
-        """Order the fault ahead, before any board samples. True: the receiver of the order finds
-        its place, and `inject` waits for it. False: the injector waits for the place.
+        """Order the fault in advance, before any board samples. True: the receiver of the order
+        finds its place, and `inject` waits for it. False: the injector waits for the place.
         """
         return False
 
     @abstractmethod
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cause the fault; returns when the broken part works again. None: it has not happened
-        within its bound.
+        """Cause the fault; returns when the broken part works again. Return None if the fault has
+        not happened within its bound.
         """

@@ -1,6 +1,6 @@
 """Faults of a board: a power cut at a counted point, a reset, a worn EEPROM, or another board in
-its place. Where a board can break itself, the fault is ordered before its first power-on, for one
-of its conversions (hil/boards/strikes.py). The place then does not depend on an observer's timing.
+its place. If a board can break itself, the fault is ordered before its first power-on, for one of
+its conversions (hil/boards/strikes.py). The place then does not depend on an observer's timing.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ from hil.judge.coverage import (
 )
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-# EEPROM writes between two readings, about: a cut after up to as many may tear a slot
+# approximate number of EEPROM writes between two readings: a cut after up to as many may tear a
+# slot
 SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
@@ -44,7 +45,7 @@ STEPS_OF_TURN = {
     "listens": AT_LISTENING,
     "heard": AT_HEARD,
 }
-"""Forms for the simulated board, and for a person."""
+"""Steps of a turn: in the simulated board's words, and in words for people."""
 CUT_WITHIN = 300.0  # s; a board with a full journal writes only after a delivery
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
 WORN_WITHIN = 60.0  # s until the journal must reach a worn slot
@@ -68,7 +69,7 @@ class Strike(Kind):
 
 
 class BoardPowerCut(Strike):
-    """After N more EEPROM writes, half of the time in the middle of one."""
+    """A power cut after N more EEPROM writes, half of the time in the middle of one."""
 
     text: ClassVar[str] = "power cut"
     air: ClassVar[Literal["yes"]] = "yes"
@@ -90,8 +91,8 @@ class BoardPowerCut(Strike):
 
 
 class BoardPowerCutInExchange(Strike):
-    """After N more bytes sent, during the exchange of a publication. A cut outside of an exchange
-    is repeated at the next sample.
+    """A power cut after N more bytes sent, during the exchange of a publication. A cut outside of
+    an exchange is repeated at the next sample.
     """
 
     text: ClassVar[str] = "power cut in an exchange"
@@ -113,7 +114,7 @@ class BoardPowerCutInExchange(Strike):
         while cut := await cut_power(device, fault.id):
             first = first or cut
             if cut.waiting:
-                # the place is that of the first cut: the others were only repeated
+                # the place is that of the first cut: later cuts only repeated it
                 place = {**first.place, "over": cut.place["over"]}
                 data = {**cut.evidence.data, **place, "again": again}
                 return Evidence(cut.evidence.text, data)
@@ -126,8 +127,8 @@ class BoardPowerCutInExchange(Strike):
 
 
 class BoardPowerCutInTurn(Strike):
-    """For a board with a radio, at a step of its turn: when it begins to send, has sent, begins to
-    listen for the answer, or has heard it; each in turn.
+    """A power cut of a board with a radio, at a step of its turn: when it begins to send, has sent,
+    begins to listen for the answer, or has heard it. Successive faults take successive steps.
     """
 
     text: ClassVar[str] = "power cut in a turn"
@@ -156,8 +157,9 @@ def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut that came. struck, event: its order, and the cut itself. waiting: publications
-    journalled and not done at that moment. sample: the newest one then.
+    """A power cut that happened. struck, event: the event of its order, and of the cut itself.
+    waiting: number of publications in the journal that were not done at that moment. sample: number
+    of the newest sample at that moment.
     """
 
     struck: Event
@@ -213,9 +215,7 @@ def within(sent: bytes) -> str:
 
 
 async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait for the ordered power cut, and switch the power on again. None if the cut did
-    not come.
-    """
+    """Wait for the ordered power cut, and restore the power. None if the cut did not come."""
     if cut := await power_goes(device, fault):
         await asyncio.sleep(OFF_S)
         await device.board.power(True)
@@ -223,7 +223,7 @@ async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 
 async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait for the ordered power cut, and look at the ledger. None if the cut did not come."""
+    """Wait for the ordered power cut, and read the ledger. None if the cut did not come."""
     struck = await device.said(fault, "struck")
     try:
         async with asyncio.timeout(CUT_WITHIN):
@@ -325,8 +325,8 @@ class BoardWatchdog(Strike):
 
 
 class BoardEepromWorn(Kind):
-    """A bit of each cell of a slot of the journal is stuck at 1, as erased, for good. The journal
-    reaches the slot a few publications later.
+    """In each cell of one slot of the journal, a bit is stuck at 1 (erased) for the rest of the
+    run. The journal reaches the slot a few publications later.
     """
 
     text: ClassVar[str] = "EEPROM worn"
@@ -351,9 +351,7 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """Wear the slot. None if another board replaced this one before the journal reached the
-        slot.
-        """
+        """Wear the slot. None if the board was replaced before its journal reached the slot."""
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes

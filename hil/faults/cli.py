@@ -1,5 +1,5 @@
 """`onceway hil faults`: the possible `[[fault]]` tables. In: the kinds of faults with which a bench
-is checked. Out: effect and keys of each, by the part that it breaks.
+is checked. Out: effect and keys of each kind, by the part that it breaks.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from hil.faults import KINDS, Kind
 from hil.faults.base import OF_ONE_GATEWAY, Unit
 
 HAVE_ON = ("board", "line", "client", *OF_ONE_GATEWAY)
-"""Parts of which a bench may name some."""
+"""Parts of the system of which a bench may name some with the key `on`."""
 OURS = {"kind", "table", "drawn"}
 """Keys that a bench fills by itself, or that name the kind."""
 
@@ -52,7 +52,7 @@ def _key(kind: type[Kind], name: str) -> dict[str, Any]:
 
 def _meaning(kind: type[Kind], name: str) -> str:
     """Return the meaning of a key from the nearest class with one: a class that only changes the
-    default has none.
+    default has no text for the key.
     """
     for base in kind.__mro__:
         field = getattr(base, "model_fields", {}).get(name)

@@ -6,10 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` of a later table of
-    its kind. lane: faults of one lane come one after the other. text: for a person. counter, at:
-    its place, a count at a hop. detail: values drawn besides its place. where: the gateway of a
-    site that it strikes, or a board or client, for the gateway that has it then.
+    """A planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` for a later table of
+    its kind. lane: faults of one lane happen one after the other. text: description for people.
+    counter, at: its place, a count at a hop. detail: values drawn in addition to its place. where:
+    the gateway of a site that the fault strikes; or a board or client, which means the gateway that
+    has it at that time.
     """
 
     id: str
@@ -33,9 +34,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence of a fault. text: for a person. window: that of the kind (hil/judge/coverage.py) in
-    which it fell. data: the measurements. `hit` is where it struck, with the keys of the kind's
-    `aim`, `over` the same counts at its end, and `behind` the fault that it had to wait for.
+    """Evidence of a fault. text: description for people. window: the window of the kind
+    (hil/judge/coverage.py) in which the fault happened. data: the measurements. `hit` is the place
+    where it happened, with the keys of the kind's `aim`; `over` has the same counts at its end;
+    `behind` is the fault that it had to wait for.
     """
 
     text: str

@@ -30,7 +30,7 @@ DOWN_S = 0.5  # from a kill to the restart; systemd waits a second
 
 
 class ProgramKill(WindowKind):
-    """kill -9 of a program that stands still in a window, and a restart soon after."""
+    """kill -9 of a program that is stopped in a window, and a restart soon after."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         assert self.machine_of  # noqa: S101
@@ -53,7 +53,7 @@ class ProgramKill(WindowKind):
         return Evidence(f"{text}: {seen.text}", data, text)
 
     async def stop(self, system: SystemUnderTest) -> Evidence:
-        """End the program, while it stands in the window."""
+        """End the program while it is stopped in the window."""
         assert self.machine_of  # noqa: S101
         return await kill(system, self.machine_of)
 
@@ -81,8 +81,8 @@ class GatewayKill(ProgramKill):
 
 
 class GatewayKillAtRelease(ProgramKill):
-    """Between the PUBREC of a subscriber and its PUBCOMP, for a message at QoS 2 that the gateway
-    has sent.
+    """kill -9 between the PUBREC of a subscriber and its PUBCOMP, for a QoS 2 message that the
+    gateway has sent.
     """
 
     text: ClassVar[str] = "kill -9 of the gateway at a release"
@@ -149,8 +149,8 @@ class UplinkKill(ProgramKill):
 
 
 class GatewayPowerCut(WindowKind):
-    """Gateway and uplink stop while the gateway stands still in a window, and restart with the
-    content of the disk below their data: pages that only the kernel had are lost.
+    """Gateway and uplink are killed while the gateway is stopped in a window, and restart with the
+    data that is on the disk: pages that only the kernel had are lost.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -204,7 +204,7 @@ class GatewayPowerCut(WindowKind):
 
 
 class LandingPowerCut(UplinkKill):
-    """The uplink stops while it stands still in a window. The landing place, a disk of its own,
+    """The uplink is killed while it is stopped in a window. The landing place, a separate disk,
     loses its power at that moment: pages that only the kernel had are lost there.
     """
 
@@ -231,8 +231,8 @@ class LandingPowerCut(UplinkKill):
 
 class GatewayRestored(Kind):
     """A backup of the gateway's store is made while it runs. After `later` more publications,
-    gateway and uplink stop, and restart with the backup, with the commands of a user. Before, the
-    uplink lands the whole store, which would be lost otherwise.
+    gateway and uplink stop, and restart with the backup, with the commands of a user. Before that,
+    the uplink lands the whole spool, which would be lost otherwise.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -282,7 +282,7 @@ def names(folder: Path) -> list[str]:
 async def restart(
     system: SystemUnderTest, name: str, start: Callable[[], Awaitable[None]]
 ) -> Evidence:
-    """Kill with -9, and restart soon after."""
+    """Kill a program with SIGKILL, and restart it soon after."""
     async with system.site.process_lock:
         evidence = await kill(system, name)
         await asyncio.sleep(DOWN_S)

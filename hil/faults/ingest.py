@@ -29,13 +29,13 @@ STEPS = {
 Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear after a
 step."""
 JOB = "stream.py"
-"""Script of the job: launchers pass on a signal in their own ways."""
+"""Script of the job. It gets the signals, because launchers handle them differently."""
 SECOND = "second ingest"
 
 
 class IngestFault(Kind):
-    """Comes when there is an append that could be repeated. The number of appends depends on the
-    speed of the machine.
+    """A fault of the ingest. It happens when there is an append that could be repeated. The number
+    of appends depends on the speed of the machine.
     """
 
     part: ClassVar[str] = "ingest"
@@ -49,8 +49,8 @@ class IngestFault(Kind):
 
 
 class IngestKill(IngestFault):
-    """Between two steps of a micro-batch: the process is stopped when it is about to begin the
-    second one, and killed there. Each fault takes the next step; the first is drawn.
+    """A kill between two steps of a micro-batch: the process is stopped when it is about to begin
+    the second step, and killed there. Each fault takes the next step; the first is drawn.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
@@ -90,7 +90,7 @@ def step_of(path: str) -> str:
 
 
 class CheckpointLost(IngestFault):
-    """Spark's checkpoint is lost; the ingest must go on from the content of the table."""
+    """Spark's checkpoint is lost; the ingest must continue from the content of the table."""
 
     text: ClassVar[str] = "checkpoint of the ingest lost"
     bounded: ClassVar[bool] = True
@@ -115,8 +115,8 @@ class CheckpointLost(IngestFault):
 
 class IngestStop(IngestFault):
     """SIGTERM to the job, which saves the ranges that it has seen. Before it restarts, all batches
-    that it has taken land once more, as from a gateway whose store was restored. The job must know
-    them from its saved ranges alone; it reads no row of the table for that.
+    that it has taken land once more, as if the store of their gateway had been restored. The job
+    must know them from its saved ranges alone; it reads no row of the table for that.
     """
 
     text: ClassVar[str] = "ingest stopped, and what it has lands again before it starts"
@@ -126,7 +126,7 @@ class IngestStop(IngestFault):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, progress = system.site, system.progress
         async with site.process_lock:
-            # another fault may have just started it, and it does not handle signals yet
+            # another fault may have just started the job, so that it does not handle signals yet
             await wait_until(progress.taken)
             before = snapshots(site.folder.table)
             child = site.running["ingest"]
@@ -156,9 +156,7 @@ def snapshots(table: Path) -> set[str]:
 
 
 class IngestTwice(Kind):
-    """A second ingest, with its own checkpoint, works on the same table until it has ended a
-    micro-batch.
-    """
+    """A second ingest, with its own checkpoint, works on the table for one micro-batch."""
 
     text: ClassVar[str] = "two ingests at once"
     part: ClassVar[str] = "ingest"

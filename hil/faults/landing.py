@@ -1,6 +1,4 @@
-"""Faults of the landing place: an outage, and a batch that lands twice, damaged, or with other
-payloads.
-"""
+"""Faults of the landing place: an outage, and batches that land twice, damaged or changed."""
 
 import asyncio
 import hashlib
@@ -21,7 +19,7 @@ STUCK_S = 4.0
 
 
 class LandingUnwritable(Kind):
-    """From one place to another, counted in publications committed by the gateway."""
+    """The landing place refuses writes between two places, counted in committed publications."""
 
     text: ClassVar[str] = "landing place unwritable"
     part: ClassVar[str] = "landing"
@@ -77,8 +75,8 @@ class BatchCopy(Kind):
     async def put_aside(
         self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
     ) -> bool:
-        """Wait until a table beside the main one has this many rows, or the ingest has taken the
-        copy. Returns whether it has them.
+        """Wait until another table of the ingest has this many rows, or the ingest has taken the
+        copy. Return whether that table has the rows.
         """
 
         def taken() -> bool:
@@ -95,7 +93,7 @@ def _feed_of_copy(fault: Fault, origin: str) -> str:
 
 
 class BatchTwice(BatchCopy):
-    """A copy as from a gateway whose store was restored."""
+    """The newest batch lands again, unchanged, as from a gateway whose store was restored."""
 
     text: ClassVar[str] = "batch landed twice"
     kind: Literal["batch-twice"]
@@ -106,7 +104,7 @@ class BatchTwice(BatchCopy):
 
 
 class BatchDamaged(BatchCopy):
-    """The copy is damaged at rest: the ingest must put it into quarantine and go on."""
+    """The copy is damaged on the disk: the ingest must put it into quarantine and continue."""
 
     text: ClassVar[str] = "batch damaged at rest"
     kind: Literal["batch-damaged"]
@@ -125,7 +123,7 @@ class BatchDamaged(BatchCopy):
 
 class BatchReworded(BatchCopy):
     """The copy has other payloads with the same keys: the ingest must keep the first payloads, and
-    put the others aside.
+    set the others aside.
     """
 
     text: ClassVar[str] = "batch landed in other words"

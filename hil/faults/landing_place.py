@@ -1,4 +1,4 @@
-"""Breaks the landing place: an outage, and a batch that lands twice, damaged, or with other
+"""Damages the landing place: an outage, and a batch that lands twice, damaged, or with other
 payloads. In: a landing folder and the uplink's path to it. Out: the same folder, with the damage
 that networks and restored backups cause.
 """
@@ -16,9 +16,9 @@ Copy = Literal["same", "damaged", "reworded"]
 
 
 class LandingPlace:
-    """The landing place. landing: where the ingest reads. mount: where the uplink writes, a
-    symbolic link to it. key: with which the uplink signs batches. keys: of each gateway by name, if
-    there are several.
+    """The landing place. landing: the folder that the ingest reads. mount: the path at which the
+    uplink writes, a symbolic link to the folder. key: the key with which the uplink signs batches.
+    keys: the key of each gateway by name, if there are several.
     """
 
     def __init__(
@@ -31,15 +31,13 @@ class LandingPlace:
         mount.symlink_to(landing.name)
 
     def unmount(self) -> None:
-        """Put a file in the place of the uplink's folder: no program can write below it, not even
-        root.
-        """
+        """Replace the uplink's folder by a file: no program can write below it, not even root."""
         stand_in = self._mount.with_suffix(".away")
         stand_in.write_text("The landing place is away, by the plan of faults.\n")
         os.replace(stand_in, self._mount)
 
     def behind(self, path: Path) -> Path:
-        """Return where a file of the uplink's path lies, also while the place is away."""
+        """Return the real path for one below the uplink's path, even without its mount."""
         if path.is_relative_to(self._mount):
             return self._landing / path.relative_to(self._mount)
         return path
@@ -52,8 +50,8 @@ class LandingPlace:
     def repeat(self, origin: str, number: int, epoch: str, copy: Copy = "same") -> int:
         """Land a batch again as the first of another epoch, as a gateway with a restored store
         does. Returns its number of rows. copy: `damaged`, with one wrong bit, as from a failing
-        disk; `reworded`, with other payloads for the same keys, as from a board with another's
-        identity.
+        disk; `reworded`, with other payloads for the same keys, as from a board with another
+        board's identity.
         """
         source = self._landing / origin / f"{number:012d}.parquet"
         said = source.with_suffix(".json").read_bytes()

@@ -1,5 +1,5 @@
-"""Faults of the line between a board and the gateway. The wire causes them (hil/wire); this module
-places and sees them.
+"""Faults of the line between a board and the gateway. The wire causes them (hil/wire). This module
+chooses their places and collects the evidence.
 """
 
 import asyncio
@@ -15,13 +15,14 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.wire.noise import kinds
 
-# a strike falls within this many bytes after its publication: in an exchange, or between two
+# a strike happens within this many bytes after its publication: in an exchange, or between two
+# exchanges
 AFTER_BYTES = 200
 OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """A fault of every line for the whole run. It happens when it is first seen."""
+    """A fault of every line for the whole run. It counts as happened when it is first seen."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"
@@ -30,7 +31,7 @@ class LineWeather(Kind):
 
     @abstractmethod
     def harms(self) -> tuple[str, ...]:
-        """Return the wire's names for the harms of this table, all of which must be seen."""
+        """Return the wire's names for the harms of this table. All of them must be seen."""
 
     @abstractmethod
     def options(self) -> list[str]:
@@ -68,7 +69,7 @@ class LineBursts(LineWeather):
     lane: ClassVar[str] = "bursts"
     kind: Literal["line-bursts"]
     gap: Annotated[float, Unit("bytes")] = Field(default=1000, ge=10)
-    """Mean distance of two bursts."""
+    """Mean distance between two bursts."""
     length: Annotated[float, Unit("bytes")] = Field(default=20, ge=1)
     """Mean length of a burst."""
 
@@ -86,9 +87,10 @@ class LineTrace(LineWeather):
     lane: ClassVar[str] = "trace"
     kind: Literal["line-trace"]
     trace: str
-    """A recording's file, or the name of one that ships, such as `bursts`."""
+    """A recording's file, or the name of one of the project's recordings, such as `bursts`."""
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
-    """`frames`: a frame of the recording for each frame of the line; or seconds of it per second.
+    """`frames`: one frame of the recording for each frame of the line. A number: seconds of the
+    recording per second.
     """
     longest_outage: Annotated[float, Unit("frames, or s with a pace")] = Field(
         default=20.0, ge=1, le=3600
@@ -105,8 +107,8 @@ class LineTrace(LineWeather):
 
 
 class LineStrike(Kind):
-    """A single fault of a line, at a place drawn in bytes after a publication. It happens when the
-    wire has harmed bytes.
+    """A single fault of a line, at a place drawn in bytes after a publication. It counts as
+    happened when the wire has harmed bytes.
     """
 
     part: ClassVar[str] = "line"
@@ -118,7 +120,7 @@ class LineStrike(Kind):
         return {"after": rng.randint(0, AFTER_BYTES), "directions": directions}
 
     def strength(self) -> dict[str, Any]:
-        """Return length and seconds of the order."""
+        """Return length and duration (seconds) of the order."""
         return self.model_dump(include={"length", "seconds"})
 
     def aim(self, fault: Fault) -> dict[str, Any]:
@@ -189,7 +191,7 @@ class LineStall(LineStrike):
 
 
 class LineHalfOpen(LineStrike):
-    """One direction is dead for a while, the other works."""
+    """One direction is dead for a while, and the other works."""
 
     text: ClassVar[str] = "line half open"
     action: ClassVar[str] = "lose"
@@ -231,8 +233,8 @@ class LineWrongBaud(LineStrike):
 
 
 class LineForge(Kind):
-    """Another program at the line greets as the board, with packets that it has heard, and without
-    its key. The gateway must refuse it, and the board need not greet again.
+    """Another program at the line sends the board's HELLO, from packets that it has heard, without
+    the board's key. The gateway must refuse it, and the board's session continues.
     """
 
     text: ClassVar[str] = "greeting forged"
@@ -256,9 +258,7 @@ class LineForge(Kind):
 
 
 class PortUnplugged(Kind):
-    """The gateway's port goes away, with a hang-up for programs that have it open, and
-    comes back.
-    """
+    """The gateway's port disappears, with a hang-up for programs that have it open, and returns."""
 
     text: ClassVar[str] = "port unplugged"
     part: ClassVar[str] = "line"

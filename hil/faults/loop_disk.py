@@ -1,6 +1,6 @@
 """A disk whose power can be cut: its own ext4 on a loop device. It needs root; `missing` returns
 what this machine lacks. In: an empty folder to mount it on. Out: a power cut, which mounts the
-content of the block device at one moment again: pages that the kernel had not written to the device
+content that the block device had at one moment: pages that the kernel had not written to the device
 by then are lost, as on a real disk.
 """
 
@@ -26,11 +26,11 @@ PROGRAMS = {
 """Needed programs, and the packages that have them."""
 CAP_SYS_ADMIN = 21  # man 7 capabilities
 _WRITES, _IN_FLIGHT = 4, 8
-"""Places in /sys/block/loopN/stat: complete writes, …, requests in progress."""
+"""Places in /sys/block/loopN/stat: number of completed writes, and of requests in progress."""
 
 
 def missing() -> str | None:
-    """Return the reason why there can be no such disk here, or None."""
+    """Return the reason why this machine cannot have such a disk, or None."""
     if os.geteuid():
         return "mounting a loop device needs root"
     if not may_mount(Path("/proc/self/status").read_text()):
@@ -61,8 +61,8 @@ def may_mount(status: str) -> bool:
 
 
 class LoopDisk:
-    """A disk. mount: its mount point. Its image is in memory, so that other disks of this machine
-    neither slow it nor suffer from it. Raises OncewayError if this machine refuses.
+    """A disk. mount: its mount point. Its image is in memory, so that this disk and other disks of
+    the machine do not slow each other down. Raises OncewayError if this machine refuses.
     """
 
     def __init__(self, mount: Path) -> None:
@@ -107,7 +107,7 @@ class LoopDisk:
         )
 
     def restart(self, copy: Path) -> None:
-        """Go on with a copy by `freeze`. No file on the disk may be open."""
+        """Continue with a copy that `freeze` made. No file on the disk may be open."""
         self._detach()
         copy.replace(self._image)
         self._attach()
@@ -120,7 +120,7 @@ class LoopDisk:
 
 @contextmanager
 def kept(mount: Path) -> Iterator[LoopDisk]:
-    """Mount a disk at this folder; its files are in the folder itself afterwards."""
+    """Mount a disk at this folder. Afterwards, its files are in the folder itself."""
     disk, copy = LoopDisk(mount), mount.with_name(mount.name + ".copy")
     try:
         yield disk

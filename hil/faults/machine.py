@@ -19,14 +19,14 @@ from hil.observe.counters import wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
-"""Ranges of jumps, in seconds: code that is right for one range may be wrong for another."""
+"""Ranges of clock jumps, in seconds: code may be right for one and wrong for another."""
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
 
 class MachineFault(Kind):
-    """A fault of the machine for some seconds, from a place on. It happens when the program meets
-    it (hil/faults/preload.py).
+    """A fault of the machine for some seconds, from a place on. It counts as happened when the
+    program meets it (hil/faults/preload.py).
     """
 
     part: ClassVar[str] = "gateway"
@@ -92,7 +92,7 @@ class DiskSlow(MachineFault):
 
 
 class ClockJump(MachineFault):
-    """The gateway's clock of the day jumps, forward or back, and later jumps home again."""
+    """The gateway's wall clock jumps, forward or back, and later jumps back to the right time."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
     text: ClassVar[str] = "clock jump"
@@ -103,8 +103,7 @@ class ClockJump(MachineFault):
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """Size of the jump. Without it, the seed draws each one: seconds, minutes, hours and days in
-    turn."""
+    """Size of the jump; by default drawn: seconds, minutes, hours and days in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))

@@ -1,7 +1,7 @@
 """A faulty machine under one program: full disk, cut writes, slow fsync, a clock that jumps, and a
-power cut just before a certain file appears. The program is unmodified. In: the faults, from now
-on. Out: an environment to start the program in, and counts of how often it met each fault.
-`preload.c` is loaded into the program and shares a small file with this object.
+power cut just before a certain file appears. The program is unmodified. In: the present faults.
+Out: an environment for the program, and how often it met each fault. `preload.c` is loaded into the
+program and shares a small file with this object.
 """
 
 import mmap
@@ -38,8 +38,8 @@ NOWHERE = 0
 
 
 class Machine:
-    """A machine. folder: below which the disk is faulty. Files are made in `work`. Raises
-    OncewayError if the C part cannot be built.
+    """A machine. folder: the folder in which the disk is faulty. work: folder for this object's
+    files. Raises OncewayError if the C part cannot be built.
     """
 
     def __init__(self, work: Path, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Machine:
 
     def arm(self, window: int, let_pass: int = 0) -> None:
         """Stop the process, or one thread of it, at a window (preload.c). `self["reached"]` is that
-        window when it stands there.
+        window while the process is stopped there.
         """
         self["window"] = self["reached"] = NOWHERE
         self["pass"] = let_pass
@@ -89,8 +89,8 @@ class Machine:
         return self._map[start : start + FOUND_SIZE].partition(b"\0")[0].decode()
 
     def count_steps(self, last: int) -> None:
-        """Stop the process when it has taken `last` steps from now on. `self["stood"]` is the
-        number of steps at the stop, and `self["step"]` the kind of the last one.
+        """Stop the process after `last` more steps. `self["stood"]` is the number of steps at the
+        stop, and `self["step"]` the kind of the last one.
         """
         self["steps"] = 0
         self["taken"] = self["stood"] = 0

@@ -1,5 +1,5 @@
-"""A publication that the gateway refuses for good, as with an access rule without its topic, and a
-board that goes on after it.
+"""A publication that the gateway refuses for good, because no access rule allows its topic, and the
+board's next ones.
 """
 
 import asyncio
@@ -15,14 +15,15 @@ from hil.observe.counters import wait_until
 REFUSED_WITHIN = 180.0
 """Seconds until a board must have published."""
 GOES_ON_WITHIN = 8.0
-"""Seconds until another publication must have come after it. After a passing reason a board tries
-again only after 10 s (firmware/README.md)."""
+"""Seconds until another publication must follow. (After a temporary refusal, a board tries again
+only after 10 s: firmware/README.md.)
+"""
 
 
 class PublicationRefused(Kind):
     """The gateway denies a board its topic until it has refused a publication. The board must set
     it aside and send the next ones. Then the gateway is killed, and on the next connection the
-    board tries the publication again. A board that does not go on fails the run.
+    board tries the publication again. If the board does not continue, the run fails.
     """
 
     text: ClassVar[str] = "publication refused for good"
@@ -65,9 +66,7 @@ class PublicationRefused(Kind):
 
 
 async def _goes_on(device: DeviceUnderTest, before: int) -> int | None:
-    """Return the packet identifier of the publication that the gateway takes after the refusal, or
-    None.
-    """
+    """Return the identifier of the publication accepted after the refusal, or None."""
     taken = set(device.taken)
     aside = {identifier for identifier, _ in device.refused[before:]}
 

@@ -20,7 +20,9 @@ from hil.observe.membership import marked, members_in_contact, wait_for_contact
 
 THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
-"""Limit for a board with a radio, which must first notice that no gateway hears it any more."""
+"""Longest wait, in seconds, for a board with a radio: it must first notice that no gateway hears
+it.
+"""
 DOWN_S = 1.0  # from a death to the cable at another gateway
 CLIENT = "client-"
 """First letters of a client's name."""
@@ -61,8 +63,9 @@ class BoardReplugged(SiteFault):
 
 
 class BoardRoams(SiteFault):
-    """A board with a radio, which its gateway and the next one hear, moves to where only the next
-    one hears it. When that one has it, it moves on to where two hear it again.
+    """A board with a radio, which its gateway and the next one hear, moves to a place where only
+    the next one hears it. When that one has a session of it, the board moves to a place where two
+    hear it.
     """
 
     text: ClassVar[str] = "board by radio carried to another gateway"
@@ -106,8 +109,8 @@ class BetweenGateways(SiteFault):
 
     @abstractmethod
     def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        """Return the effect, or None. passed: bytes on the links during the fault. doubts: answers
-        given in doubt. alone: whether the gateway reported at the end that it heard no other.
+        """Return the effect, or None. passed: bytes on the links during the fault. doubts: number
+        of suspect answers. alone: whether the gateway reported at the end that it heard no other.
         """
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -128,8 +131,8 @@ class BetweenGateways(SiteFault):
 
 class Partition(BetweenGateways):
     """From one place to another, counted in publications committed at all gateways, no byte passes
-    between one gateway and the others. In that time a board or client must have come to a gateway
-    that got no answer about it.
+    between one gateway and the others. Meanwhile, a board or client must have connected to a
+    gateway that got no answer about it.
     """
 
     text: ClassVar[str] = "gateways cut off from each other"
@@ -148,7 +151,7 @@ class MemberSlow(BetweenGateways):
     text: ClassVar[str] = "gateway slow to answer"
     kind: Literal["member-slow"]
     seconds: Seconds = Field(default=0.15, gt=0, le=10)
-    """Delay, each way."""
+    """Delay in each direction."""
 
     async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("slow", name, seconds=self.seconds)
@@ -183,18 +186,17 @@ class RollingRestart(SiteFault):
 
 
 class GatewayDies(SiteFault):
-    """A gateway and its uplink are gone for good. Its boards are plugged in at the next one; its
-    clients find the next one by themselves. If the card is gone, too, publications that were
-    acknowledged and had not landed are lost, and no others may be. Otherwise a person lands them,
-    and none is lost. With `copies = 2` another gateway lands them, and none is lost either.
+    """A gateway and its uplink are gone for good. Its boards are plugged in at the next gateway;
+    its clients find the next one by themselves. If the card is gone, too, only publications that
+    were acknowledged and had not landed may be lost. Otherwise a person lands them, and none is
+    lost. With `copies = 2`, another gateway lands them, and none is lost, either.
     """
 
     text: ClassVar[str] = "gateway dies for good"
     bounded: ClassVar[bool] = True
     kind: Literal["gateway-dies"]
     card: Literal["gone", "readable"] = "gone"
-    """State of the SD card. From a readable one, the rig lands the rest with `onceway spool land`.
-    """
+    """State of the SD card. If readable, the rig lands the rest with `onceway spool land`."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site
@@ -244,9 +246,7 @@ class CrowdMoves(SiteFault):
 
 
 class ClientMoves(SiteFault):
-    """A client that follows the standard loses its gateway after a PUBREC, and sends the PUBREL to
-    the next one.
-    """
+    """A strict client loses its gateway after a PUBREC, and sends PUBREL to the next one."""
 
     text: ClassVar[str] = "client moves between PUBREC and PUBREL"
     part: ClassVar[str] = "client"
@@ -278,5 +278,5 @@ def data_of(system: SystemUnderTest) -> dict[str, Path]:
 
 
 async def doubts_at(folders: Mapping[str, Path]) -> int:
-    """Return the number of answers that these gateways have given in doubt."""
+    """Return the number of suspect answers of these gateways."""
     return sum([await asyncio.to_thread(marked, folder) for folder in folders.values()])

@@ -1,10 +1,10 @@
-"""Cuts at every point of a QoS 2 exchange, one after the other. The count of each begins at a
-moment without an open exchange, so that the Nth falls N steps into the next one.
+"""Cuts at every point of a QoS 2 exchange, one after the other. The count for each cut begins while
+no exchange is open, so that the Nth cut falls N steps into the next exchange.
 
 In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, distributed
-over the boards. They are the boards' faults, also where the gateway is killed: a board samples
-until all of its own have happened. The last fault has happened only if there was no point beyond
-it, so a run that holds has been cut everywhere.
+over the boards. They are faults of the boards, even if the gateway is killed: a board samples until
+all its faults have happened. The last fault counts only if there was no point beyond it, so a run
+that holds has been cut everywhere.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ MANY = 10**9  # steps, never reached
 TOLD_S = 0.05  # time for a client to report its message
 STILL_S = 0.08  # time without a step of an idle gateway
 STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
-"""The gateway's next or last action, by preload.c."""
+"""The gateway's next or last action, by its number in preload.c."""
 
 
 class Sweep(Kind):
@@ -57,9 +57,7 @@ class Sweep(Kind):
                 )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """Return the number of steps before the Nth point, and whether it is in the middle of the
-        last of them.
-        """
+        """Return the steps before the Nth point, and whether it is in the middle of a step."""
         return point, False
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -86,9 +84,7 @@ class Sweep(Kind):
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cut at the next exchange that begins while no other is open. Raises TimeoutError if none
-        does.
-        """
+        """Cut at the next exchange that begins while no other is open. Raises TimeoutError."""
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
@@ -96,9 +92,9 @@ class Sweep(Kind):
 
 
 async def _quiet(device: DeviceUnderTest) -> None:
-    """Return when the next exchange has ended and no other is open. Before that, a board after a
-    cut may have no open exchange because it has not started yet, and its start would count as
-    steps. Raises TimeoutError.
+    """Wait until the next exchange has ended and no other is open. (Before that, a board may have
+    no open exchange because it is still starting, and its start would count as steps.) Raises
+    TimeoutError.
     """
     device.look()
     before = device.journalled
@@ -133,7 +129,9 @@ class BoardSweep(Sweep):
 
 
 class BoardPowerCutAtEachByte(BoardSweep):
-    """Bytes that the board sends: its PUBLISH, its PUBREL, and the bytes of the link."""
+    """A power cut at each byte that the board sends: its PUBLISH, its PUBREL, and the bytes of the
+    link.
+    """
 
     text: ClassVar[str] = "power cut at a byte of the exchange"
     unit: ClassVar[Literal["tx", "eeprom"]] = "tx"
@@ -147,7 +145,7 @@ class BoardPowerCutAtEachByte(BoardSweep):
 
 
 class BoardPowerCutAtEachWrite(BoardSweep):
-    """Writes to cells of its EEPROM: in the middle of each write, and after it."""
+    """A power cut at each write to the EEPROM: in the middle of it, and after it."""
 
     text: ClassVar[str] = "power cut at an EEPROM write of the exchange"
     unit: ClassVar[Literal["tx", "eeprom"]] = "eeprom"
@@ -164,9 +162,9 @@ class BoardPowerCutAtEachWrite(BoardSweep):
 
 
 class GatewayKillAtEachStep(Kind):
-    """Steps that the gateway takes in an exchange of a board or client: before each write to its
-    disk and to a line or connection, and after each sync. The count begins at a moment without an
-    open exchange; steps of other exchanges do not count. The boards and clients of `on`, or all,
+    """A kill at each step of the gateway in an exchange of a board or client: before each write to
+    its disk and to a line or connection, and after each sync. The count begins at a moment without
+    an open exchange; steps of other exchanges do not count. The boards and clients of `on`, or all,
     share the points.
     """
 
@@ -239,9 +237,7 @@ class GatewayKillAtEachStep(Kind):
             child.resume()  # of another exchange
 
     async def _begun(self, fault: Fault, system: SystemUnderTest) -> None:
-        """Count from the first step of an exchange, not from a step that the gateway takes by
-        itself.
-        """
+        """Count from the first step of an exchange, not from one that the gateway takes alone."""
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         made, points = _journalled(system), fault.detail["steps"]
         while True:
@@ -255,9 +251,7 @@ class GatewayKillAtEachStep(Kind):
                 return
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Return the number of steps of an uncut exchange; for overlapping ones, the share
-        of each.
-        """
+        """Return the steps of an uncut exchange; for overlapping ones, the share of each."""
         machine = system.site.machine("gateway")
         await _all_quiet(fault, system)
         begin, made = machine["steps"], _journalled(system)
@@ -275,10 +269,10 @@ def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
 
 async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool = False) -> int:
     """Return the target's number of publications when it has ended an exchange, none is open, and
-    the gateway takes no further step: steps after an exchange would count in the next one. Before
-    the end of an exchange, a target after a cut may have none open because it has not started yet.
-    behind_others: return after an exchange of another target, or else the second one of the target:
-    of two boards with one interval, the same one may always be next.
+    the gateway takes no further step: steps after an exchange would count in the next one. (Before
+    the end of an exchange, a target may have none open because it is still starting.)
+    behind_others: return after an exchange of another target, or else after the second one of this
+    target: of two boards with one interval, the same one may always be next.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)

@@ -1,5 +1,5 @@
-"""Protocols of the run, as faults see it. The run implements them (hil/run/system.py). Faults
-import no devices, programs or runs.
+"""The interfaces of a run for faults. The run implements them (hil/run/system.py). Faults import no
+devices, programs or runs.
 """
 
 import asyncio
@@ -43,9 +43,7 @@ class ProgramUnderTest(Protocol):
     async def kill(self) -> None: ...
     async def stop(self) -> int: ...
     async def finish(self, script: str, within: float) -> int | None:
-        """Ask the Python program that runs `script` to end. Returns its exit code; None after a
-        kill.
-        """
+        """Ask the program that runs `script` to end. Return its exit code; None after a kill."""
         ...
 
 
@@ -75,9 +73,7 @@ class SiteUnderTest(Protocol):
 
     @property
     def copied(self) -> bool:
-        """Whether publications that the gateway acknowledges are on the disk of another gateway,
-        too.
-        """
+        """Whether acknowledged publications are on the disk of another gateway, too."""
         ...
 
     @property
@@ -106,9 +102,7 @@ class SiteUnderTest(Protocol):
         ...
 
     async def land(self, data: Path) -> None:
-        """Run `onceway spool land …` on a dead gateway's data, as a user does. Raises
-        OncewayError.
-        """
+        """Run `onceway spool land …` on a dead gateway's data, as a user. Raises OncewayError."""
         ...
 
     async def start_uplink(self) -> None: ...
@@ -130,7 +124,7 @@ class DeviceUnderTest(Protocol):
 
     @property
     def taken(self) -> set[int]:
-        """Return the packet identifiers of the publications that the gateway has taken."""
+        """Return the packet identifiers of the publications that the gateway has accepted."""
         ...
 
     @property
@@ -139,7 +133,7 @@ class DeviceUnderTest(Protocol):
     def ledger(self) -> Ledger: ...
     @property
     def waiting(self) -> int:
-        """Return the number of publications journalled and not done."""
+        """Return the number of publications in the journal that are not done."""
         ...
 
     @property
@@ -152,11 +146,11 @@ class DeviceUnderTest(Protocol):
         ...
 
     def next_interval(self) -> int:
-        """Return the interval of the next command: each has another one."""
+        """Return the interval of the next command; it differs from the one before."""
         ...
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Order a fault of the board ahead, at the fault's place. False: it takes no orders."""
+        """Order a fault of the board in advance. Return False if it takes no orders."""
         ...
 
     async def samples(self) -> int:
@@ -164,21 +158,19 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def strike_next(self, fault: str, command: str, after: int) -> bool:
-        """Order the fault for the conversion after the `after`th. False: that one has passed."""
+        """Order the fault for the conversion after the `after`th. Return False if it has passed."""
         ...
 
     async def said(self, fault: str, event: str) -> Event:
-        """Return the board's next event of this name from a fault: `struck`, `cut`, `power`,
-        `boot`.
-        """
+        """Return the board's next event from a fault: `struck`, `cut`, `power` or `boot`."""
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
-        """Reset with an edge of DTR, as ordered, or now if it takes no orders."""
+        """Reset with an edge of DTR: as ordered, or at once if it takes no orders."""
         ...
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch the power off for `seconds`, as ordered, or from now on if it takes no orders."""
+        """Switch the power off for `seconds`: as ordered, or at once if it takes no orders."""
         ...
 
     async def swap(self, fault: str, within: float) -> None: ...
@@ -192,11 +184,11 @@ class DeviceUnderTest(Protocol):
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]: ...
     async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
-        """Order a fault of the wire ahead, for the board's `at`th new PUBLISH."""
+        """Order a fault of the wire in advance, for the board's `at`th new PUBLISH."""
         ...
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:
-        """Return the wire's reports of the orders, when each has run."""
+        """Wait until each order has run. Return the wire's reports about them."""
         ...
 
 
@@ -204,7 +196,7 @@ class RoamerUnderTest(Protocol):
     """A board with a radio."""
 
     async def met(self) -> None:
-        """Return when a gateway has the board."""
+        """Wait until a gateway has a session of the board."""
         ...
 
     async def roam(self, gateway: str, within: float) -> bool:
@@ -219,7 +211,7 @@ class Publisher(Protocol):
     """A board, or a client over TCP."""
 
     sent: set[int]
-    """Packet identifiers of publications that left for the gateway's store."""
+    """Packet identifiers of publications sent to the gateway's store."""
     gateway: str
     """Name of its present gateway."""
 
@@ -248,7 +240,7 @@ class ClientUnderTest(Protocol):
         ...
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """Return gateway and session_present of that move, when the client is there."""
+        """Wait for the move ordered for this message. Return gateway and session_present."""
         ...
 
     def move(self) -> None:

@@ -1,7 +1,7 @@
 """Windows: stretches between two steps of a program, in which it is killed. In: a window's name and
-the machine under the program (preload.c). Out: a program that stands still there. A kill at a
-counted commit always hits the same moment, just after it. A kill in a window hits the stretch in
-which a line of code decides whether a promise holds.
+the machine under the program (preload.c). Out: a program that is stopped there. A kill at a counted
+commit always hits the same moment, just after it. A kill in a window hits the stretch in which a
+line of code decides whether a promise holds.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from hil.judge import coverage
 from hil.observe.counters import wait_until
 
 REACHED_WITHIN = 180.0
-"""Seconds until the program must reach the window, while boards and clients go on."""
+"""Seconds until the program must reach the window, while boards and clients continue."""
 LOOK_EVERY = 0.002  # s
 MOST_PASSED = 2  # writes to a line: those after the first answer count, too
 MOST_COMMITS = 20  # commits without a publication in a row
@@ -27,9 +27,9 @@ PASSED_WITHIN = 10.0  # s after which none may pass any more
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window. code: of preload.c. text: for a person, and in the coverage table. seconds: how
-    long the program stands there. If only one thread waits, the other ones may do wrong work in
-    that time; sent bytes arrive, and the other end acts on them.
+    """A window. code: its number in preload.c. text: for people, and in the coverage table.
+    seconds: how long the program is stopped there. If only one thread is stopped, the others may do
+    wrong work in that time: sent bytes arrive, and the other end acts on them.
     """
 
     code: int
@@ -66,16 +66,14 @@ OF_UPLINK = {
 
 
 class WindowKind(Kind):
-    """A kind whose faults come in windows: in each in turn, from one that is drawn, or in a named
-    one.
-    """
+    """A kind whose faults come in windows: in each in turn, from a drawn one on, or in one."""
 
     windows: ClassVar[Mapping[str, Window]]
     needs_traffic: ClassVar[bool] = True
     looked: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     window: str = "any"
-    """Window of the fault; `any`: each in turn."""
+    """Window of the fault; `any` means each in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         names = list(self.windows) if self.window == "any" else [self.window]

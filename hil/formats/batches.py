@@ -22,7 +22,7 @@ def first_of_epoch(
     data: bytes, manifest: bytes, epoch: str, key: bytes, *, reworded: bool = False
 ) -> tuple[bytes, bytes]:
     """Return data and manifest of a batch with the same rows, labelled as the first one of another
-    epoch. key: PEM, of an Ed25519 key. reworded: change each payload.
+    epoch. key: PEM, of an Ed25519 key. reworded: whether to change each payload.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": b"1"}
@@ -43,9 +43,7 @@ def first_of_epoch(
 
 
 def damaged(data: bytes) -> bytes:
-    """Return a file of `first_of_epoch` with a changed last bit in the last row's payload; it can
-    still be read.
-    """
+    """Return a file of `first_of_epoch` whose last payload has a changed bit."""
     payload = pq.read_table(pa.BufferReader(data), columns=["payload"])["payload"][-1].as_py()
     at = data.rindex(payload) + len(payload) - 1
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]

@@ -18,9 +18,7 @@ Say = Callable[[str, dict[str, Any]], object]
 
 
 class Connection:
-    """A connection. incarnation: of the link's session. unread: directions that can no longer be
-    read.
-    """
+    """A connection. incarnation: the link session's. unread: directions that are unreadable."""
 
     def __init__(self, incarnation: int, say: Say) -> None:
         self.unread: set[str] = set()

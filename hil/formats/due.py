@@ -1,8 +1,8 @@
-"""Answers due on one Network Connection (MQTT Version 5.0, section 4.3). In: packets, in the order
-in which they pass. Out: for each PUBACK, PUBREC and PUBCOMP whether the other end has asked for it.
-A PUBLISH asks for one PUBACK or PUBREC, a PUBREL for one PUBCOMP. An end that answers more often
-has taken a message twice. (A PUBREL does not count as an answer: it is also sent first on a
-connection, for a PUBREC of the one before [MQTT-4.4.0-1].)
+"""Answers due on one Network Connection (MQTT Version 5.0, section 4.3). In: packets, in their
+order on the connection. Out: for each PUBACK, PUBREC and PUBCOMP whether the other end has asked
+for it. A PUBLISH asks for one PUBACK or PUBREC, a PUBREL for one PUBCOMP. An end that answers more
+often has accepted a message twice. (A PUBREL does not count as an answer: it is also sent first on
+a connection, for a PUBREC of the one before [MQTT-4.4.0-1].)
 """
 
 from collections import Counter
@@ -13,13 +13,13 @@ _ASKED_BY_PUBLISH = {1: Kind.PUBACK, 2: Kind.PUBREC}
 
 
 class Due:
-    """Answers that one end owes."""
+    """The answers that one end still owes."""
 
     def __init__(self) -> None:
         self._due: Counter[tuple[Kind, int]] = Counter()
 
     def ask(self, packet: Packet) -> None:
-        """Take a packet of the other end."""
+        """Note a packet of the other end."""
         match packet:
             case Publish() if packet.qos:
                 self._due[_ASKED_BY_PUBLISH[packet.qos], packet.id] += 1
@@ -27,7 +27,7 @@ class Due:
                 self._due[Kind.PUBCOMP, packet.id] += 1
 
     def answer(self, packet: Packet) -> bool:
-        """Take a packet of this end. Returns False for an answer that was not due."""
+        """Note a packet of this end. Return False for an answer that was not due."""
         match packet:
             case Answer(kind=Kind.PUBACK | Kind.PUBREC | Kind.PUBCOMP):
                 due = packet.kind, packet.id

@@ -16,8 +16,9 @@ from hil.formats.keys import CODE_SIZE, session_seed
 MODULO = 8
 """Modulus of sequences and acknowledgements."""
 SEED_INPUTS = ("boot", "attempt", "board", "gateway")
-"""Inputs of a session's seed besides the board's key: the board's numbers, its nonce, and the
-gateway's part: its nonce, or without keys both its counters."""
+"""Inputs of a session's seed, apart from the board's key: the board's numbers and nonce, and the
+gateway's nonce, or, without keys, both of its counters.
+"""
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
 
@@ -54,7 +55,7 @@ def crc16(data: bytes, initial: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The end of a session's bodies. keyed: a CRC-32, else a CRC-16."""
+    """The end of a session's bodies. keyed: whether it is a CRC-32; otherwise it is a CRC-16."""
 
     seed: int
     keyed: bool = False
@@ -74,8 +75,8 @@ HANDSHAKE = {PLAIN: Seal(0xFFFF), KEYED: Seal(0xFFFF_FFFF, keyed=True)}
 
 
 def stuff(body: bytes) -> bytes:
-    """Return the COBS form of at most 253 bytes, the limit of all bodies. For each zero and the
-    end, it has the distance to it, and the bytes before it.
+    """Return the COBS form of at most 253 bytes, the limit of all bodies. For each zero and for the
+    end, it contains the distance to it, and the bytes before it.
     """
     return b"".join(bytes((len(group) + 1,)) + group for group in body.split(b"\0"))
 
@@ -95,7 +96,7 @@ def unstuff(stuffed: bytes) -> bytes:
 
 
 def begin_of_body(begin: bytes) -> bytes:
-    """Return the first bytes of the body of a frame that broke off."""
+    """Return the beginning of the body of a frame that broke off."""
     groups = []
     at = 0
     while at < len(begin):
@@ -134,7 +135,7 @@ def kind_of(body: bytes) -> Kind:
 
 
 def belongs(body: bytes, seal: Seal) -> bool:
-    """Whether a body ends as those of this session do."""
+    """Whether the end of a body is the right one for this session."""
     return len(body) > seal.size and seal.of(body[: -seal.size]) == body[-seal.size :]
 
 
@@ -145,9 +146,7 @@ def handshake_seal(body: bytes) -> Seal:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A DATA frame. sequence, acknowledgement: modulo 8; the second is the next one that its sender
-    expects.
-    """
+    """A DATA frame. sequence: modulo 8. acknowledgement: next sequence that is expected."""
 
     sequence: int
     acknowledgement: int
@@ -161,16 +160,14 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A TIME frame. utc: the gateway's time, in seconds since 1970; None in the device's
-    question.
-    """
+    """A TIME frame. utc: the gateway's time, s since 1970; None in the device's question."""
 
     utc: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A device greets. mtu, window: the device's limits. nonce, code: with a key only."""
+    """The HELLO of a device. mtu, window: the device's limits. nonce, code: only with a key."""
 
     boot: int
     attempt: int
@@ -192,7 +189,7 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Welcome:
     """The gateway answers a HELLO. utc: seconds since 1970, 0 if unknown. gateway_boot, handshake:
-    without a key only. nonce, code: with one.
+    only without a key. nonce, code: only with a key.
     """
 
     boot: int
@@ -208,8 +205,8 @@ class Welcome:
     code: bytes = b""
 
     def seal(self, hello: Hello | None, key: bytes) -> Seal | None:
-        """Return the seal of the session that this begins. hello: the one that it answers, needed
-        with a key; None if unknown.
+        """Return the seal of the session that this WELCOME begins. hello: the HELLO that it
+        answers, needed with a key; None if unknown.
         """
         if not self.nonce:
             numbers = self.boot, self.attempt, self.gateway_boot, self.handshake
@@ -219,7 +216,7 @@ class Welcome:
         return Seal(session_seed(key, self.nonce, _payload(hello)[1]), keyed=True)
 
     def inputs(self, hello: Hello | None) -> dict[str, int]:
-        """Return the inputs of the seed besides the key: SEED_INPUTS."""
+        """Return the inputs of the seed apart from the key (SEED_INPUTS)."""
         gateway = int.from_bytes(self.nonce) or self.gateway_boot << 16 | self.handshake
         board = int.from_bytes(hello.nonce) if hello else 0
         counters = {"boot": self.boot, "attempt": self.attempt}
@@ -228,7 +225,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The gateway asks for a HELLO. gateway_boot: without keys only."""
+    """The gateway asks for a HELLO. gateway_boot: only without keys."""
 
     gateway_boot: int | None
 

@@ -1,7 +1,6 @@
 """Packets of MQTT 5, read and written from the standard (MQTT Version 5.0, chapters 2 and 3). In:
 bytes of a Network Connection, cut anywhere. Out: packets (`Cutter`); the other direction by
-`write`. Packets that the rig judges or sends have a class of their own; `Other` is the rest,
-unread.
+`write`. Packets that the rig judges or sends have a class each; all others are `Other`, unread.
 """
 
 import struct
@@ -154,9 +153,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """A SUBSCRIBE. filters: with the options of each (3.8.3.1), whose lowest two bits are
-    the QoS.
-    """
+    """A SUBSCRIBE. filters: each with its options (3.8.3.1); their lowest two bits are the QoS."""
 
     id: int
     filters: tuple[tuple[str, int], ...]
@@ -202,8 +199,8 @@ class Cutter:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Yield the packets that `data` completes. Raises PacketError after those before the
-        mistake; no packet can be read after it.
+        """Yield the packets that `data` completes. Raises PacketError at a mistake, after the
+        packets before it; no packet can be read after that.
         """
         self._held += data
         while (end := _end(self._held)) is not None:
@@ -213,9 +210,7 @@ class Cutter:
 
 
 def read(data: bytes) -> tuple[Packet, int]:
-    """Return the first packet of `data`, and its length. Raises PacketError, also for an incomplete
-    packet.
-    """
+    """Return the first packet of `data`, and its length. Raises PacketError, also if cut off."""
     if (end := _end(data)) is None:
         raise PacketError("a packet that is not whole")
     return _read(data[0] >> 4, data[0] & 0x0F, data[end[0] : end[1]]), end[1]

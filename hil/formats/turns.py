@@ -1,7 +1,7 @@
 """Frames of the turn link on the air, read from the format (gateway/links/lora/FORMAT.md). In: a
-frame as it was sent, and keys. Out: the content of its head and of a greeting, whether it was made
-with this key, and the packets of MQTT in a TURN or an ANSWER. Each function takes one frame and has
-no state.
+frame as it was sent, and keys. Out: the content of its head and of a HELLO or WELCOME, whether it
+was made with this key, and the MQTT packets in a TURN or an ANSWER. Each function takes one frame
+and has no state.
 """
 
 import struct
@@ -77,7 +77,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Content of an ANSWER. utc: None without a time. more: a packet waits."""
+    """Content of an ANSWER. utc: None without a time. more: whether a packet waits."""
 
     packets: tuple[Packet, ...]
     utc: float | None = None
@@ -181,9 +181,7 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
 
 
 def successes(turn: Turn) -> list[Packet]:
-    """Return the packets that the gateway's one byte stands for: success for each packet of
-    a TURN.
-    """
+    """Return the packets that the gateway's one byte means: success for each of a TURN."""
     if turn.packets == (POLL,):
         return [Other(Kind.PINGRESP)]
     found: list[Packet] = []

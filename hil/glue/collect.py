@@ -1,4 +1,4 @@
-"""The script that makes files: `python -m hil.glue.collect`. In: QoS 2 messages of a persistent
+"""The script that writes files: `python -m hil.glue.collect`. In: QoS 2 messages of a persistent
 session. Out: files of JSON lines in a folder. A complete file is renamed to its name, as Spark's
 file source needs it.
 """

@@ -1,7 +1,7 @@
-"""One run of the glue, with the plan of Onceway's run of the same bench. In: a bench, of which it
-takes boards, readings, noise, power cuts and kills. Out: a history with the hops board, batch (the
-files) and table, and the checker's results for files and table. A kill of the gateway kills the
-broker and the scripts at the ports, because they run there.
+"""One run of the glue, with the plan of Onceway's run of the same bench. In: a bench; of its parts,
+boards, readings, noise, power cuts and kills are used. Out: a history with the hops board, batch
+(the files) and table, and the checker's results for files and table. A kill of the gateway kills
+the broker and the scripts at the ports, because they run there.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class GlueRun:
             finally:
                 for lane in lanes:
                     lane.cancel()  # the checker reports the rest
-                # else one could start a program after all have ended
+                # otherwise, one could start a program after all have ended
                 await asyncio.gather(*lanes, return_exceptions=True)
         self._enter()
         self._history.close()
@@ -233,8 +233,8 @@ class GlueRun:
         return f"{killed} {within} micro-batch {self._progress.begun}{lost}" if killed else ""
 
     async def _kill(self, *names: str) -> str:
-        """Kill -9 all programs whose names begin like this; returns the names of those that it
-        ended.
+        """Kill all programs whose names begin in this way, with SIGKILL. Return the names of those
+        that it ended.
         """
         victims = [child for name, child in self._running.items() if name.startswith(names)]
         alive = [child for child in victims if child.running]
@@ -271,7 +271,7 @@ class GlueRun:
                 return await self._weather(fault)
 
     async def _cut(self, name: str) -> str:
-        """Cut the power of a board, which counts its starts."""
+        """Cut the power of a board. The board counts its starts."""
         before = newest_start(self._ledger(name))
         os.kill(self._running[name].pid, signal.SIGUSR1)
         await wait_until(lambda: newest_start(self._ledger(name)) > before)
@@ -341,9 +341,7 @@ class GlueRun:
         return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
-        """Enter truth and claim, in the form of any history: the boot stands for the
-        incarnation.
-        """
+        """Enter truth and claim in the history; the boot takes the place of the incarnation."""
         for name in self._plan.readings:
             for line in self._ledger(name).read_text().splitlines():
                 said = json.loads(line)
@@ -375,8 +373,8 @@ class GlueRun:
 
 
 def claimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return identity and payload of a row in the files. Incarnation and sequence are 0 where the
-    line has lost them.
+    """Return identity and payload of a row in the files. Incarnation and sequence are 0 if the line
+    has lost them.
     """
     said: Any = json.loads(row["line"])
     said = said if isinstance(said, dict) else {}
@@ -393,7 +391,7 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return the user of mosquitto when it is started by root: the one that can write its store
-    here.
+    """Return the user for a mosquitto that root starts: one that can write its store in this
+    folder.
     """
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

@@ -1,1 +1,1 @@
-"""Judge a history. This package reads only the history."""
+"""The judge of a history. This package reads only the history."""

@@ -1,7 +1,8 @@
-"""Check the ether of a run. In: a history. Out: a sentence for each time that a radio broke the law
-of the air, and for each board that greeted again under a foreign radio although neither end had
-started. A doubt if the air was to lose frames or to carry foreign ones, and did not, or if no two
-gateways heard a board together. The ether measures each radio's airtime by itself (hil/air/law.py).
+"""Checks the ether of a run. In: a history. Out: a sentence for each time that a radio broke the
+law of the air. Also a sentence for each board that sent a new HELLO because of a foreign radio,
+although neither end had started. Also a doubt, if the air was to lose frames or to carry foreign
+ones, and did not, or if no two gateways heard a board at the same time. The ether measures each
+radio's airtime by itself (hil/air/law.py).
 """
 
 from collections import Counter
@@ -17,7 +18,9 @@ FOREIGN = "foreign"
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Names of the kinds of faults after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
-"""Seconds that the law allows in an hour of sub-band P, and less than two answers at SF7."""
+"""Seconds that the law allows in an hour in sub-band P, and a time shorter than two answers
+at SF7.
+"""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -66,8 +69,9 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _displaced_boards(events: Iterable[Event]) -> list[str]:
-    """Return boards that lost a session to a foreign radio: a board that has met the gateway greets
-    again in the same start only if the gateway has started. Its other faults excuse nothing.
+    """Return boards that lost a session to a foreign radio. (A board that has met the gateway sends
+    a new HELLO in the same start only if the gateway has started. No other fault of the board is an
+    excuse.)
     """
     boots: dict[str, int] = {}
     met: set[str] = set()

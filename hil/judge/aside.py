@@ -1,6 +1,6 @@
-"""Check batches in quarantine, and payloads in `_conflicts`. In: the content of a history. Out:
-batches and payloads that are there and must not be, or that are missing. A batch is damaged only by
-a fault, and as a copy with another epoch. A payload conflicts with that in the table only if its
+"""Checks batches in quarantine, and payloads in `_conflicts`. In: the content of a history. Out:
+batches and payloads that are present but must not be, or that are missing. A batch is damaged only
+by a fault, and as a copy with another epoch. A payload conflicts with that in the table only if its
 values differ. A board may publish the same values again in another form: that is a duplicate, and
 no conflict.
 """
@@ -46,7 +46,7 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield payloads that landed and are not in the table, each with that of the table."""
+    """Yield payloads that landed and are not in the table, each with the table's payload."""
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}
         landed = {row.payload: row for row in way["batch"]}
@@ -69,7 +69,7 @@ def _lasting(found: Sighting) -> list[Record]:
 
 
 def _times_differ(one: Sighting, other: Sighting) -> bool:
-    """Whether both have times in UTC that differ."""
+    """Whether both payloads have times in UTC, and these differ."""
     first, second = (
         [record.time for record in found.records or () if record.time and not record.relative]
         for found in (one, other)

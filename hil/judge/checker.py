@@ -64,15 +64,13 @@ class Result:
     """Number of readings sampled, and of rows at the claim's hop without the statuses below."""
     claim: str
     statuses: int
-    """Number of publications of the boards about themselves; judged like readings and counted
-    separately."""
+    """Number of publications of the boards about themselves, which are counted separately."""
     commands: int
     """Number of commands sent to the boards."""
     faults: Counter[str]
     """Faults that happened, by kind."""
     last_words: dict[str, list[str]]
-    """Last lines of the log of each program that ended by itself, by name, and of the rig's
-    failures by reason."""
+    """Last log lines of each program that ended by itself, and of the rig's failures."""
 
     @property
     def offenders(self) -> list[Publication]:
@@ -93,8 +91,8 @@ class Result:
         return sum(publication.outcome is outcome for publication in self.publications)
 
     def summary(self) -> str:
-        """Return e.g. `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`; other
-        counts only if above 0.
+        """Return for example `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`;
+        other counts only if above 0.
         """
         parts = [
             f"{self.produced} produced",
@@ -195,8 +193,8 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _keeps_all(seen: Seen) -> bool:
-    """Whether each row of a store must have come to the last hop. Where another gateway has copies,
-    it lands the rows of one that is gone.
+    """Whether each row of a store must have reached the last hop. If another gateway has copies, it
+    lands the rows of a gateway that is gone.
     """
     return (
         seen.ended
@@ -212,7 +210,7 @@ def _judge(
     board, claim = way["board"], way[hops[-1]]
     outcome, hop, why = Outcome.OK, None, ""
     if not board:
-        # a ledger that was not read to its end may have it
+        # a ledger that was not read to its end may have the publication
         outcome = Outcome.PHANTOM if "board" in seen.complete else Outcome.UNKNOWN
         hop = next(hop for hop in (*hops, READINGS) if way.get(hop, 1))
     elif len(board) > 1:  # one key for two samples: the board's counter went back

@@ -1,11 +1,11 @@
-"""Check the times that boards give for readings, and the gateway for rows.
+"""Checks the times that boards give readings, and that the gateway gives rows.
 
 In: a history: the relation of the machine's two clocks, the boards' starts, the packets on their
 lines, and the shifts of the gateway's clock. Out: the mistake in a time, in words, or None.
 
-A board takes the time from the gateway's WELCOME, in whole seconds, and counts whole seconds of its
-own from there. A reading before the first WELCOME of a life gets its time when it is sent, or none
-if the board has started again by then.
+A board gets the time from the gateway's WELCOME, in whole seconds, and counts whole seconds by its
+own clock from then on. A reading before the first WELCOME after a start gets its time when it is
+sent, or no time if the board has started again by then.
 
 Each excuse has a limit. A shift of the clock counts only around the fault, and by exactly its size.
 A late line counts only around its fault, and for the time that it held a byte. Time that a
@@ -25,27 +25,30 @@ from hil.observe.history import Event, taking
 S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
-"""How much too early a time may be: a started second of the gateway's clock, a started second of
-the board's, and two for the way of a WELCOME on a busy machine."""
+"""Largest error of a time that is too early: a started second of the gateway's clock, a started
+second of the board's, and two for the way of a WELCOME on a busy machine.
+"""
 LATE_NS = 2 * S
-"""How much too late a time may be: a started second of the board's clock at the WELCOME, and one
-for the simulator, which may be a quarter of a second behind."""
+"""Largest error of a time that is too late: a started second of the board's clock at the WELCOME,
+and one for the simulator, which may be a quarter of a second behind.
+"""
 RECEIVED_NS = S // 2
 """Tolerance of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S
-"""How long the gateway may use the old clock after a jump, on a busy machine: it reads the clock of
-the day once a second."""
+"""Time for which the gateway may use the old clock after a jump, on a busy machine: it reads the
+wall clock once a second.
+"""
 JOURNALLED_NS = S // 4
 """Time from the start of a slot's write, when a status gets its time, until the slot is complete
-and seen: 40 bytes of 3.4 ms, on a busy machine. In between the board may have met the gateway."""
+and seen: 40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway.
+"""
 LINE_BYTES_S = 11_520
 DRIFT = 200
 """Seconds in which a board's clock may gain or lose one second: a resonator's 0.5 %."""
 ROUNDED = 2
 """Factor by which a board's rounded error of a time may exceed the real one."""
 SOME = 20
-"""Number of times among which at least one was not delayed by a started second or a slow
-WELCOME."""
+"""Number of times of which at least one has no extra delay of its clocks or its WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Limits within which not all times of a run may be wrong, too early or too late: the started
 seconds of both clocks are included, and not every WELCOME is late."""
@@ -72,7 +75,7 @@ class _Line:
     published: list[int] = field(default_factory=list)
     late: list[_Span] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)
-    """Times, and by how much board time was behind this machine's at them."""
+    """Times, each with the ns by which board time was behind the machine's clock."""
 
     def sort(self) -> None:
         for times in (self.starts, self.welcomes, self.published, self.behind):
@@ -85,8 +88,8 @@ class _Line:
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
 
     def met(self, life: tuple[int, int]) -> int | None:
-        """Return the time of a board's first publication in a life, or None. A PUBLISH without a
-        WELCOME before it was on its way when the board started again.
+        """Return the time of a board's first publication in a life, or None. A PUBLISH without an
+        earlier WELCOME was still on its way when the board started again.
         """
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
@@ -96,7 +99,7 @@ class _Line:
         return self.published[index] if within else None
 
     def lost(self, life: tuple[int, int]) -> int:
-        """Return the most time that the board has lost in a life."""
+        """Return the longest time that the board has lost in a life."""
         behind = [by for t, by in self.behind if life[0] <= t <= life[1]]
         return max(behind) - min(behind) if behind else 0
 
@@ -168,7 +171,7 @@ class Clocks:
             return "it has a time, and no gateway had told the board one"
         for welcome in welcomes:
             held = sum(span.by for span in line.late if span.near(welcome, welcome, S))
-            # the board's loss since the WELCOME; or, for an earlier sample, until it came
+            # the board's loss since the WELCOME; or, for an earlier sample, until the WELCOME
             early, late = (lost, 0) if welcome <= sampled else (0, lost)
             for shift in self._shifts(welcome, welcome):
                 low = min(self._offsets) + sampled + shift - EARLY_NS - early - held
@@ -178,8 +181,8 @@ class Clocks:
         return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
-        """Return the mistake in a reading's error of its time, or None: it is missing, too large,
-        or less than a board's clock can be wrong since it got the time.
+        """Return the mistake in a reading's error of its time, or None: the error is missing, too
+        large, or smaller than the possible error of the board's clock since it got the time.
         """
         if record.time is None:
             return None if record.error is None else "it says how wrong a time is that it has not"
@@ -203,9 +206,9 @@ class Clocks:
         return None
 
     def always_off(self, told: Iterable[tuple[str, float, int]]) -> list[str]:
-        """Return all boards whose times are all wrong in the same way; single ones may be wrong by
-        some seconds. told: board, UTC seconds, and the sample's time. A jump of the gateway's clock
-        excuses more.
+        """Return the boards whose times are all wrong in the same direction; single times may be
+        wrong by some seconds. told: board, UTC seconds, and the sample's time. A jump of the
+        gateway's clock excuses more.
         """
         if not self._offsets or self._jumps:
             return []
@@ -253,9 +256,9 @@ class Clocks:
     def taken(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
-        """Return the mistake in the times at which a row's batch landed and was taken, in µs UTC,
-        or None. They must be in order, between its sample and the moment when the row was there. No
-        fault changes these clocks.
+        """Return the mistake in the times at which a row's batch landed and was ingested, in µs
+        UTC, or None. They must be in order, between its sample and the moment when the row was
+        there. No fault changes these clocks.
         """
         if not self._offsets:
             return "the time of the machine is unknown"

@@ -1,6 +1,6 @@
-"""Check the columns of a row besides its payload. In: a row as seen at a hop, the publication, the
-time. Out: the mistake in it, in words, or None. A column that the system does not have (the glue)
-is not judged; the check of the hops makes sure that Onceway has them.
+"""Checks the columns of a row apart from its payload. In: a row as seen at a hop, the publication,
+the time. Out: the mistake in it, in words, or None. A column that the system does not have (the
+glue) is not judged; the check of the hops makes sure that Onceway has them.
 """
 
 from collections import Counter, defaultdict
@@ -20,9 +20,7 @@ perhaps between two looks."""
 def wrong(
     key: Key, found: Sighting, board: Sighting, clocks: Clocks, gateways: Collection[str]
 ) -> str | None:
-    """Return the mistake in a row, or None. gateways: their names; empty for a system without
-    names.
-    """
+    """Return the mistake in a row, or None. gateways: their names; empty if they have none."""
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
         return f"its topic is {columns.get('topic')!r}, and was {published['topic']!r}"
@@ -43,7 +41,7 @@ def wrong(
 
 
 def _sampled(board: Sighting) -> int:
-    """Return the earliest time at which the publication can have come."""
+    """Return the earliest possible time of the publication."""
     return board.t if board.sampled is None else board.sampled
 
 
@@ -97,9 +95,7 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
 
 
 def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:
-    """Return gaps in the numbers of batches, which begin at `first` in each numbering of a
-    gateway.
-    """
+    """Return gaps in the numbers of batches; each numbering of a gateway begins at `first`."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for way in ways:
         for found in way["batch"]:
@@ -115,7 +111,7 @@ def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[s
 
 
 def _lacks(seen: set[int], due: int) -> Iterator[str]:
-    """Yield numbers that are left out, one by one or as a range."""
+    """Yield missing numbers, one by one or as a range."""
     for number in sorted(seen):
         if number > due:
             yield str(due) if number == due + 1 else f"{due} to {number - 1}"
@@ -139,9 +135,7 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
 
 
 def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> str | None:
-    """Return the difference of a row from the same row at a hop before, or None. way: of this
-    publication.
-    """
+    """Return how a row differs from the same row at an earlier hop, or None."""
     rows = {(one.origin, one.position): one for one in way[before]}
     row = rows.get((found.origin, found.position))
     if row is None:

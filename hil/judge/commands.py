@@ -1,11 +1,11 @@
-"""Check the commands to the boards.
+"""Checks the commands to the boards.
 
 In: the content of a history. Out: mistakes in how they were obeyed, and boards that have not shown
 that they obey.
 
 Each command sets another interval. A board has obeyed when its EEPROM has the interval and its
-samples follow it: from the first one after that on, the Nth comes N intervals later, within the
-time that a sample may wait for a write to the EEPROM.
+samples follow it: the Nth sample after the first one comes N intervals later, within the time that
+a sample may wait for a write to the EEPROM.
 """
 
 from bisect import bisect_right
@@ -16,17 +16,17 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""Longest wait of a sample: for a slot, its marks, an interval, all before it."""
+"""Longest wait of a sample, in ms: for the writes before it of a slot, its marks and an
+interval.
+"""
 SHOWS = 3
-"""Steps in a row, from one sample to the next, that separate the intervals of two commands."""
+"""Number of consecutive steps between samples that distinguish the intervals of two commands."""
 _MS = HZ // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Part of a board's life with one interval. samples: board time, and the number of conversions
-    before.
-    """
+    """Part of a board's life with one interval. samples: board time, and conversions before."""
 
     interval: int
     samples: list[tuple[int, int]]
@@ -65,16 +65,18 @@ def disobeyed(seen: Seen) -> list[str]:
 
 
 def unshown(seen: Seen) -> Iterator[str]:
-    """Yield boards that have noted commands, and took too few samples after each one to show it."""
+    """Yield boards that have stored commands, but took too few samples after each one to
+    prove it.
+    """
     for device, obeyed in sorted(seen.obeyed.items()):
         if obeyed and not any(stretch.shows for stretch in _stretches(device, seen)):
             yield f"{device} took too few samples after each command to show that it obeys"
 
 
 def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
-    """Yield the stretch from each command obeyed, and from each start after one, until the next of
-    either. The last samples before a command may already follow it, because the EEPROM shows it a
-    little later.
+    """Yield stretches. Each begins at an obeyed command, or at a start after one, and ends at the
+    next command or start. The last samples before a command may already follow it, because the
+    EEPROM shows it a little later.
     """
     obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
     cycles = [cycle for cycle, _ in obeyed]

@@ -1,9 +1,9 @@
-"""Find rows that a gateway has landed for another one, from the copies of its spool (`copies = 2`
-in `[site]`).
+"""Finds rows that a gateway has landed for another one, from the copies of that gateway's spool
+(`copies = 2` in `[site]`).
 
-The other gateway may land them, too; the ingest takes one of them. It may also return. A gateway
-that took copies into its spool has copies of those on another gateway, perhaps on the one that they
-come from.
+The other gateway may return and land them, too; the ingest takes each row once. A gateway that took
+copies into its spool has copies of these rows on another gateway, perhaps on the one that they come
+from.
 
 In: the way of each publication. Out: places of stores, origin and position, with such a copy: its
 receipt is that of another gateway's row, to the microsecond.

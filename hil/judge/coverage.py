@@ -1,7 +1,7 @@
-"""Check that faults struck where they were aimed, and count the hits of each window. In: a history.
-Out: reasons for which the verdict is *unknown*, and counts for the report. A window is a stretch
-between two steps of the broken part, in which one promise depends on one line of code. A run
-without a fault there has not tested it.
+"""Checks that faults happened at their planned places, and counts the hits of each window. In: a
+history. Out: reasons for which the verdict is *unknown*, and counts for the report. A window is a
+stretch between two steps of the broken part, in which one promise depends on one line of code. A
+run without a fault there has not tested it.
 """
 
 from collections import defaultdict
@@ -102,12 +102,15 @@ SWEEPS = (
 """Kinds that go through all of their windows; each must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Counts of a place. A fault that had to wait for another one struck at a later count."""
+"""Names of the counts in a place. A fault that had to wait for another one happens at a later
+count.
+"""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
-    """Return the reasons why a history cannot show what its plan promised: a fault struck
-    elsewhere, a planned window was never hit, or a publication came before all faults were armed.
+    """Return the reasons why a history cannot show what its plan promised: a fault happened at
+    another place, a planned window was never hit, or a publication came before all faults were
+    armed.
     """
     aims: dict[str, tuple[str, Mapping[str, Any]]] = {}
     hits: dict[str, Mapping[str, Any]] = {}
@@ -154,9 +157,9 @@ def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
 def guarded(
     hit: Mapping[str, Mapping[str, int]], asked: Mapping[str, Collection[str]] | None = None
 ) -> list[tuple[str, str, int, str]]:
-    """Return rows for a table: kind, window, number of hits, the claim that it guards. They include
-    all windows with a claim, also those never hit, of each kind that struck. Windows that the plan
-    did not ask for (`asked`) are left out.
+    """Return rows for a table: kind, window, number of hits, the claim that it guards. For each
+    kind that happened, they include all windows with a claim, even those never hit. Windows that
+    the plan did not ask for (`asked`) are left out.
     """
     return [
         (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
@@ -196,8 +199,8 @@ def _never_hit(
 def _struck_there(
     fault: str, aim: Mapping[str, Any], hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether a fault struck where it was aimed, or as soon as the faults before it ended, which
-    must have struck the same board or line.
+    """Whether a fault happened at its planned place, or as soon as earlier faults of the same board
+    or line had ended.
     """
     hit = hits[fault].get("hit") or {}
     waited = hits[fault].get("behind") in hits
@@ -224,7 +227,7 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of these counts during each other fault of the board."""
+    """Yield the first and the last count `name` during each other fault of the board."""
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)
@@ -233,6 +236,6 @@ def _others(
 
 
 def _told(place: Mapping[str, Any] | None) -> str:
-    """Return e.g. `sample 17, writes 3, torn True`."""
+    """Return, for example, `sample 17, writes 3, torn True`."""
     told = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
     return told or "at an unknown place"

@@ -51,9 +51,7 @@ def found(seen: Seen) -> list[str]:
 
 
 def _missing_rig_reports(seen: Seen) -> Iterator[str]:
-    """Yield missing reports of the rig about itself, for a run that was set up and went to
-    its end.
-    """
+    """Yield missing reports of the rig about itself, for a run that went to its end."""
     if not seen.armed:
         yield "the history does not say that all was armed before the first publication"
     for fault in sorted(seen.planned.keys() - seen.announced):
@@ -96,9 +94,10 @@ def _gaps(seen: Seen) -> Iterator[str]:
 
 
 def never_sent_again(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a reason if kills fell between a commit and its acknowledgement, and no board has sent
-    a stored publication again: then no kill hit its target, whatever the name of the window. hit:
-    by kind and window. Skipped where clients publish: their PUBLISH crosses no wire of the rig.
+    """Return a reason if kills happened between a commit and its acknowledgement, but no board has
+    sent a stored publication again: then no kill hit its target, whatever its window was called.
+    hit: hits by kind and window. Not checked if clients publish: their PUBLISH crosses no wire of
+    the rig.
     """
     struck = any(windows.get(COMMITTED) for windows in hit.values())
     if not struck or seen.clients or not seen.ours or _sent_again(seen):

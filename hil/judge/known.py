@@ -1,6 +1,6 @@
-"""Check that all events of a history are known: unknown ones cannot be judged. In: a history. Out:
-a reason, for which the verdict is *unknown*, for each kind of event that is in no table of
-hil/HISTORY.md.
+"""Checks that all events of a history are known, because others cannot be judged. In: a history.
+Out: for each kind of event that is in no table of hil/HISTORY.md, a reason for the verdict
+*unknown*.
 """
 
 from collections.abc import Iterator, Sequence

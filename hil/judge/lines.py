@@ -1,7 +1,7 @@
-"""The boards' publications, as the wires saw them. In: events of the wires, and publications of
+"""The boards' publications as seen on the wires. In: events of the wires, and publications of
 boards. Out, for each publication: the payloads with which it left its board, and the time at which
-the board showed that the gateway has it (its PUBREL, which follows PUBREC). Also how often a new
-session may have made the gateway take it once more.
+the board showed that the gateway has it (its PUBREL, which follows PUBREC). Also, how often a new
+session may have made the gateway accept it again.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ class Lines:
                 self._fresh[data["line"]].append(event.t)
 
     def tell(self) -> None:
-        """Note that all events were fed."""
+        """Note that all events were added."""
         for event, message in self.publications:
             self._tell(event, message)
 

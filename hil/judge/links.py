@@ -1,13 +1,12 @@
-"""Check the sessions of the boards' lines, as the wires saw them.
+"""Checks the sessions of the boards' lines, as seen on the wires.
 
 In: a history. Out: mistakes in the sessions.
 
-The rig computes a session's seed from the handshake by itself, so it sees mistakes on which both
-ends agree: frames of a seed that does not follow from the handshake, and a seed used for two
-sessions, with which a frame from before a restart would count as new. It sees which frames arrive
-whole, so it notices an acknowledgement of a damaged one. It sees when the gateway has lost the MQTT
-session of a board, which no bench lets expire, and when a foreign greeting in a board's name ends
-its session.
+The rig computes a session's seed from the handshake by itself, so it finds mistakes on which both
+ends agree: frames with a seed that does not follow from the handshake, and a seed used for two
+sessions, which would make a frame from before a restart count as new. It sees which frames arrive
+whole, so it finds an acknowledgement of a damaged one. It finds lost MQTT sessions of boards, which
+no bench lets expire, and a forged HELLO that ends a board's session.
 """
 
 from collections import Counter, defaultdict
@@ -22,9 +21,10 @@ TAKERS = {"up": "the gateway", "down": "the board"}
 RESTORED = "gateway's store restored from a backup"
 """Name of the kind of fault after which the gateway has lost the boards' sessions."""
 TORN = 2
-"""Frames of a session that may be torn, in each direction: one when its sender lost its power or
-was killed, and one more if that happens again before it has greeted. In 5,900 sessions of boards
-that were cut many times, none had more than one."""
+"""Number of frames per session and direction that may be torn: one when the sender lost its power
+or was killed, and one more if that happens again before its HELLO. In 5,900 sessions of boards that
+were cut many times, none had more than one.
+"""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -67,7 +67,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _displaced_board(event: Event) -> list[str]:
-    """Return the board that had to greet because of a foreign greeting in its name."""
+    """Return the board that had to send a HELLO because of a forged HELLO in its name."""
     data = event.data
     if data["action"] != "forge" or not data["greetings"]:
         return []
@@ -75,7 +75,7 @@ def _displaced_board(event: Event) -> list[str]:
 
 
 def _forgotten(events: Sequence[Event]) -> list[str]:
-    """Return sessions that a board continues and the gateway does not, except after a restored
+    """Return sessions that a board continues and the gateway does not. Exceptions: after a restored
     store, and at a gateway that did not hear the others.
     """
     silences = Silences(events)

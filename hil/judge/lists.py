@@ -1,7 +1,7 @@
-"""Check the lists of devices that gateways publish for the centre (gateway/ingest/README.md).
+"""Checks the lists of devices that gateways publish for the centre (gateway/ingest/README.md).
 
 In: their rows at each hop, and the boards that the rig has put into the registry. Out: mistakes in
-words: a list that names other boards, that was lost or altered on its way, or that is there twice.
+words: a list that names other boards, that was lost or altered on its way, or that arrived twice.
 """
 
 import json
@@ -25,7 +25,7 @@ def wrong(
     claim: str | None,
 ) -> list[str]:
     """Return the mistakes. copied: origins of copies that a fault has changed. devices: names of
-    the boards. claim: hop that each list of a store must have come to, None if a store was lost.
+    the boards. claim: hop that each list of a store must have reached, None if a store was lost.
     """
     told = []
     for (origin, position), found in sorted(listed.items()):

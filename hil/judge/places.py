@@ -1,7 +1,7 @@
-"""Check that faults placed by looking struck at their places: at the Kth publication committed,
-landed or sampled. In: a history: the rows of the system under test, and the time of each fault.
-Out: reasons for which the verdict is *unknown*. The place is counted here, from the rows; the
-injector's own count does not matter.
+"""Checks that faults whose place the rig finds by watching a count happened at their places: at the
+Kth publication committed, landed or sampled. In: a history: the rows of the system under test, and
+the time of each fault. Out: reasons for which the verdict is *unknown*. This module counts the rows
+itself; the injector's own count does not matter.
 """
 
 from bisect import bisect_right
@@ -13,25 +13,27 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 LATE = 20
-"""Publications by which a place may be missed: they come between two looks of the rig, when a
-gateway after an outage gets those that the boards have kept for it."""
+"""Number of publications by which a place may be missed: they arrive between two looks of the rig
+if, after an outage, a gateway gets all that the boards have kept for it.
+"""
 LATE_SHARE = 10
-"""Divisor: this share of the run's publications, if that is more."""
+"""Divisor of the run's publications: the tolerance in LATE is at least this share of them."""
 LATE_S = 2.0
-"""Seconds after the place whose publications also count, if that is more: clients that had to wait
-can put hundreds into the store between two looks."""
+"""Seconds after the place: the tolerance also includes all publications of this time, because
+clients that had to wait can store hundreds between two looks.
+"""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",
     "board replugged at another gateway",
     "board by radio carried to another gateway",
 )
-"""Faults of a board that delay the faults of the site, or wait for them."""
+"""Kinds of faults of a board that delay faults of the site, or wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FaultTime:
-    """A fault. since: when it struck. until: its end; in ns."""
+    """A fault. since: when it happened. until: its end. Both in ns."""
 
     since: int
     until: int
@@ -40,7 +42,7 @@ class _FaultTime:
 
 
 def misplaced(events: Sequence[Event]) -> list[str]:
-    """Return faults that were placed by looking and missed their place."""
+    """Return faults that were to happen at a count and missed it."""
     planned: dict[str, tuple[str, str, int]] = {}
     struck: dict[str, _FaultTime] = {}
     counts = _Counts()
@@ -71,7 +73,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
 def _waited(
     fault: str, counter: str, at: int, struck: dict[str, _FaultTime], counts: "_Counts"
 ) -> list[int]:
-    """Return the count at the end of each fault that this one had to wait for."""
+    """Return the count at the end of each fault that this fault had to wait for."""
     mine = struck[fault]
     return [
         counts.at(counter, other.until)
@@ -85,14 +87,14 @@ def _waited(
 
 
 class _Counts:
-    """Counts at hops. Feed it all events; then ask for a count at a time."""
+    """Counts at hops. Add all events, then ask for the count at a time."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
         """Rows by hop: time, gateway, position."""
         self._planned = self._before = 0
-        """before: rows that a used store had when the run began."""
+        """Create it. before: rows that a used store had when the run began."""
 
     def take(self, event: Event) -> None:
         data: dict[str, Any] = event.data

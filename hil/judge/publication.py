@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     DIED = "died with its card"
     """A publication acknowledged by a gateway that was gone for good before the landing."""
     UNKNOWN = "unknown"
-    """Still on its way: the hop where it was seen last holds it, and must still deliver it."""
+    """Still on its way: the hop where it was seen last has it, and must still deliver it."""
 
 
 HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED)
@@ -42,11 +42,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A publication seen at a hop. records: its content, None if it does not decode. payload: its
-    bytes, None where only the records are known, as for a simulated board. status: a publication of
-    the board about itself, no reading. qos: of the publication. sampled: time of the sample, if the
-    rig knows it, which its time must match. origin, position: the gateway's store and the order of
-    arrival in it; the board has neither.
+    """A publication seen at a hop. records: its content, None if it cannot be decoded. payload: its
+    bytes, None if only the records are known, as for a simulated board. status: whether it is about
+    the board itself, and no reading. qos: its QoS. sampled: time of the sample, if the rig knows
+    it, which its time must match. origin, position: the gateway's store and the order of arrival in
+    it; the board has neither.
     """
 
     t: int
@@ -63,8 +63,9 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication. hop: the first at which it went wrong, or the one that holds an unknown one;
-    None if ok. way: sightings at each hop. why: the alteration, in words; else empty.
+    """A publication. hop: the first hop at which it went wrong, or, if its outcome is unknown, the
+    hop that has it; None if ok. way: sightings at each hop. why: the alteration, in words;
+    otherwise empty.
     """
 
     key: Key

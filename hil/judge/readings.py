@@ -1,5 +1,5 @@
-"""Check the table of readings: each record of each payload in the table of publications, once. In:
-rows of both. Out: for a publication its outcome, and the mistake.
+"""Checks the table of readings: it must have each record of each payload in the table of
+publications, once. In: rows of both. Out: for a publication its outcome, and the mistake.
 """
 
 import math
@@ -14,7 +14,7 @@ from hil.judge.senml import Record
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row. index: of the record in its payload. time, received: µs UTC."""
+    """A row. index: the record's position in its payload. time, received: µs UTC."""
 
     index: int
     name: str | None
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(slots=True)
 class Seen:
-    """Rows of one publication in the table of readings."""
+    """The rows of one publication in the table of readings."""
 
     rows: list[Row] = field(default_factory=list)
 
@@ -47,7 +47,7 @@ class Seen:
 
 def wanted(device: str, published: Sighting) -> list[Row]:
     """Return the readings expected for a row of the table of publications. A record without a time
-    has that of its arrival, with an unknown time certainty; a relative one is computed from the
+    has the time of its arrival, with the certainty `unknown`; a relative time is counted from the
     arrival.
     """
     received = published.columns.get("received")

@@ -1,5 +1,6 @@
-"""Check the remains of a run: no temporary data, and no other data that grow with its length. In: a
-history. Out: a sentence for each forbidden remainder. Runs that gave up and cards are not judged.
+"""Checks the remains of a run: there must be no temporary data, and no other data that grow with
+its length. In: a history. Out: a sentence for each forbidden remainder. Runs that gave up, and
+cards of dead gateways, are not judged.
 """
 
 import re
@@ -12,16 +13,22 @@ from hil.observe.history import Event, taking
 EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty: no client of a bench retains a message or has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Tables that must be empty at a single gateway. In a site, others' data may wait there."""
+"""Tables that must be empty at a single gateway. In a site, other gateways' data may wait
+in them.
+"""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
-"""Most files in a gateway's folder, of any kind."""
+"""Largest number of files in a gateway's folder, of any kind."""
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""File descriptors that a program may open late in its life, besides one for each peer."""
+"""Number of file descriptors that a program may open late in its life, in addition to one for each
+peer.
+"""
 LEAST_LOOKS = 16
-"""Least looks at a program to compare the first half of its life with the last quarter."""
+"""Smallest number of samples of a program for a comparison of the first half of its life with the
+last quarter.
+"""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -76,8 +83,8 @@ def _at_landing(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _descriptors(events: Sequence[Event], peers: int) -> list[str]:
-    """Return programs that open more than they close: for each process the most at once in the
-    first half of its life against the least in the last quarter.
+    """Return programs that open more than they close: for each process, the largest number in the
+    first half of its life is compared with the smallest in the last quarter.
     """
     open_at: dict[tuple[str, int], list[int]] = defaultdict(list)
     for event in events:

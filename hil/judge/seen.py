@@ -16,10 +16,9 @@ from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
 TAKEN = ("landed", "ingested")
-"""Columns kept of a row besides its payload."""
+"""Columns of a row that are kept in addition to its payload."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
-"""Reasons for which a board sets a publication aside (firmware/README.md): the next ones may come
-before it."""
+"""Reasons for which a board sets a publication aside and continues (firmware/README.md)."""
 
 
 @dataclass(slots=True)
@@ -35,8 +34,7 @@ class Seen:
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """Publications that a gateway had not landed when it was gone for good, and the time of that.
-    """
+    """Publications that a gateway had not landed when it died for good, with that time."""
     acknowledged: dict[Key, int] = field(default_factory=dict)
     """Times of a client's last answers."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -46,8 +44,9 @@ class Seen:
     resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Times at which a client has sent a PUBLISH once more in the same flow."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """How often the gateway did not know a PUBREL (0x92), or refused a PUBLISH (0x80 and above in a
-    PUBREC), by line and packet identifier."""
+    """Number of times that the gateway did not know a PUBREL (0x92), or refused a PUBLISH (0x80 and
+    above in a PUBREC), by line and packet identifier.
+    """
     aside: set[tuple[str, int]] = field(default_factory=set)
     """PUBLISH packets that were refused for good, by line and packet identifier."""
     published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -65,7 +64,9 @@ class Seen:
     doubled: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
     expected_copies: int = 0
-    """Number of rows that dead gateways had not landed, and of which others must have copies."""
+    """Number of rows that dead gateways had not landed, and that other gateways must have copies
+    of.
+    """
     stores: set[str] = field(default_factory=set)
     """Origins of rows seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
@@ -75,17 +76,16 @@ class Seen:
     first_batch: int = 1
     """Number of the first batch, above 1 for a used store."""
     batch_count: int = columns.FAR
-    """Most rows of a batch."""
+    """Largest number of rows of a batch."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Payloads as they left a client, or a real board, which may send a publication again in
-    another form."""
+    """Payloads sent by a client, or by a real board, which may repeat one in another form."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes]] = field(default_factory=list)
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
-    """Payloads of such copies."""
+    """Payloads of the copies in `reworded`."""
     unexpected_answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Answers to packets not sent on that connection, by end and kind of packet."""
     unread: list[str] = field(default_factory=list)
@@ -100,8 +100,7 @@ class Seen:
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Board time and interval of obeyed commands, by device."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Readings by device: board time, and the number of conversions since the one before in that
-    life."""
+    """Readings by device: board time, and conversions since the previous one in that life."""
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Starts by device, in board time."""
     deaths: list[str] = field(default_factory=list)
@@ -132,10 +131,11 @@ class Seen:
     """Boards that were welcomed."""
     by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
-    """Sessions by line: begun, with a reported end, and whether its last counts came."""
+    """By line: sessions begun, those with a reported end, and whether the last counts arrived."""
     restores: int = 0
-    """How often a backup replaced the store: its rows, and publications that boards have not
-    released, land once more."""
+    """Number of times that a backup replaced the store: its rows, and publications that boards have
+    not released, land once more.
+    """
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
     """Messages of a client that the gateway has lost, and the time of that."""
     ended: bool = False
@@ -147,7 +147,7 @@ class Seen:
             take(self, event)
 
     def _take_shared_event(self, event: Event) -> None:
-        """Take an event that any part of the system may report."""
+        """Add an event that any part of the system may report."""
         data = event.data
         match event.hop, event.event:
             case hop, "publication" if data.get("topic") == lists.TOPIC:
@@ -181,7 +181,7 @@ class Seen:
                 self.errors.append(f"{program} met an internal error: {data['error']}")
 
     def _take_board_event(self, event: Event) -> None:
-        """Take an event of a board or client."""
+        """Add an event of a board or client."""
         data = event.data
         match event.hop, event.event:
             case "board", "publication":
@@ -208,7 +208,7 @@ class Seen:
                 )
 
     def _take_packet_event(self, event: Event) -> None:
-        """Take a packet that was read on a line or in the air."""
+        """Add a packet that was read on a line or in the air."""
         data = event.data
         match event.hop, event.event:
             case "wire", "pubrel" if data["direction"] == "up":
@@ -231,7 +231,7 @@ class Seen:
                     self.aside.add((data["line"], data["id"]))
 
     def _take_session_event(self, event: Event) -> None:
-        """Take counts of a line or of the air."""
+        """Add counts of a line or of the air."""
         data = event.data
         match event.hop, event.event:
             case "wire", "welcome":
@@ -248,7 +248,7 @@ class Seen:
                 self.by_air.add(data["line"])
 
     def _take_rig_event(self, event: Event) -> None:
-        """Take an event of the rig about the run."""
+        """Add an event of the rig about the run."""
         data = event.data
         match event.hop, event.event:
             case "rig", "armed":
@@ -273,7 +273,7 @@ class Seen:
                 self.ended = True
 
     def _take_row_event(self, event: Event) -> None:
-        """Take an event of rows after the gateway."""
+        """Add an event of rows after the gateway."""
         data = event.data
         match event.hop, event.event:
             case "spool", "died":
@@ -290,7 +290,7 @@ class Seen:
                 self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
 
     def sort(self) -> None:
-        """Note that all events were fed."""
+        """Note that all events were added."""
         self.clocks.sort()
         self.copies = copied.places(self.ways.values()) if self.doubled else set()
         landed = [(key, row) for key, way in self.ways.items() for row in way["batch"]]
@@ -350,8 +350,8 @@ class Seen:
             yield {**way, "spool": own}
 
     def times(self) -> Iterator[tuple[str, float, int]]:
-        """Yield for each publication with a known sample time and a time in the claim: its device,
-        that time, and the sample's.
+        """Yield, for each publication with a known sample time and a time in the claim, its device,
+        the time in the claim, and the sample's time.
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:
@@ -363,7 +363,7 @@ class Seen:
 
     def lost_after_acknowledgement(self, key: Key) -> bool:
         """Whether a publication was lost with a gateway after its publisher had the
-        acknowledgement. Without one, the publisher publishes it again.
+        acknowledgement. (Without an acknowledgement, it is published again.)
         """
         if key not in self.died:
             return False
@@ -373,7 +373,9 @@ class Seen:
         return any(t < self.died[key] for t in released)
 
     def set_aside(self, key: Key) -> bool:
-        """Whether the gateway refused it for good, so that it may come after later ones."""
+        """Whether the gateway refused a publication for good, so that it may arrive after later
+        ones.
+        """
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def held(self, hop: str, key: Key) -> bool:
@@ -383,16 +385,14 @@ class Seen:
         return self.claim not in self.complete or (hop, key) in self.waiting
 
     def allowed(self, key: Key, qos: int) -> int:
-        """Return how often a publication may be in the claim. A publication that comes to the
+        """Return how often a publication may be in the claim. A publication that arrives at the
         landing place twice is in the table once. At QoS 1 each PUBLISH of a client may be a row at
         the landing place.
         """
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Whether a publication is at the claim's hop, or passed an earlier one, more often than
-        allowed.
-        """
+        """Whether a publication is in the claim, or passed an earlier hop, too often."""
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -401,10 +401,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Whether a row landed twice at one place of a store, or at a place unknown
-        to the store and more often than the gateway had cause to store it. The ingest takes a
-        publication once that was in the store twice. A copy made by a fault has an epoch that no
-        store of the run has.
+        """Whether a row landed twice at one place of a store, or at a place unknown to the store,
+        more often than the gateway had cause to store it. A publication that was in the store twice
+        is taken once by the ingest. A copy made by a fault has an epoch that no store of the run
+        has.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]
@@ -422,8 +422,8 @@ class Seen:
             sent = self.published.get(on_line, [])
             fresh, resumed = self.fresh[key.device], self.resumed[key.device]
             if key.device in self.by_air:
-                # its board has proved its key: a gateway that has the others' data drops a repeated
-                # one by its mark
+                # the board has proved its key: a gateway with the other gateways' data drops a
+                # repeated publication by its anti-replay window
                 fresh, resumed, again = [], fresh + resumed, 0
             in_doubt = [at for at in resumed if self.silences.excuse(key.device, at)]
             lost = sum(
@@ -487,8 +487,8 @@ _TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
 
 
 def _key(data: dict[str, Any]) -> Key:
-    """Return the identity of a row. One without identity gets its place in the store, with which no
-    board or client publishes.
+    """Return the identity of a row. A row without identity gets its place in the store as key; no
+    board or client publishes with such a key.
     """
     if data["device"] is None:
         return Key("", 0, int(data["position"] if "position" in data else data["index"]))

@@ -1,4 +1,4 @@
-"""Content of the sensor's payloads, and the expected content. The formats are those of
+"""The content of the sensor's payloads, and the content that is expected. The formats are those of
 firmware/examples/sensor. In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has
 journalled. Out: records with all base fields resolved.
 """
@@ -43,8 +43,8 @@ LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
 
 class Record(NamedTuple):
-    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: None unless a number. time: in
-    UTC seconds, None without a time. unit: None without one.
+    """A record. name: device and quantity, e.g. `uno-1:adc0`. value: a number, or None. time: in
+    UTC seconds, or None. unit: None if there is none.
     """
 
     name: str
@@ -52,9 +52,9 @@ class Record(NamedTuple):
     time: float | None
     unit: str | None = None
     error: int | None = None
-    """By how many seconds the time may be wrong; None if not stated."""
+    """Seconds by which the time may be wrong; None if not stated."""
     relative: bool = False
-    """Whether the time counts from its arrival."""
+    """Whether the time is relative to the arrival."""
     text: str | None = None
     flag: bool | None = None
     data: str | None = None
@@ -168,13 +168,13 @@ def error_of(kind: int) -> int | None:
 
 
 def of_link(record: Record) -> bool:
-    """Whether a record has the state of the link, and so changes from one sending to the next."""
+    """Whether a record describes the link, and so may change each time it is sent."""
     return record.name.rpartition(":")[2] in LINK_COUNTS
 
 
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
-    """Whether a payload has the journalled content. A time that the board did not know yet may have
-    been computed since.
+    """Whether a payload has the journalled content. The board may have computed a time that it did
+    not know before.
     """
     if found is None:
         return False
@@ -188,7 +188,9 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
 
 
 def _untimed(record: Record) -> Record:
-    """Return the record without a time computed since; only a measurement states its error."""
+    """Return the record without a time that was computed later; only a measurement states its
+    error.
+    """
     return record._replace(time=None, error=None if record.unit else record.error)
 
 

@@ -1,6 +1,6 @@
-"""Check subscribers against a model of their sessions.
+"""Checks subscribers against a model of their sessions.
 
-In: a history. Out: messages that a subscriber got and must not get, or must get and did not.
+In: a history. Out: messages that a subscriber received and must not, or must receive and did not.
 
 For each message of a client or a board (hop `board`) and each subscriber whose filter matches its
 topic:
@@ -23,7 +23,7 @@ cause a message each time. A board's message has no identity in it: it is known 
 the wire saw it leave the board. A board that sends PUBREL has had PUBREC.
 
 At the end, the run has waited for the messages that sessions hold. A subscriber without any message
-at a QoS has shown nothing of it.
+at a QoS has proved nothing about this QoS.
 """
 
 from collections import Counter, defaultdict
@@ -37,7 +37,7 @@ from hil.observe.history import Event, taking
 
 HOP = "subscriber"
 SOME = 10
-"""Number of messages of which at least one arrives, even where each may get lost."""
+"""Number of messages of which at least one arrives, even if each may get lost."""
 Key = tuple[str, int, int]
 """Topic, incarnation and sequence; each publisher has its own topics."""
 CLIENTS = 1
@@ -46,8 +46,8 @@ CLIENTS = 1
 
 @dataclass(slots=True)
 class _Message:
-    """A message. t: when its publisher reported it. repeats: how many further copies the publisher
-    may have caused. again: those in another flow.
+    """A message. t: when its publisher reported it. repeats: number of further copies that the
+    publisher may have caused. again: those of them in another flow.
     """
 
     t: int
@@ -88,7 +88,9 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def _told(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
-    """Yield a sentence for each kind of mistake, with the first one and the number of others."""
+    """Yield a sentence for each kind of mistake, with the first mistake and the number of
+    others.
+    """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for what, which in faults:
         found[what][which] = None
@@ -99,7 +101,7 @@ def _told(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 
 def doubts(events: Iterable[Event]) -> list[str]:
     """Return subscribers that were not followed until the end, and those without any message at a
-    QoS, which may be right at QoS 0, or in sessions that end.
+    QoS. (The second may be right at QoS 0, or in sessions that end.)
     """
     messages, subscribers = _taken(events)
     return [
@@ -116,7 +118,7 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
-    """Return the QoS at which no message came, though `SOME` messages were published during its
+    """Return each QoS at which no message arrived, though `SOME` messages were published during its
     subscription. Messages published after all that came on a connection do not count: the gateway
     may not have reached them, and unsent ones at QoS 0 end with the connection.
     """
@@ -153,7 +155,7 @@ def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscrib
     published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
     lines = Lines()
     subscribers: dict[str, _Subscriber] = {}
-    # the run first, because it has the subscriptions
+    # the history is read up to the run's end first, because it has the subscriptions
     for event in sorted(events, key=lambda event: (event.hop != "rig", event.t)):
         with taking(event):
             data = event.data
@@ -210,7 +212,7 @@ def _follow(message: _Message, event: Event) -> None:
 
 
 Fault = tuple[str, str]
-"""A mistake, and its message."""
+"""A mistake, and the message that it concerns."""
 
 
 @dataclass(slots=True)
@@ -225,25 +227,28 @@ class _Model:
     granted: bool = False
     since: int | None = None
     in_session: set[Key] = field(default_factory=set)
-    """Messages in this session."""
+    """Messages that were received in this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
-    """End of the last connection on which each message came."""
+    """End of the last connection on which each message arrived."""
     held: set[int] = field(default_factory=set)
-    """Identifiers at QoS 2 that came and were not released in this session."""
+    """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
     """Identifiers held when this connection began, without any packet since."""
     resumed: bool = False
     """Whether this session continues from another connection."""
     connected: int = 0
-    """Start of this connection."""
+    """Time at which this connection began."""
     has_newer_qos_2: bool = False
-    """Whether a newer message at QoS 2 has come on it: those in flight before come first
-    [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
+    """Whether a newer QoS 2 message has arrived on this connection: messages that were in flight
+    before come first [MQTT-4.4.0-1, MQTT-4.6.0-6].
+    """
     ever: set[Key] = field(default_factory=set)
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    """Last sequence that came first in this session, by topic, incarnation and QoS."""
+    """Highest sequence so far in this session, by topic, incarnation and QoS."""
     times: Counter[Key] = field(default_factory=Counter)
-    """How often each came: in the session at QoS 2, else on the connection."""
+    """Number of times that each message arrived: in the session at QoS 2, otherwise on the
+    connection.
+    """
     of_clients: set[str] = field(init=False)
     """Topics of clients."""
 
@@ -370,7 +375,7 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """Yield a message out of order; a refused one may come later."""
+        """Yield a message out of order; a refused message may come later."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
             return  # another subscriber's message may come late
@@ -414,8 +419,8 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
-    """Yield messages that came to no subscriber of a share, or at QoS 2 to several [MQTT-4.8.2-5].
-    A subscriber whose session ends takes its messages with it.
+    """Yield messages that no subscriber of a share received, or, at QoS 2, that several received
+    [MQTT-4.8.2-5]. A subscriber whose session ends takes its messages with it.
     """
     in_session = Counter(key for model in members for key in model.ever)
     for key, times in sorted(in_session.items()):

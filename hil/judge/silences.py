@@ -1,13 +1,14 @@
-"""Times when a gateway of a site did not hear another one, so that it had to answer in doubt.
+"""Times when a gateway of a site did not hear another one, so that its answers about sessions were
+suspect.
 
 In: a history. Out: whether a session may have begun without the messages in flight.
 
-A gateway that meets a client asks the others. If one is silent, it begins a new session, or drops
-the identifiers of its own, so that it does not take new messages for known ones
-(gateway/site/README.md). The next gateway that meets the client may do the same, because there are
-two sessions of it then. A board that greeted and lost its power before the answer does not even
-know of the first one. A session without identifiers continues, so messages on their way to another
-gateway come twice. With one gateway nothing is in doubt.
+A gateway to which a client connects asks the others. If one is silent, it begins a new session, or
+drops the packet identifiers of its own session, so that it does not mistake new messages for known
+ones (gateway/site/README.md). The next gateway of the client may do the same, because the client
+then has two sessions. A board that lost its power before the answer to its HELLO does not even know
+of the first session. A session without identifiers continues, so messages on their way to another
+gateway arrive twice. With one gateway, no session is suspect.
 """
 
 from bisect import bisect_right
@@ -32,7 +33,7 @@ SILENCING = (
 )
 """Kinds of faults by their names in a history."""
 SETTLES = 3_000_000_000
-"""Time in ns after such a fault until open queries are answered, on a busy machine."""
+"""Time in ns after a fault in SILENCING until open queries are answered, on a busy machine."""
 FAR = 1 << 63
 LAST = 2
 """Number of connections of a client that count: the present one, and the one before."""
@@ -73,7 +74,7 @@ class Silences:
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
     def since(self, who: str, t: int) -> bool:
-        """Whether a gateway was silent at some time since the last connection of this board."""
+        """Whether a gateway was silent at any time since the last connection of this board."""
         last = max(self._last(who, t), default=0)
         return any(begin <= t and last <= end for begin, end in self._spans)
 
@@ -85,5 +86,5 @@ class Silences:
 
 
 def _excuses(data: dict[str, Any]) -> bool:
-    """Whether a fault may have caused doubt: a planned restart must not."""
+    """Whether a fault may have made sessions suspect: a planned restart must not."""
     return bool(data.get("doubts", 1) and data.get("excuses", True))

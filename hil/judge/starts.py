@@ -1,7 +1,7 @@
-"""Check the starts of the simulated boards: their simulators' against those that each board
-reports. In: a history. Out: greetings on a line with another start, or another incarnation, than
-the board's ledger has in that life. The statuses, one for each start, are judged elsewhere
-(hil/devices/samples.py, and like readings at each hop).
+"""Checks the starts of the simulated boards: those of the simulators against those that the boards
+report. In: a history. Out: HELLOs on a line with another start or incarnation than in the board's
+ledger at that time. The statuses, one for each start, are judged elsewhere (hil/devices/samples.py,
+and like readings at each hop).
 """
 
 from bisect import bisect_right
@@ -35,7 +35,7 @@ class _Board:
         for t, boot, incarnation in self.greetings:
             if incarnation and incarnation not in self.incarnations:
                 yield f"greeted under the incarnation {incarnation:08x}, which it has never had"
-            # it may have lost its power just after it greeted
+            # the board may have lost its power just after its HELLO
             lives = range(self._life(t - READ_NS), self._life(t) + 1)
             known = [boots[life] for life in lives if life in boots]
             if len(known) == len(lives) and boot & BOOT_MASK not in known:

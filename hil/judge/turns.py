@@ -1,11 +1,11 @@
-"""Check the sessions of boards with a radio, as read at the ether.
+"""Checks the sessions of boards with a radio, as read at the ether.
 
 In: a history. Out: mistakes in the sessions.
 
-The rig computes the key of a session from the greetings by itself (hil/air/tap.py), so it sees
-mistakes on which both ends agree: a frame with a key that does not follow from the greetings, or a
-nonce used twice. It sees the whole frames of each board, so it notices the answer to a forged one.
-Of several gateways that hear a greeting only one may answer it.
+The rig computes the key of a session from the handshake by itself (hil/air/tap.py), so it sees
+mistakes on which both ends agree: a frame with a key that does not follow from the handshake, or a
+nonce used twice. It sees all frames of each board, so it finds the answer to a forged one. If
+several gateways hear a HELLO, only one may answer it.
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
-"""The tables as their users read them: by filter, by version, with another engine. In: the folder
-of a Delta table. Out: in words, each query whose answer differs from the content of the data files.
-A reader of all rows opens every file; a reader with a filter opens those whose statistics in the
-log allow a match. Statistics that are too narrow therefore hide rows only from the second reader.
+"""Reads the tables in the ways of their users: by filter, by version, with another engine. In: the
+folder of a Delta table. Out: in words, each query whose answer differs from the content of the data
+files. A reader of all rows opens every file; a reader with a filter opens those whose statistics in
+the log allow a match. Statistics that are too narrow therefore hide rows only from the second
+reader.
 """
 
 import json
@@ -19,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
-"""Number of newest files whose least and greatest values are queried, in each column."""
+"""Number of newest files whose smallest and largest values are queried, in each column."""
 ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)
 
 
@@ -64,9 +65,7 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the table's columns and types: Spark writes times as INT96, which have no
-    zone.
-    """
+    """Return rows with the table's types: Spark's times (INT96) have no time zone."""
     none = pa.nulls(len(rows))
     columns = [
         (rows[field.name] if field.name in rows.column_names else none).cast(field.type)

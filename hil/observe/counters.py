@@ -1,5 +1,5 @@
 """Counts at each hop, and waiting for them: a fault's place is a count (readings, commits,
-batches), never a time. In: counts from the observers. Out: wake-ups of those who wait for a count,
+batches), never a time. In: counts from the observers. Out: wake-ups of tasks that wait for a count,
 and the counts for the display.
 """
 
@@ -31,7 +31,7 @@ class Counters:
             self._waiting.remove(waiting)
 
     async def reach(self, name: str, value: int) -> None:
-        """Return when the count is at least `value`."""
+        """Wait until the count is at least `value`."""
         if self[name] >= value:
             return
         reached = asyncio.Event()
@@ -40,15 +40,15 @@ class Counters:
 
 
 async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> None:
-    """Return when `true()` is true; looks every `every` seconds. For files of other processes,
-    which cannot wake the rig.
+    """Wait until `true()` is true; check every `every` seconds. For files of other processes, which
+    cannot wake the rig.
     """
     while not true():  # noqa: ASYNC110
         await asyncio.sleep(every)
 
 
 async def comes(true: Callable[[], object], every: float = LOOK_EVERY) -> bool:
-    """Wait until `true()` is true. Returns False after PATIENCE."""
+    """Wait until `true()` is true. Return False after PATIENCE."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             await wait_until(true, every)

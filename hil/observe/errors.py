@@ -1,4 +1,4 @@
-"""Unexpected errors in a program's log: the program or its event loop caught them, and went on,
+"""Unexpected errors in a program's log: the program or its event loop caught them and continued,
 perhaps without a part of its work. In: a log. Out: an event `erred` in the history for each
 traceback.
 """

@@ -101,9 +101,7 @@ class Folder:
 
 
 def fresh(root: Path) -> Folder:
-    """Return an empty folder; removes the files of an earlier run there, and no others. Raises
-    OncewayError.
-    """
+    """Return an empty folder; remove files of an earlier run, and no others."""
     root = root.absolute()
     try:
         if root.exists() and any(root.iterdir()):

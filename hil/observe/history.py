@@ -21,8 +21,7 @@ READINGS = "readings"
 """Hop after the last one: the table of readings, one row per record."""
 NO_HISTORY = "Is this a history.jsonl of a run?"
 COMMAND = "command"
-"""A command, which stands in the plan beside the faults: it has a place like them, but breaks
-nothing."""
+"""A command. It has a place in the plan, like a fault, but breaks nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Event:
 
 
 class History:
-    """A history being written. `add` returns when the event has left for the file."""
+    """A history being written. `add` returns when the event is handed to the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,9 +76,7 @@ class History:
 
 @contextmanager
 def taking(event: Event) -> Iterator[None]:
-    """Context for code that reads an event: raises OncewayError if it does not follow the
-    schema.
-    """
+    """Context for code that reads an event. Raises OncewayError if it breaks the schema."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -90,9 +87,7 @@ def taking(event: Event) -> Iterator[None]:
 
 
 def read(path: Path) -> Iterator[Event]:
-    """Yield the events of a file, in order. Raises OncewayError for an unreadable file or an
-    invalid line.
-    """
+    """Yield the events of a file, in order. Raises OncewayError for an invalid file or line."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):

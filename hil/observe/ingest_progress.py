@@ -17,7 +17,7 @@ class IngestProgress:
 
     @property
     def started(self) -> bool:
-        """Whether the ingest has made its table."""
+        """Whether the ingest has created its table."""
         return (self._table / "_delta_log").exists()
 
     @property
@@ -46,9 +46,7 @@ class IngestProgress:
         return {path.name for path in self._table.glob("*.parquet")}
 
     def taken(self) -> dict[str, int]:
-        """Return the last batch taken of each feed (`GATEWAY/EPOCH`), by the newest micro-batch
-        that has ended.
-        """
+        """Return the last batch of each feed in the newest micro-batch that has ended."""
         if self.ended < 0:
             return {}
         lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()

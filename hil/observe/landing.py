@@ -18,8 +18,8 @@ from hil.observe.sighting import COLUMNS, KEY, sighting
 
 class LandingHop:
     """Batches that a manifest has published at the landing place. A batch counts as empty if it
-    does not match its manifest, or the gateway has not signed that. key: of the gateway. keys: of
-    each by its name, if there are several.
+    does not match its manifest, or if the manifest is not signed by the gateway. key: the gateway's
+    key. keys: the key of each gateway by name, if there are several.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class LandingHop:
         self._keys = keys or {}
         self._history = history
         self._seen: dict[Path, str] = {}
-        """Hash of each batch's data at first sight, by its manifest."""
+        """Hash of each batch's data when it was first seen, by its manifest."""
         self._entered_manifests: set[Path] = set()
         """Manifests without data."""
         self.newest: dict[str, int] = {}
@@ -67,7 +67,7 @@ class LandingHop:
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
 
     def look_again(self) -> None:
-        """Enter, at the end, the batches that changed since first sight."""
+        """At the end, enter the batches that have changed since they were first seen."""
         for manifest, seen in sorted(self._seen.items()):
             data = manifest.with_suffix(".parquet")
             if not (manifest.exists() and data.exists()):

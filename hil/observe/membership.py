@@ -16,7 +16,7 @@ LOOK_EVERY = 0.1  # s
 
 
 def rows(data: Path) -> list[dict[str, Any]]:
-    """Return the rows of all members, itself first; none without an answer."""
+    """Return the rows of all members, itself first; none if it does not answer."""
     try:
         return ask(data, do="site")
     except (NotRunning, OncewayError, OSError):
@@ -24,21 +24,21 @@ def rows(data: Path) -> list[dict[str, Any]]:
 
 
 def members_in_contact(data: Path) -> set[str]:
-    """Return the other members that it is in contact with, so that it decides nothing
-    without them.
-    """
+    """Return the members in contact with it, so that it decides nothing without them."""
     return {row["name"] for row in rows(data)[1:] if row["lease"]}
 
 
 def marked(data: Path) -> int:
-    """Return how often it has answered while a member with possibly newer knowledge was silent."""
+    """Return the number of answers that it gave while a member with possibly newer data was
+    silent.
+    """
     here = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in here)
 
 
 async def wait_for_contact(folders: Mapping[str, Path]) -> list[str]:
-    """Wait until all gateways have promises of each other. folders: their data, by name. Returns
-    those without them after CONTACT_WITHIN.
+    """Wait until all gateways have leases from each other. folders: their data folders, by name.
+    Return those without leases after CONTACT_WITHIN.
     """
 
     def alone() -> list[str]:

@@ -12,8 +12,7 @@ from hil.observe.folder import Folder
 from hil.observe.history import History
 
 OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
-"""Files beside the epochs in a gateway's folder at the landing place: owner, cleaned batches,
-refused batches."""
+"""Files of a gateway at the landing place: owner, cleaned and refused batches."""
 
 
 def note_remains(history: History, program: str, folder: Folder) -> None:
@@ -30,9 +29,7 @@ def note_remains(history: History, program: str, folder: Folder) -> None:
 
 
 def note_landed(history: History, landing: Path) -> None:
-    """Enter files at the landing place that belong neither to a batch nor to a gateway as a
-    whole.
-    """
+    """Enter files at the landing place that belong to no batch and to no gateway."""
     files = {path.relative_to(landing) for path in landing.rglob("*") if path.is_file()}
     whole = {
         path
@@ -47,9 +44,9 @@ def note_landed(history: History, landing: Path) -> None:
 
 
 def _store(file: Path) -> dict[str, Any]:
-    """Return the content of a store. tables: rows of each. sessions: the clients that have one.
-    orphans: rows of a missing session, by table. under_way: clients with a packet identifier in
-    use.
+    """Return the content of a store. tables: number of rows of each table. sessions: the clients
+    that have one. orphans: rows of a missing session, by table. under_way: clients with a packet
+    identifier in use.
     """
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:
         names = [

@@ -30,7 +30,7 @@ class SpoolHop:
         self._history = history
         self._last = self._before = 0
         self._restores = 0
-        """How often the store was restored from a backup."""
+        """Number of times that the store was restored from a backup."""
         self._covered = False
         self._is_dead = False
         self.committed = 0
@@ -50,8 +50,8 @@ class SpoolHop:
         self._last = self._before = row
 
     def restored(self) -> int:
-        """Note that a backup has replaced the store: it gives the places after its last one to
-        other publications. Returns that one.
+        """Note that a backup has replaced the store: the store gives the places after its last one
+        to other publications. Return that last place.
         """
         with self._opened() as database:
             [self._last] = _first(database, "SELECT id FROM spool_last")
@@ -60,18 +60,19 @@ class SpoolHop:
         return self._last
 
     def bury(self, database: Path, *, lost: bool) -> int:
-        """Read the card of a gateway that is gone for good, and stop looking. Enters rows that had
-        not landed as died, if they may be `lost` with it. Returns their number.
+        """Read the card of a gateway that is gone for good, and stop looking at it. Enter rows that
+        had not landed as died, if they may be `lost` with it. Returns their number.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
         with self._opened() as opened:
             rows = opened.execute(
-                "SELECT device, incarnation, sequence FROM spool WHERE id > (SELECT coalesce("
+                "SELECT device, incarnation, sequence, id FROM spool WHERE id > (SELECT coalesce("
                 "max(last), 0) FROM batch WHERE landed NOT NULL)"
             ).fetchall()
-        for key in rows if lost else ():
-            self._history.add("spool", "died", **dict(zip(KEY, key, strict=True)))
+        for row in rows if lost else ():  # the gateway's own rows have only their place
+            data = dict(zip((*KEY, "position"), row, strict=True))
+            self._history.add("spool", "died", **data)
         self._is_dead = True
         self.kept = 0
         self.landed = self.committed
@@ -79,8 +80,8 @@ class SpoolHop:
 
     @contextmanager
     def covered(self) -> Iterator[None]:
-        """Context without looks: without the gateway, SQLite shows rows that were written and never
-        synced, and a power cut loses them.
+        """Context in which this observer does not look: without the gateway, SQLite shows rows that
+        were written but never synced, and a power cut loses them.
         """
         self._covered = True
         try:
@@ -117,7 +118,7 @@ class SpoolHop:
 
     def close(self) -> bool:
         """Read for the last time, after the gateway has ended: enter the rows still in the spool,
-        which have yet to land. Returns whether all were entered, and it could be read.
+        which have yet to land. Return whether the spool could be read, and all rows were entered.
         """
         if self._is_dead:
             return True

@@ -4,7 +4,7 @@ In: their folders. Out: all rows of both, as events of the history, and rows tha
 table would miss (`asked.py`). Other columns are ignored.
 
 The time of a row is the file system's time of its data file. The table's own log is written by the
-program under test, and gives no expected value.
+program under test, so its times are not used.
 """
 
 import time
@@ -57,9 +57,7 @@ class TableHop:
         return count(self._publications)
 
     def read(self) -> None:
-        """Enter every row in the history, at the time its file was written. Without a table there
-        are no rows.
-        """
+        """Enter every row in the history, at the time of its file. Without a table: none."""
         for folder in (self._publications, self._readings):
             for text in differences(folder):
                 self._history.add("table", "contradiction", text=text)

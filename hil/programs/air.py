@@ -55,8 +55,8 @@ class AirOfRun:
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
     ) -> AirTap:
-        """Read the frames between a board with this key and the gateway. heard: takes each event
-        that is entered.
+        """Read the frames between a board with this key and the gateway. heard: called with each
+        event that is entered.
         """
 
         def enter(t: int, event: str, data: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class AirOfRun:
         return self._taps[name]
 
     async def start(self) -> None:
-        """Return when radios can join; with a real modem, when the gateway can open it."""
+        """Start the air. Return when radios can join, or when the gateway can open a real modem."""
         if self._air.modem is not None:
             boards = [f"{number}={name}" for number, name in self._boards.items()]
             options = ["--modem", self._air.modem, "--port", str(self._folder.port(MODEM))]

@@ -1,4 +1,4 @@
-"""Make several gateways one site, with the commands of a user. In: their names; the first one has
+"""Makes several gateways one site, with the commands of a user. In: their names; the first one has
 the site's authority. Out: addresses for their configurations, and running gateways that are in
 contact.
 """
@@ -22,8 +22,8 @@ class Joining:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
 
     async def start(self, site: Site) -> None:
-        """Return when all are in contact. The boards are provisioned at the first one, and the
-        others begin with its registry. Raises OncewayError.
+        """Start the gateways, and wait until all are in contact. The boards are provisioned at the
+        first one, and the others begin with its registry. Raises OncewayError.
         """
         await self.links.start(site.children)
         site.links = self.links

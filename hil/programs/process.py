@@ -18,9 +18,7 @@ LONGEST_LINE = 1_000_000  # bytes on a pipe; a client's line has a whole message
 
 
 class EndedError(OncewayError):
-    """A program ended by itself. how: its exit code or signal. last_words: the last lines of its
-    log.
-    """
+    """A program ended by itself. how: exit code or signal. last_words: its last log lines."""
 
     def __init__(
         self, name: str, code: int | None, log: Path, what: str = "ended by itself"
@@ -38,7 +36,7 @@ class EndedError(OncewayError):
 
 
 class Child:
-    """One running program. Made by `Children.start`."""
+    """One running program. Created by `Children.start`."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -73,14 +71,14 @@ class Child:
             self.process.stdin.write(line + b"\n")
 
     def pause(self) -> None:
-        """SIGSTOP: it stays where it is, and keeps all its resources."""
+        """Send SIGSTOP: the program stops, and keeps all its resources."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def reload(self) -> None:
-        """SIGHUP: make it read the configuration again."""
+        """Send SIGHUP: the program reads its configuration again."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGHUP)
 
@@ -91,15 +89,13 @@ class Child:
         return False
 
     async def kill(self) -> None:
-        """Send SIGKILL to the program and its descendants, as a power cut would; returns after its
-        end.
-        """
+        """Kill the program and its descendants, as a power cut would. Wait for their end."""
         if not self.running:
             return
         self.ended_by_us = True
         # at once, so that all stand still during the search for descendants
         self._signal(signal.SIGSTOP)
-        # also those in a group of their own, such as Spark's Python workers
+        # even those in another process group, such as Spark's Python workers
         for pid in descendants(self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

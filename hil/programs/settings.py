@@ -15,9 +15,7 @@ from hil.programs.air import MODEM
 
 
 def batch_count(bench: Bench) -> int | None:
-    """Return the most rows of a batch; None for a value of another type, which the gateway will
-    refuse.
-    """
+    """Return the most rows of a batch; None for an invalid value, which the gateway refuses."""
     count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
     return count if isinstance(count, int) else None
 
@@ -29,9 +27,9 @@ def write_config(
     port: int | None = None,
     members: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the configuration. port: for commands. members: of the site, with their addresses as
-    this gateway sees them. Raises OncewayError if the gateway would refuse it, for example for a
-    bench recorded by another version.
+    """Write the configuration. port: listener for commands. members: all gateways of the site, with
+    their addresses for this gateway. Raises OncewayError if the gateway would refuse it, for
+    example for a bench recorded by another version.
     """
     data, landing = str(folder.data), f"file://{folder.mount}"
     sections = merged(bench.config, bench.readings, data, landing, bool(port))

@@ -37,9 +37,7 @@ def onceway() -> str:
 
 
 class Member:
-    """One gateway and its uplink. disks: those whose power can be cut, of its data and of the
-    landing place.
-    """
+    """One gateway and its uplink. disks: those with power cuts: data, landing place."""
 
     def __init__(self, site: "Site", folder: Folder, disks: Disks = (None, None)) -> None:
         self.name = folder.gateway
@@ -54,9 +52,7 @@ class Member:
 
     @property
     def copied(self) -> bool:
-        """Whether publications that the gateway acknowledges are on the disk of another gateway,
-        too.
-        """
+        """Whether acknowledged publications are on the disk of another gateway, too."""
         return self._site.bench.copies > 1
 
     @property
@@ -108,9 +104,7 @@ class Member:
         return self.folder.data.rename(self.folder.root / f"dead-{self.name}")
 
     async def land(self, data: Path) -> None:
-        """Run `onceway spool land …` on a dead gateway's data, as a user does. Raises
-        OncewayError.
-        """
+        """Run `onceway spool land …` on a dead gateway's data, as a user. Raises OncewayError."""
         await self.command("spool", "land", str(data))
 
     async def start_gateway(self) -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 
 def age(database: Path, first_row: int, first_batch: int) -> None:
-    """Change the next numbers. first_row: of the spool's next row. first_batch: of the next
-    batch.
-    """
+    """Change the numbers of the spool's next row and of the next batch."""
     with closing(sqlite3.connect(database)) as store, store:
         last = first_row - 1
         store.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)", (str(last),))

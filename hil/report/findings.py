@@ -18,7 +18,7 @@ from hil.observe.history import COMMAND, HOPS, NO_HISTORY, Event, read, taking
 
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")
-"""Limits that are a floor; the others are a ceiling."""
+"""Limits that are lower bounds; all others are upper bounds."""
 HALVES = 8  # samples of a process that its growth needs
 
 
@@ -50,8 +50,8 @@ class Usage:
 class Replayed:
     """A recorded link on one direction of a line. begin, seconds, of: its start, the seconds used,
     and its length, in the recording's time. frames, lost: of the run. run_s, up_s: seconds of the
-    run, and those in which the link was up. longest_outage: length of shortened ones. shortened:
-    their number in the recording.
+    run, and those in which the link was up. longest_outage: length to which longer outages were
+    shortened. shortened: their number in the recording.
     """
 
     trace: str
@@ -100,7 +100,9 @@ class Findings:
     """Time of arrival in the gateway's store, and bytes of payload, by device or client."""
 
     gateways: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Publications in its store, landed, and gone with its card, for each gateway of several."""
+    """For each gateway, if there are several: publications in its store, landed, and lost with its
+    card.
+    """
 
     def percentile(self, share: int) -> float | None:
         """Return a percentile of the delays, in seconds; None without delays."""
@@ -114,13 +116,13 @@ class Findings:
         )
 
     def memory(self, name: str) -> int:
-        """Return the most resident bytes of a service."""
+        """Return the largest resident memory of a service, in bytes."""
         return max((one.memory for one in self.usage[name]), default=0)
 
     def growth(self, name: str) -> float | None:
         """Return by how many bytes the median size of a service was larger in the last quarter of
-        its longest life than in the second. None for a short life. A leak goes on growing, a cache
-        that fills does not.
+        its longest life than in the second. None for a short life. A leak continues to grow, a
+        cache that fills does not.
         """
         lives: defaultdict[int, list[Usage]] = defaultdict(list)
         for one in self.usage[name]:
@@ -148,8 +150,8 @@ class Findings:
 
     @property
     def _of_boards(self) -> list[tuple[float, int]]:
-        """Return the publications that came over lines into the store, in order of time; all, if no
-        line is known.
+        """Return the publications that arrived in the store over lines, in order of time. If no
+        line is known, return all.
         """
         return sorted(
             one
@@ -173,7 +175,7 @@ class Findings:
 
     @property
     def readings_per_s(self) -> float | None:
-        """Return the QoS 2 exchanges over the boards' lines per second, all together."""
+        """Return the total of QoS 2 exchanges per second over the boards' lines."""
         return len(self._of_boards) / self._receiving if self._receiving else None
 
     @property
@@ -188,8 +190,8 @@ class Findings:
         return self.payload / sent if sent else None
 
     def again(self, what: str) -> int | None:
-        """Return how many `frames` or `publishes` were sent again, on all lines and both ways; None
-        without counts.
+        """Return how many `frames` or `publishes` were sent again, on all lines and in both
+        directions; None without counts.
         """
         counts = [direction for line in self.sent.values() for direction in line.values()]
         return sum(count[f"{what}_again"] for count in counts) if counts else None
@@ -222,7 +224,7 @@ class Findings:
 
     @property
     def headline(self) -> str:
-        """Return the verdict, with a note on a run that holds and broke a limit."""
+        """Return the verdict, with a note if the run holds but broke a limit."""
         holds = self.result.verdict is Verdict.HOLDS
         return f"{self.result.verdict}{', but a limit was not kept' * (holds and not self.passed)}"
 

@@ -101,8 +101,8 @@ def _section(title: str, body: str) -> str:
 def _table(
     head: Sequence[str], rows: Iterable[Sequence[object]], classes: Sequence[str] = ()
 ) -> str:
-    """Return a table. Columns of numbers are aligned to the right. classes: of each row. On a phone
-    a text in the last of many columns stands below its row.
+    """Return a table. Columns of numbers are aligned to the right. classes: CSS class of each row.
+    On a phone, a text in the last of many columns is shown below its row.
     """
 
     listed = list(rows)

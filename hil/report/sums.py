@@ -114,7 +114,7 @@ def side_by_side(results: Mapping[str, Result]) -> Sums:
 
 
 def show(console: Console, found: Sums) -> None:
-    """Show in a terminal, uncut also in a narrow one."""
+    """Show the table in a terminal, uncut even in a narrow one."""
     console.width = max(console.width, TABLE_WIDTH)
     drawn = Table("", *next(iter(found.values())))
     for name, row in found.items():

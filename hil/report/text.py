@@ -79,7 +79,9 @@ def sentence(found: Findings) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return e.g. `1 fault`, `2 faults`. many: of a word that does not take an s."""
+    """Return, for example, `1 fault` or `2 faults`. many: the plural, if it is not the word with an
+    s.
+    """
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
@@ -106,7 +108,7 @@ def _other_counts(result: Result) -> str:
 
 
 def _twice(result: Result) -> int:
-    """Return how many are in the claim more than once."""
+    """Return the number of publications that are in the claim more than once."""
     return sum(len(one.way[result.claim]) > 1 for one in result.publications)
 
 

@@ -96,7 +96,7 @@ def _label(parts: Sequence[str], depth: int) -> str:
 
 
 class Campaign:
-    """A campaign. keep: also the files of a run that holds."""
+    """A campaign. keep: whether to keep all files of a run that holds."""
 
     def __init__(self, items: Sequence[Item], folder: Path, keep: bool, console: Console) -> None:
         self._items = items
@@ -135,7 +135,7 @@ class Campaign:
 
     async def _all(self, jobs: int) -> None:
         """Run all items. The first job begins with the runs that start Spark, which need a core.
-        The others begin with those with a radio, which are long and mostly wait.
+        The other jobs begin with the runs with a radio, which are long and mostly wait.
         """
         columns = (
             TextColumn("{task.description}"),

@@ -18,9 +18,7 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Display as a context manager around the run. total: publications to be produced. faults:
-    planned number.
-    """
+    """Display as a context manager. total: publications to be produced. faults: planned."""
 
     def __init__(
         self,

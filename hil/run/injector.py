@@ -1,4 +1,4 @@
-"""Carry out the plan: each fault waits for its place, breaks its target, and enters the history
+"""Carries out the plan: each fault waits for its place, breaks its target, and enters the history
 with the evidence. In: a plan, kinds of faults, the run. Out: `happened` events. A fault without its
 event is reported by the checker.
 """
@@ -55,14 +55,14 @@ class Injector:
                 self._system.display.say(f"  {fault} cannot happen here: {why}", "red")
 
     def _aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Return the exact place to strike; None for a real board, which has no counts."""
+        """Return the exact place of the fault; None for a real board, which has no counts."""
         kind = self._kind(fault)
         if kind.part == "board" and not self._system.device(fault).counted:
             return None
         return kind.aim(fault)
 
     async def arm(self) -> None:
-        """Give the orders that can be given ahead, before any board samples."""
+        """Give the orders that can be given in advance, before any board samples."""
         for lane in self.lanes.values():
             for fault in lane:
                 kind = self._kind(fault)
@@ -70,9 +70,7 @@ class Injector:
                     self._armed.add(fault.id)
 
     async def run(self, lane: str) -> None:
-        """Run the faults of a lane: those ordered ahead at any time, the others one after the
-        other.
-        """
+        """Run the faults of a lane: ordered ones at any time, the others one after the other."""
         faults = [fault for fault in self.lanes.get(lane, []) if not self._kind(fault).impossible()]
         async with asyncio.TaskGroup() as ahead:
             for fault in faults:

@@ -22,7 +22,7 @@ class Notes:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Enter the end of the block in the history, and go on after it."""
+        """Enter an error that ends the block in the history, and continue."""
         try:
             yield
         except* Exception as group:

@@ -1,7 +1,7 @@
 """One run of a bench: start all programs, run the plan, wait until all hops are empty, judge. In: a
 bench, its plan, an empty folder. Out: configuration, databases, batches, table, logs and history in
-it, and the checker's result. A run that cannot go on, because a program ended by itself or the rig
-failed, is judged like any other, with the cause in its history.
+it, and the checker's result. A run that cannot continue, because a program ended by itself or the
+rig failed, is judged like any other, with the cause in its history.
 """
 
 import asyncio
@@ -193,7 +193,7 @@ class Run:
         with self._display.stage("flash and provision"):
             if self._bench.until == "table":
                 await site.start_ingest()  # Spark starts slowly
-            # unlike gather, ends the others before it raises one's error
+            # unlike gather, this ends the other tasks before it raises the error of one
             cores = asyncio.Semaphore(os.cpu_count() or 1)
             async with asyncio.TaskGroup() as tasks:
                 for device in devices:
@@ -216,9 +216,7 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway make its store and own its folder at the landing place. Then age that
-        store.
-        """
+        """Let the gateway create store and folder at the landing place. Then age the store."""
         await alone.start_gateway()
         await site.running["gateway"].stop()
         await alone.command("uplink", "claim")

@@ -1,6 +1,6 @@
-"""Find the fewest faults that still make a run fail. In: a plan that failed, and a function to try
-a part of it. Out: a plan in which every fault is needed. The search is Zeller's ddmin: leave out
-halves, then quarters, and so on, while the rest fails.
+"""Finds the smallest set of faults that still makes a run fail. In: a plan that failed, and a
+function that tries a part of it. Out: a plan in which every fault is needed. The search is Zeller's
+ddmin: leave out halves, then quarters, and so on, while the rest fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return a part of `things` for which `fails` holds, and of which every one is needed. `things`
-    themselves must fail.
+    """Return a part of `things` for which `fails` returns true and in which every element is
+    needed. `fails` must return true for all of `things`.
     """
     left = list(things)
     parts = 2

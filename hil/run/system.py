@@ -106,7 +106,7 @@ class System:
         return time.monotonic_ns()
 
     def unstored(self) -> bool:
-        """Whether a publication has left a board or client and is not in the gateway's store."""
+        """Whether a board or client has sent a publication that is not in the gateway's store."""
         self.spool.look()
         return any(
             source.sent - self.spool.stored[name]
@@ -115,7 +115,7 @@ class System:
         )
 
     def committing(self) -> bool:
-        """Whether the commit after which the gateway stands still holds a publication."""
+        """Whether the commit after which the gateway is stopped contains a publication."""
         return holds_publication(self.site.folder.database)
 
     def say(self, text: str) -> None:

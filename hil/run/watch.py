@@ -38,7 +38,7 @@ USAGE_EVERY = 1.0  # s between looks at the resources of gateways and uplinks
 
 
 class Watch:
-    """Observer of a run. devices, clients: those that report."""
+    """Observer of a run. devices, clients: the devices and clients that report."""
 
     def __init__(self, bench: Bench, folder: Folder, history: History, display: Display) -> None:
         self.counters = Counters()
@@ -65,9 +65,7 @@ class Watch:
         self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
 
     async def follow(self, site: Site) -> None:
-        """Look at all hops in a loop, wake the faults, and check that no program has ended by
-        itself.
-        """
+        """Watch all hops, wake the faults, and check that no program has ended by itself."""
         while True:
             site.check()
             self._look()
@@ -136,14 +134,12 @@ class Watch:
         return time.monotonic() - self._moved_at
 
     def idle(self) -> bool:
-        """Whether there is no progress and no micro-batch in progress, which may take long on a
-        busy machine.
-        """
+        """Whether there is no progress, and no micro-batch is running (it may take long)."""
         return self.quiet_s() > IDLE_S and not self.progress.in_batch
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
-        copy of one, and the ingest has taken every batch. A publication may have come to a hop
+        copy of one, and the ingest has taken every batch. A publication may have reached a hop
         after the last look at it, so this looks again.
         """
         if not self._seems_empty():

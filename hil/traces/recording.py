@@ -36,13 +36,13 @@ FORMS = {
     "rssi": "a number",
     "snr": "a number",
 }
-"""Values of each column."""
+"""The type of each column's values."""
 
 SAYS = {
     **dict.fromkeys(("true", "yes", "1", "1.0"), True),
     **dict.fromkeys(("false", "no", "0", "0.0"), False),
 }
-"""Whether a frame was delivered, in small letters."""
+"""Words that mean that a frame was or was not delivered, in small letters."""
 
 WINDOW = 16  # frames by which a copy or an overtaken frame may be late
 WRAP = 1 << 16
@@ -58,18 +58,18 @@ class _Row:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the synthetic traces that ship with the project, by name."""
+    """Return the project's synthetic traces, by name."""
     with as_file(files("hil").joinpath("traces")) as folder:
         return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
 
 
 def place(name: str) -> Path:
-    """Return the file of a trace: a path, or the name of one that ships with the project."""
+    """Return the file of a trace: a path, or the name of one of the project's traces."""
     return shipped().get(name, Path(name))
 
 
 def load(name: str) -> Trace:
-    """Return a trace by its path, or a shipped one by its name. Raises OncewayError."""
+    """Return a trace by its path, or one of the project's by its name. Raises OncewayError."""
     path = place(name)
     text = _text(path)
     stem = path.name.partition(".")[0]
@@ -92,7 +92,7 @@ def load(name: str) -> Trace:
 
 
 def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[_Row]:
-    """Return the frames that arrived, by line; all without a column for it."""
+    """Return the frames that arrived, by line; all frames if there is no column for it."""
     read = [(_row(row, path, number), _arrived(row, path, number)) for number, row in rows]
     if read and not any(arrived for _, arrived in read):
         raise OncewayError("not a single frame of this recording was delivered", str(path))

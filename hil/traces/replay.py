@@ -1,4 +1,4 @@
-"""Replay a recorded link: frames that the recording lost are lost here.
+"""Replays a recorded link: a frame is lost if the recording lost it.
 
 In: a trace, a pace, a seed, and the time of each frame. Out: whether it arrives; at the end, the
 part of the recording used. Frame by frame, each frame has the fate of the next recorded one. At a
@@ -25,9 +25,7 @@ LONGEST_OUTAGE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Fate of a recorded frame. recorded: s in the recording. t: the same with its outages
-    shortened.
-    """
+    """Fate of a recorded frame. recorded: s in the recording. t: s with shortened outages."""
 
     recorded: float
     t: float
@@ -35,9 +33,9 @@ class _Fate:
 
 
 class Replay:
-    """One direction of one link. pace: None for frame by frame, else seconds of the recording per
-    second. longest_outage: in frames, or in seconds of the run at a pace. Raises ValueError for a
-    trace without a frame that arrived.
+    """One direction of one link. pace: seconds of the recording per second; None: one recorded
+    frame per frame. longest_outage: in frames, or, with a pace, in seconds of the run. Raises
+    ValueError for a trace without a frame that arrived.
     """
 
     def __init__(
@@ -75,8 +73,8 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fates; no frame arrives in an outage, and those over `longest` seconds are
-        shortened.
+        """Return the fates. Outages over `longest` seconds are shortened; no frame arrives
+        in one.
         """
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}

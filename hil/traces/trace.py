@@ -38,9 +38,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A silence. t: arrival of the last frame before it, in s. lost: frames known to have been sent
-    in it.
-    """
+    """A silence. t: arrival of the frame before it, in s. lost: frames sent in it."""
 
     t: float
     seconds: float
@@ -49,8 +47,8 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace. frames: in the order sent. repeats: number of copies left out. resets: how often the
-    sender restarted its count.
+    """A trace. frames: in the order sent. repeats: number of copies left out. resets: number of
+    times that the sender restarted its count.
     """
 
     name: str
@@ -81,8 +79,8 @@ class Trace:
         return Counter(frame.lost for frame in self.frames if frame.lost)
 
     def outages(self) -> list[Outage]:
-        """Return silences of more than OUTAGE_INTERVALS usual intervals, in order. One without a
-        count of the sender is the sender's silence, not the link's.
+        """Return silences of more than OUTAGE_INTERVALS usual intervals, in order. If the sender's
+        count does not grow in an outage, the sender was silent, not the link.
         """
         longest = OUTAGE_INTERVALS * self.interval
         pairs = pairwise(self.frames)

@@ -1,4 +1,4 @@
-"""The wire between a board's serial port and the gateway's: a process of its own, `python -m
+"""The wire between a board's serial port and the gateway's: a separate process, `python -m
 hil.wire`, that harms the bytes it carries.
 
 `wire.py` moves bytes between two ports (`ports.py`) over two lines (`line.py`), one for each

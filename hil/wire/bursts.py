@@ -13,9 +13,7 @@ HIT = 0.5  # share of changed bytes in a burst
 
 
 class Bursts:
-    """Bursts. gap, length: mean bytes from one burst to the next, and of a burst; both are
-    geometric.
-    """
+    """Bursts. gap, length: mean bytes between bursts and in a burst; both are geometric."""
 
     kinds = ("burst",)
 

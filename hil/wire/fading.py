@@ -13,7 +13,7 @@ DELIMITER = b"\0"
 
 
 class Fading:
-    """A recorded link. pace, longest_outage: as of a Replay."""
+    """A recorded link. pace, longest_outage: see `Replay`."""
 
     kinds = ("fade",)
 

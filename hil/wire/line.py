@@ -59,8 +59,8 @@ class Line:
         self._cross()
 
     def strike(self, command: Command) -> None:
-        """Carry out a command at its place; an `arrive` after that reports it, with its measured
-        place. One at a time: the next one begins after the one before.
+        """Carry out a command at its place; a later `arrive` reports it, with its measured place.
+        Commands are carried out one at a time.
         """
         behind = self._strikes[-1].command.fault if self._strikes else None
         self._strikes.append(Strike(command, behind))
@@ -120,7 +120,7 @@ class Line:
         self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
-        """Put the bytes after the weather on their flight, with the harm of the present command."""
+        """Send bytes, after the weather, to the other end, with the harm of the present command."""
         strike = self._strikes[0] if self._strikes else None
         self._passed += len(data)
         if strike is None or self._publication < (strike.command.publication or 0):
@@ -156,7 +156,7 @@ class Line:
         return [{"event": "struck", **named, **place, **found}]
 
     def _fly(self, data: bytes, arrives: float) -> None:
-        """Add bytes to the flight; none overtakes those before."""
+        """Add bytes to those in flight, behind all earlier ones."""
         if data:
             self._flight.append(
                 (max(arrives, self._flight[-1][0] if self._flight else arrives), data)
@@ -170,7 +170,7 @@ class Line:
 
 
 def _told(harm: Harm) -> dict[str, Any]:
-    """Return a harm as the history has it."""
+    """Return a harm in the form of the history."""
     told = {"kind": harm.kind, "offset": harm.offset}
     return (
         {**told, "sent": harm.sent, "arrived": harm.arrived}

@@ -18,7 +18,7 @@ class Noise:
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:
-        """table: of the bench, whose harms are counted separately."""
+        """Create it. table: number of the bench's table, whose harms are counted separately."""
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
         self.kinds = kinds(table)
@@ -29,9 +29,7 @@ class Noise:
         self._next = self._gap()
 
     def feed(self, data: bytes, now: float = 0.0) -> tuple[bytes, list[Harm]]:
-        """Return the bytes that arrive for `data`, and the harms among them in order. The time does
-        not matter.
-        """
+        """Return the bytes that arrive for `data`, and the harms in order. Time does not matter."""
         out = bytearray()
         harms: list[Harm] = []
         taken = 0
@@ -71,5 +69,5 @@ class Noise:
 
 
 def kinds(table: int) -> tuple[str, ...]:
-    """Return the names of a table's harms: `lose`, and `lose.2` of the second one."""
+    """Return the names of a table's harms: `lose`, or `lose.2` for the second table."""
     return KINDS if table == 1 else tuple(f"{kind}.{table}" for kind in KINDS)

@@ -1,4 +1,6 @@
-"""The two ends of a wire: the board's port, which exists, and the gateway's, which is made here."""
+"""The two ends of a wire: the board's port, which exists already, and the gateway's port, which
+this module creates.
+"""
 
 import errno
 import os

@@ -23,7 +23,8 @@ BITS = 10  # 8N1
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. fault: its id. after: bytes that pass unharmed, from now on, or from the end of
-    the board's publication of this number. length: N bytes. seconds: for `delay` and `stall`.
+    the board's publication with the number `publication`. length: N bytes. seconds: for `delay` and
+    `stall`.
     """
 
     fault: str
@@ -36,9 +37,9 @@ class Command:
 
 
 class Strike:
-    """One command during its run. behind: the fault that it had to wait for. struck: bytes harmed
-    so far. offset: bytes of the line before the first of them. publication: the one after whose end
-    its bytes were counted.
+    """One command during its run. behind: the fault that it had to wait for. struck: number of
+    bytes harmed so far. offset: bytes on the line before the first harmed one. publication: the
+    publication from whose end `after` was counted.
     """
 
     def __init__(self, command: Command, behind: str | None = None) -> None:

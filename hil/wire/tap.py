@@ -1,10 +1,11 @@
-"""Reader of a wire, before any harm: frames of the reliable link and their MQTT packets, with the
-rig's own readers (hil/formats), and which of them arrive whole. No I/O, and no change.
+"""Reader of the bytes that both ends send on a wire, before any harm: frames of the reliable link
+and their MQTT packets, with the rig's own readers (hil/formats), and which of them arrive whole. No
+I/O, and no change.
 
 In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out, for each
-direction: counts of frames and PUBLISH packets, and of repeated ones. As events: packets
-and sessions of both ends; bytes that fit no session of the sender; unexpected answers; streams that
-can no longer be read; acknowledgements of a frame that never arrived whole.
+direction: counts of frames and PUBLISH packets, and of repeated ones. As events: packets and
+sessions of both ends; bytes that fit no session of the sender; unexpected answers; streams that can
+no longer be read; acknowledgements of a frame that never arrived whole.
 """
 
 from collections.abc import Callable
@@ -41,9 +42,10 @@ Tell = Callable[[dict[str, Any]], object]
 
 @dataclass(slots=True)
 class _Direction:
-    """One direction of a session. fitting: count of frames of this session. strange: count of byte
-    strings that only look like frames. ahead: payloads of frames that arrived before an earlier one
-    was complete. arrived: number of the next frame for the other end, by complete frames alone.
+    """One direction of a session. fitting: number of frames of this session. strange: number of
+    byte strings that only look like frames. ahead: payloads of frames that arrived before an
+    earlier one was complete. arrived: number of the next frame for the other end, counting only
+    complete frames.
     """
 
     fitting: int = 0
@@ -79,7 +81,7 @@ class Tap:
     """
 
     def __init__(self, tell: Tell | None = None, key: Callable[[], bytes] = lambda: NO_KEY) -> None:
-        """key: of the board that is on the line now."""
+        """Create it. key: key of the board that is on the line now."""
         self._key = key
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell
@@ -89,7 +91,7 @@ class Tap:
         """Last HELLO of the board."""
         self.first_hello: Hello | None = None
         self.refusals = 0
-        """Number of WELCOMEs that refuse."""
+        """Number of WELCOMEs that refused the board."""
         # the newest session, and before it the one of the board until it takes the newest, and that
         # of the gateway: a board may restart several times before it takes one
         self._sessions: list[_Session] = []
@@ -105,7 +107,7 @@ class Tap:
                     self._session_frame(direction, body)
 
     def arrived(self, direction: str, data: bytes) -> None:
-        """Take the bytes that came to the far end, with all harm."""
+        """Handle the bytes that arrived at the far end, with all harm."""
         for body in self._arriving[direction].feed(data):
             if kind_of(body) is not Kind.DATA:
                 continue

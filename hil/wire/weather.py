@@ -1,6 +1,4 @@
-"""Faults of a line for a whole run. In: the bytes of one direction. Out: the bytes that arrive, and
-the harms.
-"""
+"""Faults of a line for a whole run. In: bytes of one direction. Out: arriving bytes, harms."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +18,7 @@ class Harm:
 
 
 class Weather(Protocol):
-    """Weather of a line. kinds: of its harms."""
+    """The faults of a line for a whole run. kinds: of its harms."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...

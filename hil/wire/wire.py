@@ -151,7 +151,9 @@ class Wire:
             self._report_at = now + REPORT_EVERY
 
     def _follow_port(self, ready: dict[int, int], now: float) -> None:
-        """Note that the gateway opened or closed its port, or plug it in again."""
+        """If the gateway opened or closed its port, note that. If the port is due again, plug it
+        in.
+        """
         if self._port is None:
             if now >= self._plug_at:
                 self._port = Port(self._link)
@@ -170,7 +172,7 @@ class Wire:
             self.take(json.loads(line), now)
 
     def take(self, order: dict[str, Any], now: float = 0.0) -> None:
-        """Obey an order, now or at its publication."""
+        """Carry out an order, now or at its publication."""
         if "publication" in order:
             self._placed = sorted([*self._placed, order], key=lambda one: one["publication"])
             emit({"event": "armed", "fault": order["fault"]})
@@ -187,7 +189,7 @@ class Wire:
             self._obey({**self._placed.pop(0), "publication": self._publications}, now)
 
     def tapped(self, event: dict[str, Any]) -> None:
-        """Take an event of the tap. DUP does not show whether a publication is new: a starting
+        """Handle an event of the tap. DUP does not show whether a publication is new: a starting
         board sends all held ones with it.
         """
         if (event["event"], event.get("direction")) == ("publish", "up") and event["id"]:
@@ -224,7 +226,7 @@ class Wire:
                 emit({"event": "struck", "fault": order["fault"], "action": "swap"})
 
     def _forge(self, order: dict[str, Any], now: float) -> None:
-        """Let another program greet as the board, between its own bytes, and watch the result."""
+        """Send forged HELLOs of the board, between the board's own bytes, and watch the result."""
         first, hello = self._tap.first_hello, self._tap.hello
         forged = forge(first, hello) if first and hello else []
         if self._port and self._connected:

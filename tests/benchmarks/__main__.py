@@ -1,9 +1,10 @@
-"""`python -m tests.benchmarks [NAME ...]`: run the benchmarks, or those named (`site-moves` is
-bench_site_moves.py), one after the other.
+"""`python -m tests.benchmarks [--keep] [NAME ...]`: run the benchmarks, or those named
+(`site-moves` is bench_site_moves.py), one after the other.
 
 Each is a process of its own, so that none inherits the memory of another, and prints its table. A
 goal that is missed is said in the table and in build/bench.json; it fails nothing. Exit code 1: a
-benchmark ended without figures.
+benchmark ended without figures. `--keep` runs none: it keeps the figures of build/bench.json for
+the guides (`last.json`; then `make docs`).
 """
 
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.benchmarks.report import RESULTS
+from tests.benchmarks.report import RESULTS, keep
 
 FOLDER = Path(__file__).parent
 _ALONE = ("ingest",)
@@ -29,6 +30,9 @@ def changed() -> int:
 
 
 def main(wanted: list[str]) -> int:
+    if wanted == ["--keep"]:
+        keep()
+        return 0
     unknown = [name for name in wanted if name not in names()]
     if unknown:
         print(

@@ -25,7 +25,7 @@ ROUNDS = 5
 SECONDS = 1.5
 MESSAGES = 3000
 STALLS = 4
-"""Most stalls of one measurement; more are an error."""
+"""Largest number of stalls of one measurement; more are an error."""
 GOALS = {10: (0.6, 45.0), 100: (1.0, 25.0), 1000: (1.0, 25.0)}
 """By number of devices: the least rate as a multiple of the peer's; the most CPU time of a QoS 1
 message, in µs.

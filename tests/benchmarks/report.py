@@ -2,7 +2,8 @@
 build/bench.json for programs.
 
 In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit,
-peer, goal, met}}`, where figures of other benchmarks stay as they are.
+peer, goal, met}}`, where figures of other benchmarks stay as they are. `keep` copies them to
+last.json beside this file, from which `make docs` writes the figures of the guides.
 """
 
 import json
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).resolve().parents[2] / "build" / "bench.json"
+KEPT = Path(__file__).with_name("last.json")
 _RELATIONS = {"≥": ge, "≤": le, ">": gt, "<": lt}
 
 
@@ -111,3 +113,18 @@ def _merge(figures: list[Figure], results: Path) -> None:
     new = results.with_suffix(".new")
     new.write_text(json.dumps(known, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
     os.replace(new, results)
+
+
+def keep(results: Path = RESULTS, kept: Path = KEPT) -> None:
+    """Copy values, units and the peer's values to the file of kept figures. Raises OSError without
+    results.
+    """
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    for name, figure in json.loads(results.read_text()).items():
+        parts = ("value", "unit") if figure["peer"] is None else ("value", "unit", "peer")
+        known[name] = {part: figure[part] for part in parts}
+    rows = [
+        f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(known[name], ensure_ascii=False)}"
+        for name in sorted(known)
+    ]
+    kept.write_text("{\n" + ",\n".join(rows) + "\n}\n")

@@ -25,7 +25,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.brokers import onceway
 from tests.benchmarks.load import Peer, Publisher, Stalled, Subscriber, drive, new_topics
-from tests.benchmarks.report import Figure, report
+from tests.benchmarks.report import Figure, keep, report
 from tests.benchmarks.side import Ratio, ratio
 
 SMALL = {
@@ -125,3 +125,16 @@ def test_the_interval_of_a_ratio_leaves_out_what_lies_far_away() -> None:
     pairs = [(float(one), 1.0) for one in (*range(100, 118), 1, 900)]
     assert ratio(pairs) == Ratio(108.5, 104.0, 113.0)
     assert ratio(pairs[:4]) == Ratio(101.5, 100.0, 103.0)
+
+
+def test_kept_figures_of_other_benchmarks_stay(tmp_path: Path) -> None:
+    results, kept = tmp_path / "bench.json", tmp_path / "last.json"
+    report([Figure("a", 1.5, "ms", "≤ 2"), Figure("b", 3, "", None, 4)], results)
+    keep(results, kept)
+    report([Figure("a", 2.5, "ms")], results := tmp_path / "another.json")
+    keep(results, kept)
+    assert kept.read_text().count("\n") == 4, "a line for each"
+    assert json.loads(kept.read_text()) == {
+        "a": {"value": 2.5, "unit": "ms"},
+        "b": {"value": 3, "unit": "", "peer": 4},
+    }

@@ -55,6 +55,15 @@ def test_registered_devices_are_taken_revoked_ones_never_strangers_on_open_ports
     assert answers == {"roof-1": True, "roof-2": False, "roof-3": stranger}
 
 
+def test_boards_are_listed_by_name_also_after_a_change(tmp_path: Path) -> None:
+    """The gateways of a site enter the same boards in different orders."""
+    with closing(Registry(tmp_path / FILE)) as registry:
+        for name in ("roof-3", "roof-2", "roof-1"):
+            registry.admit(name)
+        registry.finish(registry.begin(Identity("roof-2", KEY), "uno", "/dev/ttyACM0"), "ab" * 32)
+    assert list(Admitted(tmp_path).registered()) == ["roof-1", "roof-2", "roof-3"]
+
+
 def test_the_registry_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
     folder = tmp_path / "site?mode=rwc#1%41"
     Registry(folder / FILE).admit("roof-1")

@@ -280,13 +280,26 @@ def test_a_listener_that_reads_reason_codes_cannot_tell_them_to_a_client_before_
     assert (client.received, client.closed) == ([], True)
 
 
-def test_qos_0_is_dropped_and_counted() -> None:
-    full = _spool()
+@pytest.mark.parametrize("make", [_spool, _share_of_the_spool, _disk, _room_on_the_disk])
+def test_qos_0_without_room_is_dropped_and_counted(make: Callable[[], Full]) -> None:
+    full = make()
     client = full.world.accepted("c")
     full.publish(client, 0, 0)
     assert not client.closed
     assert full.world.broker.statistics.refused("publish") == 1
     assert full.world.broker.statistics.pauses == {}
+
+
+def test_qos_0_without_room_in_a_queue_is_dropped_and_counted() -> None:
+    queue = QueueSection(clients="slow", full="refuse the publisher", qos_0=True)
+    world = _world(queue=[queue], queue_messages=1)
+    world.absent("slow")
+    client = world.accepted("c")
+    client.publish("t", LARGE, 0, 0)
+    assert world.broker.statistics.dropped == 0
+    client.publish("t", LARGE, 0, 0)
+    assert world.broker.statistics.dropped == 1
+    assert not client.closed
 
 
 # -- refusals for good
@@ -347,6 +360,20 @@ def test_a_refusal_for_good_keeps_its_reason_code(
     assert client.take_all() == [kind(qos)(7, reason)]
     assert not client.closed
     assert world.broker.statistics.pauses == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"), [one for name, one in FOR_GOOD.items() if name != "queue"]
+)
+def test_qos_0_that_is_refused_for_good_is_dropped_and_counted(
+    make: Callable[[], tuple[World, Publish]], reason: R
+) -> None:
+    world, packet = make()
+    packet.qos, packet.packet_id = 0, None
+    client = world.accepted("c")
+    client.send(packet)
+    assert client.take_all() == []
+    assert world.broker.statistics.refusals["publish", reason] == 1
 
 
 def test_oversized_publication_gets_its_reason_on_a_full_spool_and_disk_too() -> None:

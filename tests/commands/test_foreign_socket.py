@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -14,19 +14,22 @@ from gateway.errors import OncewayError
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
+        (b"no line" * 1000, "another program"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program"),
         (b"\xff\xfe\n", "another program"),
         (b"7\n", "another program"),
         (b"[]\n", "another program"),
         (b"", "ended in the middle"),
         (None, "does not answer"),
+        ("drips", "does not answer"),
     ],
 )
 def test_a_foreign_control_socket_is_an_error(
-    answer: bytes | None, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: bytes | str | None, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """answer: None if the program never answers."""
+    """answer: None if the program never answers; "drips" if it sends a line that never ends."""
     monkeypatch.setattr(control_client, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(control_client, "LONGEST_ROW", 5000)
     done = threading.Event()
 
     def serve() -> None:
@@ -34,6 +37,10 @@ def test_a_foreign_control_socket_is_an_error(
             channel.recv(1000)
             if answer is None:
                 done.wait(60)
+            elif isinstance(answer, str):
+                with suppress(BrokenPipeError):
+                    while not done.wait(0.01):
+                        channel.sendall(b" ")
             else:
                 channel.sendall(answer)
 

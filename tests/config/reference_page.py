@@ -1,8 +1,8 @@
 """The page of all configuration keys, gateway/config/REFERENCE.md, made from the models: `python -m
 tests.config.reference_page`, as part of `make docs`.
 
-In: the sections' code, and EXAMPLES for keys that have no default. Out: one page, with the default,
-the meaning and an example of each key.
+In: the sections' code, and EXAMPLES for keys whose default shows too little. Out: one page, with
+the default, the meaning and an example of each key.
 """
 
 import tomllib
@@ -16,8 +16,7 @@ PAGE = Path(__file__).parents[2] / "gateway" / "config" / "REFERENCE.md"
 _HEAD = """# All keys of the configuration file
 
 Written by `make docs`. `onceway gateway config --reference` and `man gateway.toml` have the same
-text. A table in `[[ ]]` may stand in the file any number of times. The examples stand alone: a key
-with a default shows the default.
+text. A table in `[[ ]]` may stand in the file any number of times. Each example is for itself.
 """
 EXAMPLES = {
     "gateway.hosts": '["gateway.example"]',
@@ -27,6 +26,9 @@ EXAMPLES = {
     "listener.connections": "500",
     "listener.packet_bytes": "65_536",
     "listener.keep_alive_s": "300",
+    "limits.keep_alive_s": "300",
+    "limits.session_expiry_s": "604_800",
+    "delivery.overlapping": '"each"',
     "listener.origins": '["https://dashboard.example"]',
     "listener.proxies": '["10.0.0.2"]',
     "listener.tls.certificate": '"/etc/onceway/gateway.pem"',
@@ -39,9 +41,10 @@ EXAMPLES = {
     "queue.messages": "1_000_000",
     "queue.bytes": "100_000_000",
     "access.users": '"/var/lib/onceway/users"',
-    "access.prefixes": '["sensors/"]',
+    "access.prefixes": '["site-1-"]',
     "access.command": '["/usr/local/bin/who-is"]',
     "access.url": '"https://users.example/check"',
+    "access.hook_remember_s": "600.0",
     "quota.sessions": "20",
     "quota.connections": "10",
     "quota.messages_per_s": "20",
@@ -51,7 +54,7 @@ EXAMPLES = {
     "acl.subscribe": '["commands/+"]',
     "acl.deny_write": '["sensors/%u/config"]',
     "acl.deny_read": '["secrets/#"]',
-    "acl.identity": '["sensors/#"]',
+    "acl.identity": '["relay-*"]',
     "uplink.landing": '"file:///srv/onceway/landing"',
     "uplink.window": '["01:00-05:00"]',
     "uplink.bytes_per_s": "20_000",
@@ -96,10 +99,13 @@ def name(entry: Entry) -> str:
 
 
 def example(entry: Entry, key: Key) -> str:
-    """Return the value that the page shows for a key. Raises KeyError without one."""
-    if key.default not in ("", "[]", "{}"):
-        return key.default
-    return EXAMPLES[f"{name(entry)}.{key.name}"]
+    """Return the value that the page shows for a key: one other than the default where that says
+    more. Raises KeyError without one.
+    """
+    others = {"true": "false", "false": "true"}
+    if key.default in ("", "[]", "{}"):
+        return EXAMPLES[f"{name(entry)}.{key.name}"]
+    return EXAMPLES.get(f"{name(entry)}.{key.name}", others.get(key.default, key.default))
 
 
 def page() -> str:

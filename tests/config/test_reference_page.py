@@ -43,9 +43,9 @@ def test_the_page_is_that_of_the_models() -> None:
     assert PAGE.read_text() == page(), "run: make docs"
 
 
-def test_each_example_is_of_a_key_without_a_default() -> None:
-    shown = {f"{name(e)}.{k.name}" for e in entries() for k in e.keys}
-    assert EXAMPLES.keys() <= shown
+def test_examples_are_of_keys_that_exist_and_differ_from_their_defaults() -> None:
+    shown = {f"{name(e)}.{k.name}": k.default for e in entries() for k in e.keys}
+    assert {key: shown[key] for key, text in EXAMPLES.items() if text == shown[key]} == {}
 
 
 @pytest.mark.parametrize(("entry", "key"), KEYS)

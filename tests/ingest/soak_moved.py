@@ -71,7 +71,7 @@ def moved_under(
     writer: WriterName,
     job: subprocess.Popen[bytes],
     move: Callable[[], None],
-    why: str = "the table was deleted or put back from a copy",
+    why: str = "the table was deleted, restored from a copy",
 ) -> None:
     """The job ends at the batch that comes after the move, and its last line says why; the next
     start takes what the table lacks.
@@ -121,7 +121,9 @@ def test_set_back(site: S3Site, writer: WriterName) -> None:
     land(site, 7)
     wait_for(site, job, MICRO_BATCHES + 1)
     restore = f"RESTORE TABLE delta.`{site.on_s3}` TO VERSION AS OF {version}"
-    moved_under(site, writer, job, lambda: site.sql(restore), "the table was set back")
+    moved_under(
+        site, writer, job, lambda: site.sql(restore), "the table was restored to an older version"
+    )
     site.check(later(7, 8))
 
 

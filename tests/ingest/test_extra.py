@@ -61,3 +61,11 @@ def test_the_extra_of_the_centre_brings_what_the_ingest_imports() -> None:
         if there.isdisjoint(map(canonicalize_name, holders[module]))
     }
     assert not lacking
+
+
+def test_the_guide_names_the_oldest_reader_that_is_taken() -> None:
+    bounds = {
+        str(Requirement(one).specifier) for one in requires("onceway") or () if "deltalake" in one
+    }
+    guide = (ROOT / "gateway/ingest/docs/writers.md").read_text()
+    assert bounds == {">=" + guide.partition("with deltalake ")[2].partition(" ")[0]}

@@ -4,12 +4,14 @@
   firmware/tests, or a step of `make try-install` (`.setup/try_install.py::name`).
 - `gateway/uplink/cutter.py:WAIT_S = two minutes`: a constant, and the figure as the guide has it.
   `Class.key` names the default of a key of a section. A header in C has `#define`.
-- `measured: tests/benchmarks/bench_uplink.py`: a figure of a benchmark, which `make bench` prints.
+- `measured: wear: bytes per reading, 10 boards = 6.6 kB`: a figure of a benchmark as it was last
+  kept (`tests/benchmarks/last.json`), and as the guide has it, rounded.
 - `none: REASON`: a sentence that promises nothing of Onceway, and why.
 """
 
 import ast
 import importlib
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -17,14 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.promises.guide import value_of
+from tests.promises.guide import FIGURE, UNITS, value_of
 
 SCALES = {"_MS": 0.001, "_MINUTES": 60, "_HOURS": 3600, "_DAYS": 86_400, "_KB": 1000}
 """Units of constants that their names end in. Other constants are in seconds, bytes or counts."""
 
 _TEST = re.compile(r"(?P<file>[\w./-]+\.(?:py|c))::(?P<name>[\w:]+)")
 CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<figure>.+)")
-_MEASURED = re.compile(r"measured: (tests/benchmarks/bench_\w+\.py)")
+MEASURED = re.compile(r"measured: (?P<name>.+) = (?P<figure>.+)")
+_PREFIXES = {"ms": 1e-3, "µs": 1e-6, "µs/msg": 1e-6, "kB": 1e3, "MB": 1e6, "%": 0.01}
+"""Units of measured figures that are not in seconds, bytes, counts or parts of one."""
 _REASON = re.compile(r"none: \w.+")
 _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
 _DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)\s+\(?(\d+)", re.MULTILINE)
@@ -47,8 +51,14 @@ def fault(evidence: str, sentence: str, root: Path) -> str:
         if any(math.isclose(said * factor, real) for factor in factors(found["figure"])):
             return ""
         return f"the guide says {found['figure']}, {found['name']} is {real:g}"
-    if found := _MEASURED.fullmatch(evidence):
-        return "" if (root / found[1]).is_file() else f"{found[1]} is not there"
+    if found := MEASURED.fullmatch(evidence):
+        if found["figure"] not in sentence:
+            return f"the sentence does not say {found['figure']!r}"
+        try:
+            now = rounded(found["figure"], measured(root, found["name"]))
+        except (KeyError, ValueError, OSError) as error:
+            return f"{evidence}: {type(error).__name__}: {error}"
+        return "" if now == found["figure"] else f"{found['figure']} is {now} now: make docs"
     return "" if _REASON.fullmatch(evidence) else f"{evidence!r} names no test and no constant"
 
 
@@ -57,6 +67,28 @@ def factors(figure: str) -> tuple[float, ...]:
     powers = {"KB": 1, "MB": 2, "GB": 3}
     power = next((power for unit, power in powers.items() if unit in figure), 0)
     return (1.0, 1.024**power)
+
+
+def measured(root: Path, name: str) -> float:
+    """Return a figure of `tests/benchmarks/last.json`, or its peer's, in seconds, bytes, counts or
+    parts of one.
+    """
+    every = json.loads((root / "tests/benchmarks/last.json").read_text())
+    kept = every[name.removeprefix("peer of ")]
+    value = kept["peer" if name.startswith("peer of ") else "value"]
+    return float(value) * _PREFIXES.get(kept["unit"].partition(" ")[0], 1)
+
+
+def rounded(figure: str, real: float) -> str:
+    """Return a value in the unit of a figure, with as many significant digits."""
+    found = FIGURE.fullmatch(figure)
+    if found is None or not found[1]:
+        raise ValueError(f"{figure!r} is not a figure")
+    digits = len(found[1].replace(",", "").replace(".", "", 1).strip("0"))
+    number = float(f"{real / UNITS.get(found[2] or '', 1):.{max(2, digits)}g}")
+    said = float(found[1].replace(",", ""))
+    text = found[1] if math.isclose(number, said) else f"{number:,.10g}"
+    return figure.replace(found[1], text, 1)
 
 
 @cache

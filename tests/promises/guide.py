@@ -2,8 +2,8 @@
 
 In: Markdown. Out: its sentences, without headings, code blocks, pictures and comments. A row of a
 table is one sentence. A sentence is a promise if it has one of the WORDS, the word `default`, or a
-figure: digits, or a number in words before a unit. Code spans, and numbers that are part of a name
-(`QoS 2`, `Debian 12`), do not count.
+figure, in digits or in words. Code spans, and numbers that are part of a name (`QoS 2`, `Debian
+12`), do not count.
 """
 
 import re
@@ -15,6 +15,7 @@ _SMALL = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
 NUMBERS = {word: number for number, word in enumerate(_SMALL, 1)}
 NUMBERS |= {"twelve": 12, "twenty": 20, "thirty": 30, "sixty": 60, "hundred": 100, "thousand": 1000}
 UNITS = {
+    "µs": 1e-6,
     "ms": 0.001,
     "s": 1,
     "second": 1,
@@ -26,6 +27,8 @@ UNITS = {
     "year": 31_557_600,
     "%": 0.01,
     "byte": 1,
+    "B": 1,
+    "kB": 1000,
     "KB": 1000,
     "MB": 1_000_000,
     "GB": 1_000_000_000,
@@ -34,6 +37,8 @@ UNITS = {
     "time": 1,
     "character": 1,
     "bit": 0.125,
+    "k/s": 1000,
+    "M/s": 1_000_000,
 }
 """Units that a guide writes behind a number, in seconds, bytes or counts."""
 
@@ -56,7 +61,10 @@ FIGURE = re.compile(
     re.IGNORECASE,
 )
 """A number in digits, with its unit if there is one, or in words before a unit."""
-_PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?)\b", re.IGNORECASE)
+_WORDED = f"{'|'.join(list(NUMBERS)[1:])}|an? (?:minute|hour|day|week|month|year)|within a second"
+"""Figures in words, from two on. `one` is seldom a figure."""
+
+_PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?|{_WORDED})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

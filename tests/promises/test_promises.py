@@ -37,6 +37,7 @@ MARKS: dict[str, str | list[str]] = {
     "Only one": [TEST, "firmware/tests/test_y.c::counts"],
     "nothing": "none: a reason",
 }
+LAST = '{"wait": {"value": 6611.0, "unit": "B", "peer": 4200}}'
 HEADER = "#define WAIT_MS 120000UL\n"
 PYTHON = "def test_once() -> None: ...\ndef helper() -> None: ...\n"
 C_FILE = "static void counts(void)\n{\n}\nint main(void) { RUN(counts); }\n"
@@ -47,6 +48,7 @@ def root(tmp_path: Path) -> Path:
     for name, text in (
         ("tests/x/test_x.py", PYTHON),
         ("firmware/x.h", HEADER),
+        ("tests/benchmarks/last.json", LAST),
         ("firmware/tests/test_y.c", C_FILE),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,19 @@ def test_a_sentence_an_item_and_a_row_are_promises_each_in_its_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", [*WORDS.split("|"), "by default", "10 s", "4,096", "ten bytes"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *WORDS.split("|"),
+        "by default",
+        "10 s",
+        "4,096",
+        "ten bytes",
+        "one byte",
+        "after three",
+        "a minute",
+    ],
+)
 def test_each_word_and_figure_makes_a_promise(word: str) -> None:
     assert [one.promises for one in sentences(f"It is {word} so. It is so.")] == [True, False]
 
@@ -80,6 +94,8 @@ def test_each_word_and_figure_makes_a_promise(word: str) -> None:
         ("7", 7),
         ("a minute", 60),
         ("128 bits", 16),
+        ("510 k/s", 510_000),
+        ("6.6 kB", 6600),
         ("11.4 years", 11.4 * 31_557_600),
     ],
 )
@@ -136,7 +152,8 @@ def test_promise_whose_test_is_gone_is_an_error(
         ("Only one", "firmware/x.h:WAIT_MS = 5 s", "does not say '5 s'"),
         ("Only one", "someone knows", "names no test and no constant"),
         ("Only one", "none: ", "names no test and no constant"),
-        ("Only one", "measured: tests/benchmarks/bench_nothing.py", "is not there"),
+        ("Rows wait", "measured: wait = 2 s", "does not say '2 s'"),
+        ("Rows wait", "measured: nothing = two minutes", "KeyError"),
     ],
 )
 def test_evidence_that_holds_nothing_is_an_error(
@@ -158,6 +175,21 @@ def test_evidence_that_holds_nothing_is_an_error(
 def test_defaults_of_the_configuration_are_constants(evidence: str, figure: str) -> None:
     assert fault(f"{evidence} = {figure}", f"At most {figure}.", ROOT) == ""
     assert "the guide says 3" in fault(f"{evidence} = 3", "At most 3.", ROOT)
+
+
+@pytest.mark.parametrize(
+    ("figure", "now"), [("6.6 kB", ""), ("6,600 B", ""), ("6,611 B", ""), ("6.5 kB", "6.6 kB")]
+)
+def test_figure_of_a_benchmark_is_the_kept_one_rounded(root: Path, figure: str, now: str) -> None:
+    found = fault(f"measured: wait = {figure}", f"It is {figure}.", root)
+    assert found == (f"{figure} is {now} now: make docs" if now else "")
+    assert fault("measured: peer of wait = 4.2 kB", "It is 4.2 kB.", root) == ""
+
+
+def test_figures_are_written_from_the_benchmarks(root: Path) -> None:
+    marks: dict[str, str | list[str]] = {"It is": "measured: wait = 7.1 kB"}
+    found = renewed("It is 7.1 kB,\nor 17.1 kB.\n", f'"It is" = "{marks["It is"]}"', marks, root)
+    assert found == ["It is 6.6 kB,\nor 17.1 kB.\n", '"It is" = "measured: wait = 6.6 kB"']
 
 
 def test_constants_of_tests_are_read_and_not_imported(root: Path) -> None:

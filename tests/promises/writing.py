@@ -1,12 +1,12 @@
-"""Figures of the guides, written from the code. In: a guide, and the table of its promises. Out:
-both, with the present value of each constant in the place of an older one.
+"""Figures of the guides, written from the code and from the benchmarks' last run. In: a guide, and
+the table of its promises. Out: both, with present values in the place of older ones.
 """
 
 import math
 import re
 from pathlib import Path
 
-from tests.promises.evidence import CONSTANT, constant, factors
+from tests.promises.evidence import CONSTANT, MEASURED, constant, factors, measured, rounded
 from tests.promises.guide import FIGURE, UNITS, Sentence, sentences, value_of
 
 
@@ -15,11 +15,13 @@ def renewed(guide: str, table: str, marks: dict[str, str | list[str]], root: Pat
     every = list(sentences(guide))
     for words, value in marks.items():
         for evidence in [value] if isinstance(value, str) else value:
-            found = CONSTANT.fullmatch(evidence)
-            if found is None:
+            if found := CONSTANT.fullmatch(evidence):
+                new = written(found["figure"], constant(root / found["file"], found["name"]))
+            elif found := MEASURED.fullmatch(evidence):
+                new = rounded(found["figure"], measured(root, found["name"]))
+            else:
                 continue
             old = found["figure"]
-            new = written(old, constant(root / found["file"], found["name"]))
             if new == old:
                 continue
             named = [one for one in every if words.partition(" ... ")[0] in one.text]

@@ -6,8 +6,10 @@ gateway. Ports, files and names of hosts that only a user's machine has are thos
 """
 
 import asyncio
+import os
 import re
 import ssl
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,22 +20,21 @@ import pytest
 
 from gateway.access.users import Users
 from gateway.boards.admission import FILE
+from gateway.site.pki.authority import found as establish
 from provisioning.identity import Identity
 from provisioning.registry import Registry
-from tests.links.board import Pty
+from tests.links.board import Pty, until
 from tests.links.certificates import Authority
+from tests.links.lora.tnc import Tnc
 from tests.service.boards import Sensor
 from tests.service.process import free_port, gateway
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ("README.md", "SECURITY.md", "gateway", "provisioning", "firmware", "systemd")
-NOT_RUN = {
-    "[site.members]": "needs the certificates of a site: tests/site/wiring has it",
-    "[[lora]]": "needs a modem at its port: tests/links/lora has it",
-}
-"""First lines of blocks that a gateway alone cannot run, and why."""
-
 KEY = bytes(range(16))
+TUNED = struct.pack("<IIBB", 869_525_000, 125_000, 9, 5)
+"""Frequency, bandwidth, spreading factor and coding rate that the block of a radio names."""
+
 _BLOCK = re.compile(
     r"^( {4}|)(\[\[?[a-z_.]+\]\]?)(?=[ \n]).*\n(?:\1(?![ `]*$|```).+\n|\n(?=\1\[[a-z]+\.))*",
     re.MULTILINE,
@@ -54,28 +55,41 @@ def found_blocks() -> Iterator[Any]:
         for found in _BLOCK.finditer(text):
             block = re.sub(f"^{found[1]}", "", found[0], flags=re.MULTILINE)
             line = text.count("\n", 0, found.start()) + 1
-            reason = NOT_RUN.get(found[2])
-            marks = [pytest.mark.skip(reason=reason)] if reason else []
-            yield pytest.param(block, id=f"{guide}:{line}:{found[2]}", marks=marks)
+            yield pytest.param(block, id=f"{guide}:{line}:{found[2]}")
 
 
 BLOCKS = list(found_blocks())
-_TOGETHER = [one.values[0] for one in BLOCKS if not one.marks and "gateway/README" in one.id]
+_TOGETHER = [one.values[0] for one in BLOCKS if "gateway/README" in one.id]
 BLOCKS.append(pytest.param("".join(_TOGETHER), id="gateway/README.md: all at once"))
 
 
 class Machine:
-    """Parts of a machine that a block names: a free port for each, and files."""
+    """Parts of a machine that a block names: a free port for each, files, and a modem. The other
+    members of a site are away.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
+        self.modem = Tnc()
+        self.line = Pty()
         self._folder = folder
+        asyncio.get_running_loop().add_reader(self.line.master, self._answer)
+
+    def _answer(self) -> None:
+        self.modem.feed(os.read(self.line.master, 4096))
+        os.write(self.line.master, self.modem.out)
+        self.modem.out = b""
 
     def fit(self, block: str) -> str:
         block = re.sub(r'(bind = ")[^"]*:\d+', lambda found: f"{found[1]}{self._address()}", block)
         block = re.sub(
             r"^\[page\].*", f'[page]\nbind = "{self._address()}"', block, flags=re.MULTILINE
         )
+        block = re.sub(r'"10\.[\d.]+:\d+"', lambda _: f'"{self._address()}"', block)
+        block = block.replace("/dev/serial/by-id/usb-…", self.line.path)
+        if "[site.members]" in block:
+            (self._folder / "data").mkdir()
+            establish(self._folder / "data" / "site", "attic")
         if "tls = {" in block:
             certificate, key = self.authority.issue("127.0.0.1")
             block = re.sub(r'"/etc/onceway/[\w.-]+\.pem"', f'"{certificate}"', block)
@@ -122,7 +136,8 @@ async def test_board_and_user_work_on_with_the_block(block: str, tmp_path: Path)
     users = Users(tmp_path / "users")
     users.add("alice", "correct horse")
     config = tmp_path / "gateway.toml"
-    data = "" if block.startswith("[gateway]") else f'[gateway]\ndata = "{tmp_path}/data"\n'
+    name = f'[gateway]\nname = "attic"\ndata = "{tmp_path}/data"\n'
+    data = "" if block.startswith("[gateway]") else name
     access = f'users = "{tmp_path}/users"\n'
     block = block.replace("[access]\n", f"[access]\n{access}") if "[access]" in block else block
     access = "" if "[access]" in block else f"[access]\n{access}"
@@ -148,6 +163,9 @@ async def test_board_and_user_work_on_with_the_block(block: str, tmp_path: Path)
                     topics = {(await anext(alice.messages)).topic.value for _ in range(2)}
                 assert topics == {"sensors/roof-1/adc0", "sensors/alice/one"}
         board.unplug()
+        if block.startswith("[[lora]]"):
+            await until(lambda: machine.modem.radio == TUNED)
+    machine.line.unplug()
 
 
 def _success(puback: bytes) -> bool:

@@ -101,8 +101,15 @@ async def test_added_user_may_connect_at_once(tmp_path: Path) -> None:
         assert (code, "the running gateway has taken it" in said) == (0, True)
         async with wire(running.port, Connect("c", username="lena", password=b"correct horse")):
             pass
-        code, said = await asyncio.to_thread(run, "user", "remove", "lena", "--config", str(file))
+        remove = ("user", "remove", "lena", "--config", str(file))
+        code, said = await asyncio.to_thread(run, *remove)
         assert (code, "the running gateway has taken it" in said) == (0, True)
+        assert (await asyncio.to_thread(lambda: run(*add, given="correct horse\n")))[0] == 0
+        file.write_text(file.read_text().partition("[[listener]]")[0])
+        code, said = await asyncio.to_thread(run, *remove)
+        assert code == 1, "it may still connect"
+        assert "the running gateway has not taken it" in said
+        assert "there is nothing to serve" in said
     code, said = await asyncio.to_thread(lambda: run(*add, given="correct horse\n"))
     assert "when it starts" in said
 

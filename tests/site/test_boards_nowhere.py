@@ -49,12 +49,24 @@ async def becomes(site: Gateways, name: str, wanted: list[str]) -> None:
             await asyncio.sleep(0.1)
 
 
+async def knows(site: Gateways, name: str, *wanted: str) -> None:
+    """Wait until the registry of a gateway has these boards."""
+    file = site.data(name) / "registry.db"
+    async with asyncio.timeout(SOON_S):
+        while not file.exists():  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.1)
+        with closing(Registry(file)) as registry:
+            while {device.name for device in registry.devices()} != {*wanted}:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
 async def test_a_board_that_came_nowhere_is_told_once(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b", program=IMPATIENT) as site:
         await site.connect("b", "roof-2")
         with closing(Registry(site.data("b") / "registry.db")) as registry:
-            registry.admit("roof-1")
             registry.admit("roof-2")
+            registry.admit("roof-1")
+        await knows(site, "a", "roof-1", "roof-2")  # a dead gateway tells nothing more
         await becomes(site, "a", ["roof-1"])
         await becomes(site, "b", ["roof-2"])
         assert await missing(site, "a") == ["roof-1"]
@@ -76,6 +88,7 @@ async def test_restarts_of_gateways_begin_and_end_no_problem(tmp_path: Path) -> 
         with closing(Registry(site.data("a") / "registry.db")) as registry:
             registry.admit("roof-1")
             registry.admit("roof-2")
+        await knows(site, "b", "roof-1", "roof-2")
         await becomes(site, "a", ["roof-1"])
         log = site.running["a"].log
         await site.kill("b")
@@ -112,6 +125,7 @@ async def test_the_next_gateway_tells_of_a_board_when_the_first_is_dead(tmp_path
                 registry.admit(name)
         await becomes(site, "b", ["roof-1", "roof-2", "roof-3"])
         log = site.running["b"].log
+        await site.running["b"].logged("roof-1: no reading ever came to this gateway")
         told = [line for line in log if "roof-1" in line]
         assert len([line for line in told if "no reading ever came to this gateway" in line]) == 1
         ask = control.ask

@@ -373,7 +373,7 @@ async def _end_of(reader: asyncio.StreamReader) -> None:
     ("data", "words"),
     [
         (b"\xff" * 100, "a frame of 4294967295 bytes"),
-        (pack(Kind.GREETING, b"{}")[:4] + b"\x63{}", "a frame of kind 99"),
+        (pack(Kind.GREETING, b"{}")[:4] + b"\x63{}", "a frame of the unknown kind 99"),
         (pack(Kind.GREETING, b"not JSON"), "JSON"),
         (pack(Kind.GREETING, b"[" * 100_000), "JSON"),
         (pack(Kind.FRAME, b"too early"), "a frame of kind FRAME where none is expected"),

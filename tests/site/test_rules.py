@@ -849,10 +849,10 @@ def test_messages_of_a_member_are_checked(site: Site) -> None:
     assert member is not None
     with pytest.raises(SiteError, match="cannot be read"):
         member.received("b", b"\x02", now)
-    with pytest.raises(SiteError, match="name the members first, and once"):
+    with pytest.raises(SiteError, match="must name the members, and only the first"):
         member.received("b", encode(Names(("a", "b"))), now)
     member.joined("b", now)
-    with pytest.raises(SiteError, match="name the members first"):
+    with pytest.raises(SiteError, match="must name the members"):
         member.received("b", encode(Beat(1, 1)), now)
 
 

@@ -137,7 +137,7 @@ def test_rows_without_utc_wait_a_bounded_time_for_the_clock(data, make, monkeypa
     assert not cutter.due()
     assert not cutter.due()
     assert [record.message for record in caplog.records] == [
-        "readings have no time yet: waiting at most 120 s for this machine's clock to be"
+        "messages have no time yet: waiting at most 120 s for this machine's clock to be"
         " synchronised"
     ]
     with data.db() as db:

@@ -260,7 +260,7 @@ def test_an_owner_mark_that_cannot_be_read_stops_the_uplink(data, drain, tmp_pat
     (place / "site-1").mkdir(parents=True)
     (place / "site-1" / "owner.json").write_bytes(b"{broken")
     data.add(1)
-    with pytest.raises(OncewayError, match="is damaged, so nobody knows whose the name is"):
+    with pytest.raises(OncewayError, match="is damaged, so the owner of the name is unknown"):
         drain(data, place)
 
 

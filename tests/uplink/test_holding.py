@@ -42,7 +42,7 @@ def test_a_batch_that_is_not_full_waits_for_its_age(data) -> None:
     data.add(3)
     arrive_now(data)
     (reason,) = held(data, batch_age_s=600)
-    assert reason.startswith("the next batch has 3 of 500 readings, of which the oldest came at ")
+    assert reason.startswith("the next batch has 3 of 500 messages, of which the oldest came at ")
     assert reason.endswith("it is cut when that one is 600 s old (uplink.batch_age_s)")
     assert held(data, batch_age_s=600, batch_count=3) == []
     assert held(data, batch_age_s=600, batch_bytes=3) == []

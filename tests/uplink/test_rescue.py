@@ -88,6 +88,20 @@ def test_rescue_lands_each_waiting_row_and_leaves_the_directory_unchanged(dead, 
     assert digests(dead.path) == before
 
 
+def test_no_gateway_starts_on_the_directory_while_it_is_landed(dead, tmp_path):
+    refused = []
+
+    def try_to_start(now: int, total: int) -> None:
+        for name in ("gateway.lock", "uplink.lock"):
+            with pytest.raises(Locked):
+                ProcessLock(dead.path / name)
+            refused.append(name)
+
+    settings = UplinkSection(landing=str(tmp_path / "landing"))
+    rescue(dead.path, settings, lambda: open_landing(settings.landing), try_to_start)
+    assert set(refused) == {"gateway.lock", "uplink.lock"}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_card_that_is_mounted_read_only_lands(dead, onceway, landed, tmp_path):
     card, place = shlex.quote(str(dead.path)), tmp_path / "l"

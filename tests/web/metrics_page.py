@@ -28,12 +28,15 @@ from gateway.web.uplink import UplinkState
 WEB = Path(__file__).parents[2] / "gateway" / "web"
 PAGE = WEB / "METRICS.md"
 ALERTS, DASHBOARD = WEB / "prometheus" / "alerts.yml", WEB / "prometheus" / "grafana.json"
-_SUFFIX = {"counter": "_total"}
+SUFFIX = {"counter": "_total"}
+UNUSED = {"onceway_uplink_readings_total": "queries that were made for 0.2.0"}
+"""Metrics that neither an alert rule nor the dashboard uses, each with its purpose."""
+
 _HEAD = """# All metrics of a gateway
 
 Written by `python -m tests.web.metrics_page`. `/metrics` has them in Prometheus's text format, with
-those of the process (`process_…`). The last column names the alert rules and the dashboard of
-[prometheus](prometheus) that use a metric; the others are for queries of your own.
+those of the process (`process_…`). The last column names the alert rules of
+[prometheus](prometheus) that use a metric, and the panels of its dashboard.
 
 | metric | kind | labels | meaning | used by |
 |---|---|---|---|---|
@@ -68,22 +71,27 @@ def _labels(family: Metric) -> list[str]:
     return sorted({*named, *(label for one in family.samples for label in one.labels)} - {"le"})
 
 
-def _users(name: str) -> str:
+def users(name: str) -> str:
+    """Return the alert rules and the panels that use a metric; without any, its purpose."""
     rules = re.split(r"- alert: ", ALERTS.read_text())[1:]
     word = re.compile(rf"\b{name}(_bucket|_sum|_count)?\b")
     found = [f"`{rule.split()[0]}`" for rule in rules if word.search(rule)]
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    shown = " ".join(target["expr"] for panel in panels for target in panel.get("targets", []))
-    return ", ".join([*found, *["dashboard"] * bool(word.search(shown))])
+    board = json.loads(DASHBOARD.read_text())
+    for panel in board["panels"]:
+        if word.search(" ".join(target["expr"] for target in panel.get("targets", []))):
+            found.append(f"panel “{panel['title']}”")
+    if word.search(json.dumps(board["templating"])):
+        found.append("list of gateways")
+    return ", ".join(found) or UNUSED.get(name, "")
 
 
 def page(found: list[Metric]) -> str:
     rows = []
     for family in sorted(found, key=lambda one: one.name):
-        name = family.name + _SUFFIX.get(family.type, "")
+        name = family.name + SUFFIX.get(family.type, "")
         labels = ", ".join(_labels(family))
         rows.append(
-            f"| `{name}` | {family.type} | {labels} | {family.documentation} | {_users(name)} |\n"
+            f"| `{name}` | {family.type} | {labels} | {family.documentation} | {users(name)} |\n"
         )
     return _HEAD + "".join(rows)
 

@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.boards.expected import Expected
 from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
 from gateway.config import Config
 from gateway.links.lora.status import BoardSignal, RadioStatus
 from gateway.store.times import CommitTimes
-from gateway.uplink.spool import Totals
 from gateway.web.metrics import GatewayCollector
 from gateway.web.source import Source
-from gateway.web.uplink import UplinkState
 from tests.web import metrics_page
 
 FOLDER = Path(__file__).parents[2] / "gateway/web/prometheus"
@@ -34,12 +31,9 @@ def expressions() -> list[str]:
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> set[str]:
-    broker, expected = Broker(Config(), Recovered()), Expected(tmp_path)
-    source = Source(broker, CommitTimes(), lambda: 0.0, lambda: [], tmp_path, expected=expected)
-    uplink = UplinkState(True, False, 1, 1, 1, Totals(0, 0, 0, 0))
     return {
         family.name + end
-        for family in GatewayCollector(source, uplink).collect()
+        for family in metrics_page.families(tmp_path)
         for end in _ENDS[family.type]
     }
 
@@ -137,6 +131,27 @@ def test_bridge_metrics_count_messages_set_aside(tmp_path: Path) -> None:
     assert told["onceway_bridge_unconfirmed_total"] == 4
     assert told["onceway_bridge_not_taken_total"] == 6
     assert told["onceway_bridge_looped_total"] == 7
+
+
+def test_each_metric_is_used_by_an_alert_or_the_dashboard_or_has_a_reason(tmp_path: Path) -> None:
+    names = {
+        family.name + metrics_page.SUFFIX.get(family.type, "")
+        for family in metrics_page.families(tmp_path)
+    }
+    assert sorted(name for name in names if not metrics_page.users(name)) == []
+    unused = [name for name in names if metrics_page.users(name) in metrics_page.UNUSED.values()]
+    assert unused == [*metrics_page.UNUSED], "no reason for a metric that is used, or gone"
+
+
+def test_each_panel_says_what_it_shows_at_a_place_of_its_own() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [tuple(panel["gridPos"][key] for key in "xyhw") for panel in panels]
+    for number, (x, y, height, width) in enumerate(places):
+        for other_x, other_y, other_height, other_width in places[:number]:
+            beside = x >= other_x + other_width or other_x >= x + width
+            assert beside or y >= other_y + other_height or other_y >= y + height
+    assert all(panel.get("description") for panel in panels if panel["type"] != "row")
 
 
 def test_metrics_reference_is_up_to_date(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ class Claim:
 
 
 def claim(held: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
-    """Return the claim for chunks. held: chunks by number, in order; the ranges of one chunk do not
-    overlap.
+    """Return the claim for chunks. held: ranges of the chunks, by number, in order; the ranges of
+    one chunk do not overlap.
     """
     result = Claim()
     for chunk, ranges in held:

@@ -14,8 +14,9 @@ from gateway.ingest.dedup.ranges import Key
 from gateway.ingest.delta.commits import Commit
 
 MOST = 10_000
-"""Most devices that one commit names, those with most duplicates: every reader of the log reads its
-note."""
+"""Largest number of devices that one commit names: those with the most duplicates. The bound exists
+because every reader of the log reads this note.
+"""
 
 DOUBLES = "doubles"
 """Key in the note: {"day": UTC, "of": [[device, incarnation, rows], …]}."""

@@ -13,10 +13,10 @@ import pyarrow as pa
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 
 GATHERED = 1_000_000
-"""Rows that a task turns into ranges at once: more rows together have fewer ranges."""
+"""Number of rows that a task turns into ranges at once: many rows together have fewer ranges."""
 
 AT_ONCE = 50_000
-"""Most ranges in a batch for the driver: each takes some hundred bytes unpacked."""
+"""Largest number of ranges in a batch for the driver: each takes some hundred bytes in memory."""
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,9 @@ class DeviceGaps:
 
 
 def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
-    """Yield the devices with gaps in their sequences, most missing first."""
+    """Yield the devices with gaps in their sequences, those with the most missing sequences
+    first.
+    """
     found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
     before: dict[Key, int] = {}
     for key, first, last in seen.as_ranges():

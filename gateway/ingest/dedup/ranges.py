@@ -4,9 +4,9 @@ In: ranges of consecutive sequences, many at once, as columns. Out: the parts of
 before.
 
 Devices count upwards, so nearly every range begins after the last known one of its key. numpy
-handles all of these at once: the last range of each key is two numbers. Earlier ranges exist only
-for the few keys with gaps, as a flat, sorted list of boundaries [start, end, start, end, …], each
-end exclusive. The parity of a number's index in that list tells whether the number is inside.
+handles all such ranges at once, because the last range of each key is stored as two numbers. Only
+the few keys with gaps have earlier ranges, as a flat, sorted list of boundaries [start, end, start,
+end, …], each end exclusive. A number is inside a range if its index in that list is odd.
 """
 
 import sys
@@ -38,7 +38,7 @@ RANGES = pa.schema(
 )
 
 _NONE = np.iinfo(np.int64).min
-"""Value below every sequence: the last one of a key without any."""
+"""Value below every sequence, for a key without a sequence."""
 
 
 def pack(devices: Any, incarnations: Any) -> list[Packed]:
@@ -155,7 +155,7 @@ class SeenRanges:
         return len(self._places)
 
     def _places_of(self, keys: list[Packed]) -> Any:
-        """Return the index of each key's numbers; new keys get one."""
+        """Return the index of each key's numbers. New keys get a new index."""
         places = self._places
         found = np.fromiter(
             (places.setdefault(key, len(places)) for key in keys), np.int64, len(keys)

@@ -47,7 +47,7 @@ class Seen:
         self.ranges = SeenRanges()
         self.covers = -1
         self._mark: str | None = None
-        """Mark of the log, up to `covers`."""
+        """Mark of the log up to `covers` (`CommitLog.mark`)."""
         self.unsaved = False
         """Whether ranges of rows are in no snapshot, so that the next start would read those rows
         again."""
@@ -82,7 +82,7 @@ class Seen:
             raise another_table(self._table.name)
 
     def catch_up(self) -> None:
-        """Add the commits of others. Raises OncewayError like `refuse_another`."""
+        """Add the commits of other writers. Raises OncewayError like `refuse_another`."""
         self.refuse_another()
         try:
             commits = list(self._commits.after(self.covers))

@@ -2,8 +2,8 @@
 keys of expired rows.
 
 In: ranges and the table version that they cover. Out: Parquet files in the table's folder
-`_onceway`, named by that version: `seen-…` and `gone-…`. The first is a cache: losing it, or
-failing to write it, only slows the next start down. The second is the only record of its contents.
+`_onceway`, named by that version: `seen-…` and `gone-…`. `seen-…` is a cache: if it is lost or
+cannot be written, the next start is only slower. `gone-…` is the only record of its contents.
 """
 
 import logging
@@ -22,7 +22,7 @@ FOLDER = "_onceway"
 KEPT = 2
 
 AT_ONCE = 50_000
-"""Ranges that are unpacked at once: each takes some hundred bytes in that time."""
+"""Number of ranges that are unpacked at once: each takes some hundred bytes in the meantime."""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -99,8 +99,8 @@ def load(
 
 
 def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
-    """Add `ranges` to the keys of deleted rows. Raises the file system's errors; then the rows must
-    stay.
+    """Add `ranges` to the keys of deleted rows. Raises the file system's errors. After an error, do
+    not delete the rows.
     """
     before = _names(folder, "gone-")
     merged = gone(folder, table)

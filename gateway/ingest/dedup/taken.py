@@ -3,7 +3,7 @@
 In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last batch taken}`, as
 of the head of the log.
 
-The note of a commit contains the progress of the feeds that it moved (`feeds`). Some commits
+The note of a commit contains the progress of the feeds that it advanced (`feeds`). Some commits
 contain it for all feeds (`all`), so a start reads only a few commits back, and the progress
 survives the deletion of old commits. Any change of the table's version changes the progress too:
 after RESTORE the feeds are where they were in that version, and a recreated table has none.
@@ -17,7 +17,7 @@ from gateway.ingest.delta.commits import APPENDED, BASED_ON, REWRITING, Commit, 
 Feeds = dict[str, int]
 
 MOVED, ALL = "feeds", "all"
-"""Keys of a commit's note: the feeds that it moved; whether these are all feeds."""
+"""Keys of a commit's note: the feeds whose progress it changed; whether these are all feeds."""
 
 WHOLE_EVERY = 50
 """Commits between two notes of all feeds. A start reads at most this many back, far fewer than a
@@ -61,7 +61,7 @@ class Taken:
             version -= 1
 
     def catch_up(self, head: int) -> None:
-        """Add the commits of others, up to version `head`."""
+        """Add the commits of other writers up to version `head`."""
         for version in range(self.covers + 1, head + 1):
             commit = self._commits.read(version)
             if commit is None or commit.operation in REWRITING:
@@ -70,8 +70,8 @@ class Taken:
             self.landed(commit.note, version)
 
     def _is_overtaken(self, commit: Commit) -> bool:
-        """Whether the table was restored to an older version just before this commit, without
-        notice (`delta/public.py`): then its note describes the table before.
+        """Whether the table was restored to an older version just before this commit and its writer
+        did not notice (`delta/public.py`). If so, its note describes the table before the restore.
         """
         based_on = commit.note.get(BASED_ON)
         if based_on is None:
@@ -80,11 +80,11 @@ class Taken:
         return any(one is None or one.operation in REWRITING for one in between)
 
     def ahead(self, feeds: Feeds) -> Feeds:
-        """Return those of `feeds` that are ahead of the table."""
+        """Return the feeds among `feeds` that are ahead of the table."""
         return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
 
     def note(self, feeds: Feeds) -> dict[str, Any]:
-        """Return the note of the next commit, which moves `feeds`."""
+        """Return the note of the next commit, which advances `feeds`."""
         if 0 <= self._all_at > self.covers - WHOLE_EVERY:
             return {MOVED: feeds}
         return {MOVED: self.feeds | feeds, ALL: True}

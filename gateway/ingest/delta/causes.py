@@ -5,8 +5,8 @@ the error and its place, and a second sentence with advice.
 
 Three kinds of stacks are nested in each other. Java lists its causes from the outermost to the
 innermost ("Caused by: CLASS: MESSAGE"). Python prints the error behind a traceback ("CLASS:
-MESSAGE"). Spark puts either of them into a message of its own. So the last message of all is the
-innermost one, unless the stack has an OncewayError's sentence.
+MESSAGE"). Spark puts both kinds into its own messages. So the last message is the innermost one,
+unless the stack contains the sentence of an OncewayError.
 """
 
 import os
@@ -25,13 +25,13 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta import local_disk
 
 LONGEST = 500
-"""Most characters of a reason that are shown."""
+"""Largest number of characters of a reason that are shown."""
 
 DEEPEST = 20
-"""Most causes of a Java exception that are followed."""
+"""Largest number of causes of a Java exception that are followed."""
 
 ANSWER_S = 5.0
-"""Most seconds for Java to accept a local connection."""
+"""Longest time, in seconds, for Java to accept a local connection."""
 
 LITTLE_ROOM = 1_000_000
 """A disk with less free space, in bytes, counts as full."""
@@ -126,7 +126,9 @@ _JAVA_GONE = (
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the innermost message of an error in one line, with the place if one is named."""
+    """Return the innermost message of an error in one line, with its place if the message names
+    one.
+    """
     if is_java_gone(error):
         return _JAVA_GONE[0]
     messages = list(_messages(_text(error)))
@@ -164,7 +166,7 @@ def is_java_gone(error: BaseException) -> bool:
 
 
 def _java_listens() -> bool:
-    """Whether Java accepts connections, if it was ever started."""
+    """Whether Java was started and accepts connections."""
     gateway: Any = SparkContext._gateway
     if gateway is None:
         return True

@@ -27,7 +27,9 @@ REWRITING = frozenset(
         "CLONE",
     }
 )
-"""Operations that replace the table's contents: rows that were in it may have to be added again."""
+"""Operations that replace the table's contents: rows that were in the table may have to be added
+again.
+"""
 
 APPENDED = "micro_batch"
 """Key in our note for the micro-batch of the stream in a commit."""
@@ -40,13 +42,13 @@ NONCE = "nonce"
 """Key in our note for a random number, unique per commit."""
 
 GONE = "-"
-"""Part of a mark: that version no longer existed when it was read."""
+"""Part of a mark: the version no longer existed when the mark was read."""
 
 ACTIONS = "actions"
 """Key in our note for the number of actions behind the commit info."""
 
 LOOK_BACK = 100
-"""Most commits that are searched for our last one."""
+"""Largest number of commits that are searched for our last one."""
 
 _METRICS = {
     "add": (
@@ -72,8 +74,8 @@ class HistoryGone(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a table that follows another one. covers: the other one's version; mark: of
-    its log there (`CommitLog.mark`).
+    """The progress of a table that follows another table. covers: the other table's version; mark:
+    mark of the other table's log at that version (`CommitLog.mark`).
     """
 
     covers: int
@@ -92,7 +94,7 @@ class Commit:
     operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} if
     the commit is not ours. progress: versions by application id that the commit stores (`txn`
     actions). changes_data: whether rows were added or removed. restored: the version that a RESTORE
-    brought back, if known. removes_rows: whether any were removed or changed.
+    brought back, if known. removes_rows: whether any rows were removed or changed.
     """
 
     version: int
@@ -106,7 +108,7 @@ class Commit:
 
 class CommitLog:
     def __init__(self, folder: Readable) -> None:
-        """Read a log. folder: the table's `_delta_log`."""
+        """Create a reader of a log. folder: the table's `_delta_log`."""
         self.folder = folder
 
     def read(self, version: int) -> Commit | None:
@@ -122,8 +124,8 @@ class CommitLog:
         )
 
     def mark(self, version: int) -> str:
-        """Return the newest commit of ours up to `version`, by its number and nonce. A copy of the
-        table with another history has another one there.
+        """Return the mark of the log at `version`: number and nonce of our newest commit up to it.
+        A copy of the table with another history has another mark.
         """
         for number in range(version, max(-1, version - LOOK_BACK), -1):
             commit = self.read(number)
@@ -134,8 +136,8 @@ class CommitLog:
         return f"{version} "
 
     def holds(self, mark: str) -> bool:
-        """Whether that commit is in this log. If its file was deleted by cleaning, this is unknown
-        and counts as true.
+        """Whether the commit of a mark is in this log. If its file was deleted by a cleanup, this
+        is unknown and counts as true.
         """
         number, _, nonce = mark.partition(" ")
         commit = self.read(int(number))
@@ -169,7 +171,7 @@ def mark_of(commit: Commit) -> str:
 def stored(log: CommitLog, application: str, head: int) -> Progress | None:
     """Return the progress that the commits up to `head` store under an application id. None if
     there is none, or if the table was replaced since: a restored table holds its old contents.
-    Raises HistoryGone if the log, or its last LOOK_BACK commits, do not tell.
+    Raises HistoryGone if neither the log nor its last LOOK_BACK commits contain the answer.
     """
     version, was_set_back = head, False
     for _ in range(LOOK_BACK):
@@ -233,9 +235,10 @@ def our_note(text: str | None) -> dict[str, Any]:
 
 def is_whole(text: bytes, version: int) -> bool:
     """Whether a commit was written completely. The commit info comes first and contains the number
-    of actions: ours in its note, those of Delta's commands in their metrics. Without such a number
-    (`VACUUM`, `SET TBLPROPERTIES`, other programs), a commit is complete if each of its lines is.
-    Without its `remove` action, a file with a new deletion vector would be in the table twice.
+    of actions: in the note of our commits, in the metrics of Delta's commands. Without such a
+    number (`VACUUM`, `SET TBLPROPERTIES`, other programs), a commit is complete if each of its
+    lines is. Without its `remove` action, a file with a new deletion vector would be in the table
+    twice.
     """
     try:
         actions = [json.loads(line) for line in text.splitlines()]

@@ -1,8 +1,8 @@
 """Deletion vectors: the deleted rows of a data file, in a separate file (Delta protocol, "Deletion
 Vectors").
 
-In: the `deletionVector` of an action in a commit. Out: its file, and whether it is complete there.
-A `DELETE` names the same data file again, with another vector.
+In: the `deletionVector` of an action in a commit. Out: the vector's file, and whether the vector in
+it is complete. A `DELETE` names the same data file again, with another vector.
 """
 
 from pathlib import Path
@@ -11,8 +11,9 @@ from uuid import UUID
 from zlib import crc32
 
 BESIDE = "u"
-"""Value of `storageType` for a file in the table's folder. Other vectors are in the commit itself,
-or in a file with an absolute path, of another table."""
+"""Value of `storageType` for a vector in a file in the table's folder. Other vectors are in the
+commit itself, or in a file of another table, named by its absolute path.
+"""
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _ID = 20

@@ -1,13 +1,13 @@
-"""Durability of tables on a local disk: files are on disk before their commit, and the commit
-before any other step relies on it.
+"""Durability of tables on a local disk: files are on disk before their commit, and the commit is on
+disk before another step relies on it.
 
 In: a table's folder, as Spark names it, and the written files. Out: fsync of files and folders.
-Neither Spark nor Delta does that on a local disk. Elsewhere the store is responsible, and nothing
-is done here.
+Neither Spark nor Delta does that on a local disk. On other file systems the store is responsible,
+and this module does nothing.
 
-No step relied on a commit that a power cut interrupted, so the next start removes it. The same
-applies to commits of Delta commands that the ingest runs, if the power cut lost their files.
-Commits of others stay as they are, and so does a table's first version.
+No step relied on a commit that a power cut interrupted, so the next start removes it. The next
+start also removes a commit by a Delta command of the ingest if the power cut lost its files.
+Commits of other programs stay as they are, and so does a table's first version.
 """
 
 import json
@@ -33,7 +33,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 def settle(location: str, version: int) -> None:
-    """Bring a commit, and the files it names, to the disk. Raises OSError."""
+    """Write a commit, and the files that it names, to the disk. Raises OSError."""
     table = local_path(location)
     if table is None:
         return
@@ -46,7 +46,7 @@ def settle(location: str, version: int) -> None:
         if (name := deletion_vectors.file_of(one.get("deletionVector"))) is not None
     }
     named = chain((unquote(one["path"]) for one in added), vectors)
-    # a later vacuum may have deleted some
+    # a later vacuum may have deleted some files
     sync_all(table, (name for name in named if (table / name).exists()))
     written = [folder / f"{version:020d}.json", folder / f"{version:020d}.crc"]
     if (
@@ -101,11 +101,11 @@ def take_back_torn(location: str) -> None:
         return  # whole when the checkpoint was made, and readers start there
     if version == 0:
         raise OncewayError(
-            "the commit that made the table was cut off, as by a power cut",
+            "the commit that made the table was cut off, for example by a power cut",
             str(newest),
-            "There is nothing in the table: delete its folder and start again",
+            "The table is empty: delete its folder and start again",
         )
-    log.warning("%s was cut off, as by a power cut: it is taken back", newest)
+    log.warning("%s was cut off, for example by a power cut: it is removed", newest)
     # Delta's sums of that version would not fit the next one
     for derived in (
         f"{newest.stem}.crc",
@@ -118,8 +118,8 @@ def take_back_torn(location: str) -> None:
 
 def _lacks_files(table: Path, text: bytes, version: int) -> bool:
     """Whether a file or a deletion vector that one of our commands adds is incomplete, while all
-    files that it removes still exist: they stay for a week. A file outside the table's folder, as
-    in a shallow clone, was not added by our commands, and its commit stays as it is.
+    files that it removes still exist: they stay for a week. If a commit names a file outside the
+    table's folder, as in a shallow clone, the commit is not one of ours and stays as it is.
     """
     commit = parse(text, version)
     overwritten = any(name.startswith("onceway/") for name in commit.progress)
@@ -145,8 +145,8 @@ def _has_vector(table: Path, named: dict[str, Any]) -> bool:
 
 
 def _is_parquet(path: Path, size: int) -> bool:
-    """Whether a file has that size, and the mark at its end, where a file that was not synced has
-    nothing or zeros.
+    """Whether a file has this size, and Parquet's mark at its end. A file that was not synced may
+    be shorter, or end with zeros.
     """
     try:
         with path.open("rb") as file:

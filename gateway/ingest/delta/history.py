@@ -1,4 +1,5 @@
-"""The commits of a Delta table by its public API, `DESCRIBE HISTORY`, where its log cannot be read.
+"""The commits of a Delta table from its public API, `DESCRIBE HISTORY`, for a table whose log
+cannot be read.
 
 In: a table. Out: the same as `commits.CommitLog`, except the progress under an application id,
 which is in the note, too. Each query is a Spark job.
@@ -13,7 +14,7 @@ from gateway.ingest.delta.commits import Commit, CommitLog, HistoryGone, our_not
 from gateway.ingest.delta.tables import Table, another_table
 
 KEPT = 1000
-"""Commits that are cached: they never change."""
+"""Number of commits that are cached. Commits never change."""
 
 NO_ROWS = frozenset(
     {
@@ -36,7 +37,7 @@ NO_ROWS = frozenset(
 """Delta's operations that leave the table's rows the same."""
 
 ADDING = frozenset({"COPY INTO", "CREATE TABLE AS SELECT", "STREAMING UPDATE", "WRITE"})
-"""Operations that only add rows, if their mode, if any, is append."""
+"""Operations that only add rows, provided that their mode, if they have one, is append."""
 
 
 class HistoryLog(CommitLog):

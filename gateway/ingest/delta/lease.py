@@ -1,9 +1,9 @@
 """The lease: one writer at a time for tables on a local file system, where Delta's commit is not
 atomic between processes.
 
-In: a table's location. Out: the lease, held until the `with` block ends or the process dies.
-Elsewhere (HDFS, ABFS, GCS) the store itself makes commits atomic, and nothing is done here; for S3,
-see the README.
+In: a table's location. Out: the lease, held until the `with` block ends or the process dies. Other
+stores (HDFS, ABFS, GCS) make commits atomic, so this module does nothing for them; for S3, see the
+README.
 """
 
 import errno

@@ -30,7 +30,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def settle_files(location: str, names: Iterable[str]) -> None:
-    """Bring data files to the disk that a commit is about to name."""
+    """Write data files to the disk before a commit names them."""
     table = local_path(location)
     if table is not None:
         sync_all(table, names)

@@ -4,10 +4,10 @@ where Delta's own classes are unavailable.
 In: rows, and the version that they are based on. Out: the version that holds them, or Conflict.
 
 Each append sets `txnAppId` and `txnVersion`, the version that it wants to create. Delta silently
-skips an append whose `txnVersion` is not above the last one, and refuses one that meets another of
-that id on its way. So of several jobs of Onceway one wins. A random number in the commit's user
-metadata tells whether it was this one. One difference remains: an append of another program,
-between the check and the commit, is noticed only at the next check.
+skips an append whose `txnVersion` is not above the last one, and refuses an append if another one
+with this id was committed in the meantime. So one of several jobs of Onceway wins. A random number
+in the commit's user metadata shows which one. One difference remains: if another program appends
+between the check and the commit, this is noticed only at the next check.
 """
 
 import json
@@ -95,8 +95,8 @@ class PublicWriter:
         raise failure
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """Return the progress like `DeltaWriter.progress`, from the notes. Progress outside the
-        history is unknown, and the rows are made again.
+        """Return the progress like `DeltaWriter.progress`, from the notes. Progress that is no
+        longer in the history is unknown, and its rows are made again.
         """
         head = self.version()
         try:

@@ -1,5 +1,5 @@
-"""Small files beside a table: on a local disk, or on any file system of Spark (through Hadoop, with
-Spark's own credentials).
+"""Small files in a folder of a table: on a local disk, or on any file system of Spark (through
+Hadoop, with Spark's own credentials).
 
 In: a folder as Spark names it. Out: bytes by name; None or nothing if a file is missing. Raises
 OSError, or Py4JJavaError from Hadoop.
@@ -20,7 +20,7 @@ OBJECT_STORES = ("s3a", "gs")
 
 
 class Readable(Protocol):
-    """The readable part of such a folder."""
+    """The reading half of a folder's interface."""
 
     def read(self, name: str) -> bytes | None: ...
 
@@ -34,7 +34,7 @@ class Folder(Readable, Protocol):
     def delete(self, name: str) -> None: ...
 
     def set_aside(self, ending: str) -> str:
-        """Rename the folder in its place. Return its new name."""
+        """Rename the folder within its parent. Return its new name."""
 
 
 def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:

@@ -54,8 +54,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a table. location: its folder, as a URL; id: drawn at its creation; properties:
-    the names of its properties.
+    """The place of a table. location: its folder, as a URL; id: random, from the table's creation;
+    properties: the names of its properties.
     """
 
     location: str
@@ -84,8 +84,8 @@ class Table:
 
     def create(self) -> None:
         """Create the table if there is none, and add columns that an older version lacks. If two
-        jobs do so at once, the loser tries again. Raises OncewayError, and writes nothing, for a
-        foreign table.
+        jobs do this at once, the loser tries again. Raises OncewayError, and writes nothing, for a
+        table that the ingest has not created.
         """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
@@ -178,7 +178,7 @@ class Table:
         return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
     def settle(self) -> None:
-        """Bring the last commit of one of Delta's own commands to the disk."""
+        """Write the last commit of one of Delta's own commands to the disk."""
         location = self.location()
         if location is not None:
             durability.settle_newest(location)
@@ -247,7 +247,7 @@ class Table:
         return self._changes(after, until, "insert", "update_postimage")
 
     def removed(self, after: int, until: int) -> DataFrame:
-        """Return the rows removed in these versions, or their old values."""
+        """Return the rows removed in these versions, and the old values of changed rows."""
         return self._changes(after, until, "delete", "update_preimage")
 
     def _changes(self, after: int, until: int, *kinds: str) -> DataFrame:
@@ -256,13 +256,13 @@ class Table:
 
 
 def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
-    """Return columns for a statement."""
+    """Return columns as text for an SQL statement."""
     return ", ".join(f'`{name}` {kind} COMMENT "{comment}"' for name, kind, comment in columns)
 
 
 def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
     """Raise OncewayError for a table whose files a task may not write directly, because Spark's
-    writer would fill in or check something. metadata: Delta's, of that time.
+    writer would fill in or check something. metadata: Delta's current metadata of the table.
     """
     jvm: Any = spark._jvm
     constraints = jvm.org.apache.spark.sql.delta.constraints.Constraints
@@ -308,8 +308,8 @@ def mend(publications: Table, *others: Table) -> None:
 def another_table(name: str) -> OncewayError:
     """Return the error for a table that is no longer the one that was opened."""
     return OncewayError(
-        "the table was deleted or put back from a copy, or another one stands in its place, since"
-        " the ingest started",
+        "the table was deleted, restored from a copy, or replaced by another one since the "
+        "ingest started",
         name,
         "Start the ingest again: it takes what that table lacks",
     )
@@ -317,8 +317,8 @@ def another_table(name: str) -> OncewayError:
 
 def absolute(name: str) -> str:
     """Return an absolute path for a relative one: Spark and Delta would start from different
-    folders. Catalog names and URLs stay as they are. Raises OncewayError for a word that versions
-    up to 0.2.0 took for a catalog name, if such a table is in the catalog of this folder.
+    folders. Catalog names and URLs stay as they are. Raises OncewayError for a single word that
+    versions up to 0.2.0 read as a catalog name, if the catalog in this folder has such a table.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
@@ -332,7 +332,7 @@ def absolute(name: str) -> str:
 
 
 def absolute_folder(url: str) -> str:
-    """Like `absolute`, for other things than tables: a name with a dot is a path, too."""
+    """Like `absolute`, for other folders: a name with a dot is a path, too."""
     return absolute(url if "/" in url else f"./{url}")
 
 

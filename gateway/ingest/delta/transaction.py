@@ -6,7 +6,7 @@ holds them, or Conflict.
 
 This is the only file that uses Delta's own transaction object instead of a DataFrame writer, for
 two reasons. It can declare "the whole table was read", so that Delta's conflict check refuses the
-commit if another one has added or removed a row in the meantime. And a writer's txnAppId and
+commit if another commit has added or removed a row in the meantime. And a writer's txnAppId and
 txnVersion, the closest alternative, make Delta compute the table's whole state before each append:
 3 to 5 times the time of the append.
 """
@@ -62,7 +62,7 @@ other writer (`public.py`) are refused beside it."""
 CALLED = frozenset(
     ("commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "writeFiles")
 )
-"""Methods of Delta's transaction that `DeltaWriter` calls."""
+"""Methods of Delta's transaction object that `DeltaWriter` calls."""
 
 
 class Conflict(Exception):
@@ -107,7 +107,7 @@ class _Measures:
 
 
 class Writer(Protocol):
-    """A compare-and-swap of any kind."""
+    """The interface of a compare-and-swap on a table."""
 
     def append(
         self,
@@ -193,8 +193,8 @@ class DeltaWriter:
         return actions.SetTransaction(application, version, self._none)
 
     def _check(self, metadata: Any) -> None:
-        """Raise OncewayError if it is another table than at the first commit, or if its files must
-        have another form by now, for example after a new constraint.
+        """Raise OncewayError if this is not the table of the first commit, or if its files must
+        have another form by now, for example because of a new constraint.
         """
         table, shape = str(metadata.id()), (metadata.schemaString(), str(metadata.configuration()))
         if self._table not in (None, table):
@@ -238,7 +238,7 @@ class DeltaWriter:
         return actions
 
     def _write(self, note: dict[str, Any]) -> Any:
-        """Return Delta's name for an append: mode, then seven optional values, of which only the
+        """Return Delta's object for an append: mode, then seven optional values, of which only the
         user metadata is used.
         """
         option = self._jvm.scala.Option.apply(json.dumps({APPLICATION: note}))
@@ -274,8 +274,9 @@ class DeltaWriter:
 
 
 def has_own_classes(spark: SparkSession) -> bool:
-    """Whether Delta's own classes are available, with the expected methods. They are not with Spark
-    Connect, nor on clusters that allow no call into Java; another version of Delta may have others.
+    """Whether Delta's own classes are available, with the expected methods. They are not available
+    with Spark Connect, nor on clusters that allow no call into Java; another version of Delta may
+    have other methods.
     """
     try:
         writer = DeltaWriter(spark, "", cast(CommitLog, None))

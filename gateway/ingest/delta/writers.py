@@ -1,7 +1,7 @@
 """The choice of a table's writer and log.
 
-In: a table's name, and the user's wish. Out: the kind of `Table`, its commit log and its
-compare-and-swap.
+In: a table's name, and the user's choice (`WriterName`). Out: the kind of `Table`, its commit log
+and its compare-and-swap.
 """
 
 import logging
@@ -34,7 +34,7 @@ def table_kind(spark: SparkSession, name: str, writer: WriterName) -> type[Table
 
 
 def _why_public(spark: SparkSession, name: str) -> str | None:
-    """Return why the fast writer cannot be used; None if it can."""
+    """Return why the fast writer cannot be used; None if it can be used."""
     if is_named(name):
         catalog = name.split(".")[0] if name.count(".") > 1 else spark.catalog.currentCatalog()
         if catalog != SPARK_CATALOG:

@@ -1,7 +1,8 @@
 """Spark's checkpoint: a cache of each feed's progress, which the table itself stores.
 
 In: the checkpoint's folder, and the progress in the table. Out: a checkpoint that fits the table
-and is readable for Spark. Any other one is renamed, and the stream begins at the table's progress.
+and is readable for Spark. A checkpoint that does not fit is renamed, and the stream begins at the
+table's progress.
 
 A checkpoint does not fit if the table was deleted, restored, taken from a backup, or replaced; or
 if a power cut left one of its files incomplete, because Spark does not sync it. So all files that
@@ -30,7 +31,7 @@ LINES = 3
 """Lines of a file of the offset log: a version, metadata of the micro-batch, our offset."""
 
 SHOWN = 5
-"""Most feeds that a message names."""
+"""Largest number of feeds that a message names."""
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
 """Spark's logs of begun and ended micro-batches, and its file about the stream."""
@@ -119,8 +120,8 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 
 def is_used(spark: SparkSession, url: str) -> bool:
-    """Whether there is more than Spark leaves after a start without a micro-batch. Only then can
-    the checkpoint be the reason of a failed start, if `make_fit` has found nothing.
+    """Whether the checkpoint contains more than Spark leaves after a start without a micro-batch.
+    Only then can the checkpoint be the reason for a failed start if `make_fit` has found no fault.
     """
     try:
         return _has_files(spark, url, *FOLDERS) or any(
@@ -141,7 +142,7 @@ def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
 
 
 def _passed(spark: SparkSession, url: str) -> Feeds:
-    """Return the offset at which Spark continues: the end of the newest micro-batch if that has
+    """Return the offset at which Spark continues: the end of the newest micro-batch if it has
     ended, else its start. Raises Torn if a file that Spark reads is incomplete.
     """
     whole = HadoopFolder(spark, url)
@@ -234,9 +235,7 @@ def _commit(commits: HadoopFolder, number: int) -> None:
 
 
 def _offset(offsets: HadoopFolder, number: int) -> Feeds:
-    """Return the offset of the only source in Spark's offset log: the last of a file's
-    three lines.
-    """
+    """Return the offset of the only source in Spark's offset log: the third line of a file."""
     version, *lines = _lines(offsets, str(number))
     found = _parsed(offsets, str(number), lines)
     if len(found) < LINES - 1 or not _VERSION.fullmatch(version):

@@ -25,8 +25,9 @@ _OPTIMIZE = "spark.databricks.delta.optimize"
 _FULL = f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.threshold"
 
 LIST_TASKS = 8
-"""Tasks that list a table's files; Spark's default of 10,000 is for 10,000 folders, and each table
-is one."""
+"""Number of tasks that list a table's files. Spark's default of 10,000 is meant for 10,000 folders;
+a table is one folder.
+"""
 
 log = logging.getLogger("onceway.ingest")
 

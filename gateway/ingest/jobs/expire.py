@@ -1,4 +1,4 @@
-"""Expiry of old rows, which do not come back.
+"""Expiry of old rows, so that they do not come back.
 
 In: the tables, and a time. Out: fewer rows. Their keys are kept in the folder `_onceway`, so that
 an old batch that comes again does not bring them back.

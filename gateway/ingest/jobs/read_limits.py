@@ -1,5 +1,5 @@
-"""Spark's interface by which a source is told how much to read at once: since 4.2; Spark 4.1 leaves
-it to the source. In: nothing. Out: Spark's own classes, or stand-ins.
+"""Spark's interface, since 4.2, that tells a source how much to read at once. With Spark 4.1, the
+source decides. In: nothing. Out: Spark's own classes, or stand-ins.
 """
 
 try:

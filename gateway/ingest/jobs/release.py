@@ -39,8 +39,8 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
 
 
 def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Take batches whose copy was completed after they went into quarantine. Raises like
-    `try_again`.
+    """Take batches whose copy was completed after they went into quarantine. Raises the same errors
+    as `try_again`.
     """
     trust.refresh()
     whole = [
@@ -95,7 +95,7 @@ def _release(
 def _portions(
     landing: Landing, trust: Trust, batches: list[tuple[str, int]]
 ) -> Iterator[list[Announced]]:
-    """Yield the current manifests, in lists of about as many rows as the driver may hold."""
+    """Yield the current manifests, in lists that have about as many rows as the driver may hold."""
     portion: list[Announced] = []
     for feed, number in batches:
         portion.append(_announced(landing, trust, feed, number))

@@ -1,4 +1,5 @@
-"""The Spark session of the ingest: Delta Lake, and settings that its figures depend on.
+"""The Spark session of the ingest: Delta Lake, and the settings that the product's measured figures
+assume.
 
 In: settings that spark-submit was given; they override those below. Out: a session with the landing
 place as a data source.
@@ -48,7 +49,7 @@ SETTINGS = {
 }
 
 LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Without a cluster the driver's ports are only for this machine."""
+"""Settings without a cluster: the driver's ports are open only for this machine."""
 
 
 LOG_SETTINGS = "log4j2.configurationFile"
@@ -70,7 +71,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
     """
     if os.environ.get("SPARK_REMOTE"):
         raise OncewayError(
-            "the ingest does not run by Spark Connect: what tells doubles would run on the server",
+            "the ingest does not run with Spark Connect: the code that finds duplicates would "
+            "run on the server",
             "SPARK_REMOTE",
             "Unset it, and start the ingest where spark-submit reaches the cluster (--master)",
         )
@@ -129,8 +131,8 @@ def close_session(spark: SparkSession) -> None:
 
 
 def _package() -> Path:
-    """Return a zip with the code that workers of a cluster run. They must have its other imports
-    (pyarrow, fsspec, cbor2, numpy) installed.
+    """Return a zip with the code that workers of a cluster run. The workers must have the other
+    imports (pyarrow, fsspec, cbor2, numpy) installed.
     """
     root = Path(gateway.__file__).parent
     path = Path(tempfile.mkdtemp(prefix="onceway-")) / "onceway.zip"

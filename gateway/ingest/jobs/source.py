@@ -34,29 +34,32 @@ from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
 from gateway.ingest.sink.merged_batches import SPARK_CHUNK
 
 CHUNK_ROWS = 125_000
-"""Rows that a reading task holds in memory at once, and puts into one file; at least one batch."""
+"""Number of rows that a reading task holds in memory at once and puts into one file, but at least
+one batch.
+"""
 
 SECOND = 1 << 31
 """Offset of the chunk number for conflicting rows, after all other chunks of a task."""
 
 SMALL_PARTITION_ROWS = 20_000
-"""Rows below which a micro-batch gets only one task."""
+"""A micro-batch with fewer rows than this gets only one task."""
 
 PATIENT = 5
-"""Batches of one task that are read again after pauses, if only single ones are unreadable and the
-place as a whole answers. A micro-batch does not wait for others."""
+"""Number of unreadable batches per task that are read again after pauses while the landing place as
+a whole answers. A micro-batch does not wait for further ones.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
     """The data source. Options: landing (URL), taken (progress of each feed in the table, JSON),
-    rows (most rows of a micro-batch), tasks (most partitions of a micro-batch). damaged (`skip` or
-    `wait`), trusted (the file of keys), signed (`true` or `false`: whether the table requires
-    signatures). publications, readings (folders of the tables), files (`true`: tasks write the
-    tables' files; `false`: rows go through Spark). settle (seconds for which a damaged batch may be
-    an unfinished copy), available_now (`true`: take existing batches and stop). held (file on the
-    driver for the names of feeds that wait at the end of one pass, JSON; empty: none).
+    rows (largest number of rows in a micro-batch), tasks (largest number of its partitions).
+    damaged (`skip` or `wait`), trusted (the file of keys), signed (`true` or `false`: whether the
+    table requires signatures). publications, readings (folders of the tables), files (`true`: tasks
+    write the tables' files; `false`: rows go through Spark). settle (seconds for which a damaged
+    batch may be an unfinished copy), available_now (`true`: take existing batches and stop). held
+    (file on the driver for the names of feeds that wait at the end of one pass, JSON; empty: none).
     """
 
     @classmethod
@@ -145,9 +148,9 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._one_pass = True
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Return the next offset. One pass fails if the landing place cannot be reached; a running
-        stream logs that and tries again. Spark 4.1 passes neither start nor limit, and calls once
-        in one pass.
+        """Return the next offset. If the landing place cannot be reached, one pass
+        (`available_now`) fails, and a running stream logs that and tries again. Spark 4.1 passes
+        neither start nor limit, and calls once in one pass.
         """
         if start is None:
             self._latest_offsets = self._latest(

@@ -70,20 +70,22 @@ SOURCE_FAILED = ("PYTHON_STREAMING_DATA_SOURCE", "Python worker")
 """Words in Spark's message about an error of `source.py`, or of its process."""
 
 SHOWN = 5
-"""Most feeds that a message names."""
+"""Largest number of feeds that a message names."""
 
 STEADY_S = 60.0
 """Running time after which an ingest counts as started, in seconds."""
 TRY_AGAIN_S = 600.0
 """Seconds between two attempts to read the unreadable batches in quarantine."""
 COPIED_S = 10.0
-"""The same, at least, for batches that are being copied to the landing place."""
+"""Shortest time, in seconds, between two attempts to read batches that are being copied to the
+landing place.
+"""
 LOOK_S = 1
-"""Seconds between two checks for a stop request, and of Spark's progress."""
+"""Seconds between two checks for a stop request, and between two looks at Spark's progress."""
 PATIENCE_S = 30.0
 """Seconds for which a running micro-batch may continue after a stop request."""
 ENDED_S = 0.02
-"""Seconds between two checks whether it has ended."""
+"""Seconds between two checks whether the micro-batch has ended."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -248,7 +250,7 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job and return the exit code. Raises like `_run`."""
+    """Run the job and return the exit code. Raises the same errors as `_run`."""
     with TemporaryDirectory(prefix="onceway-ingest-") as folder:
         options.held = f"{folder}/held.json"
         _run(options)
@@ -256,7 +258,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say_held(file: Path) -> int:
-    """Log at the end of one pass which feeds wait. The source has logged the reasons. Return the
+    """At the end of one pass, log which feeds wait. The source has logged the reasons. Return the
     exit code.
     """
     held = json.loads(file.read_text()) if file.exists() else []
@@ -264,7 +266,7 @@ def _say_held(file: Path) -> int:
         return 0
     more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
     log.warning(
-        "all that could be taken was taken; held: %s%s. `onceway ingest report` says why",
+        "all available batches were taken; held: %s%s. `onceway ingest report` says why",
         ", ".join(held[:SHOWN]),
         more,
     )
@@ -310,7 +312,7 @@ def _run(options: argparse.Namespace) -> None:
                 raise sink.failure or again from again
     except STOPS as error:
         if stopping.is_set() and is_java_gone(error):
-            log.info("Java heard of the stop first: the next start looks into the table")
+            log.info("Java got the stop request first: the next start reads the table")
             return
         told = explained(error, [options.table, options.checkpoint])
         _note_stop(spark, options, str(told))

@@ -1,5 +1,5 @@
-"""Checking of one batch: its manifest in, an Arrow table in the uplink's columns out, or the reason
-why no row of it is used.
+"""The check of one batch. In: its manifest. Out: an Arrow table in the uplink's columns, or the
+reason why no row of the batch is used.
 """
 
 import hashlib
@@ -31,11 +31,12 @@ SCHEMA = pa.schema(
 """Columns that an uplink writes (`gateway/uplink/README.md`)."""
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
-"""Most bytes that a batch may take in memory."""
+"""Largest number of bytes that a batch may take in memory."""
 
 LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
-"""Latest valid receipt in µs since 1970. Up to it, a relative time (RFC 8428, section 4.5.3) is in
-the years 1 to 9999."""
+"""Latest valid receipt in µs since 1970. If a receipt is not later, a relative time (RFC 8428,
+section 4.5.3) is in the years 1 to 9999.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -72,7 +73,7 @@ def flaw(landing: Landing, announced: Announced) -> str | None:
 
 def check(data: bytes, announced: Announced) -> pa.Table:
     """Return the rows of a batch. Raises only Damaged: wrong size, checksum, row count, schema,
-    labels, or an invalid null. Any other exception is caused by these bytes, too.
+    labels, or an invalid null. An exception of any other kind is caused by the bytes, too.
     """
     try:
         return _checked(data, announced)

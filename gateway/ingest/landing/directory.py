@@ -1,12 +1,12 @@
-"""Directory of feeds, and those that may have news, with few requests.
+"""A directory of feeds that finds, with few requests, the feeds that may have new batches.
 
-In: a landing place, at each pass. Out: feeds, and for each the last batch to look for. Uplinks
+In: a landing place, at each pass. Out: feeds, and for each one the last batch to look for. Uplinks
 leave a marker for their newest batch (`gateway/uplink/newest.py`), so one listing shows the news of
 all gateways. A marker is a hint, and may be missing or old after a crash. So each gateway is
 checked completely once an hour; those without markers are checked at each pass.
 
 A folder that cannot be listed, or whose name the table cannot hold, is closed: it is reported, and
-affects no other.
+does not affect others.
 """
 
 import logging
@@ -20,11 +20,12 @@ from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600
-"""Time in which each gateway is checked completely: one second of it belongs to each, by its name.
+"""Seconds in which every gateway is checked completely once. A gateway's turn is one second of this
+time, given by its name.
 """
 
 AS_FAR_AS_IT_GOES = 10**12
-"""Number above every batch."""
+"""Upper bound without effect: a number above every batch."""
 
 
 log = logging.getLogger("onceway.ingest")
@@ -86,7 +87,9 @@ class Directory:
         self._followed = self._looked_at
 
     def feeds(self, gateways: list[str]) -> dict[str, list[str]]:
-        """Return the feeds of each gateway; for one that cannot be listed, the known ones."""
+        """Return the feeds of each gateway; for a gateway that cannot be listed, its known
+        feeds.
+        """
         return dict(zip(gateways, self._map(self._feeds_of, gateways), strict=True))
 
     def _feeds_of(self, gateway: str) -> list[str]:
@@ -125,15 +128,15 @@ class Directory:
         return found
 
     def _tells_nothing(self, gateway: str, marked: set[str]) -> bool:
-        """Whether only a listing shows news. A folder with an impossible gateway name is probably
-        no gateway.
+        """Whether a gateway leaves no marker, so that only a listing shows new batches. A folder
+        with an impossible gateway name is probably no gateway.
         """
         return gateway not in marked and (
             bool(self._feeds.get(gateway)) or gateway_name.problem(gateway) is None
         )
 
     def _turn(self, gateways: Iterable[str]) -> set[str]:
-        """Return the gateways that are due for a complete check: at first all."""
+        """Return the gateways that are due for a complete check: at first, all gateways."""
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         if before is None or now - before >= ROUND_S:

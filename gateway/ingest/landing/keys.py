@@ -5,9 +5,9 @@ the landing place, because write access there must not give trust.
 
   {"schema": 1, "unsigned": false, "until": {"GATEWAY/EPOCH": 4711}, "keys": {"GATEWAY": ["…"]}}
 
-unsigned: whether gateways without a key here are accepted; if not set, the table knows whether it
-is older than signatures. until: last batches from before the gateway signed. keys: public keys in
-Base64; a gateway with a key here must sign.
+unsigned: whether gateways without a key in this file are accepted; by default, only if the table is
+older than signatures. until: last batches from before the gateway signed. keys: public keys in
+Base64; a gateway with a key must sign.
 """
 
 import json
@@ -167,8 +167,8 @@ def change(
     unsigned: bool | None = None,
     old_names: bool = False,
 ) -> bool:
-    """Apply the options of `onceway ingest trust`. Return whether there were any. lines: as
-    `onceway uplink key` prints them. old_names: accept names that only gateways up to version 0.2.0
+    """Apply the options of `onceway ingest trust`. Return whether there were any. lines: output of
+    `onceway uplink key`. old_names: whether to accept names that only gateways up to version 0.2.0
     could have. Raises OncewayError, with nothing stored.
     """
     asked = False

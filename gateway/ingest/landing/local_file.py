@@ -1,7 +1,7 @@
 """Reading a local file without blocking on special files.
 
-Out: its first bytes, or OSError. Opening a FIFO blocks until it is written, and a device may do
-anything, so only a regular file is opened.
+Out: its first bytes, or OSError. To open a FIFO blocks until another program writes to it, and a
+device may do anything, so only a regular file is opened.
 """
 
 import errno
@@ -9,7 +9,7 @@ import os
 import stat
 
 NO_REGULAR_FILE = errno.ENXIO
-"""Error number for a special file: the one of opening a socket, with our own text."""
+"""Error number for a special file: the same as for opening a socket, but with our own text."""
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -22,7 +22,7 @@ _KINDS = {
 def first_bytes(path: str, limit: int) -> bytes:
     """Return the first `limit` bytes of a file. Raises OSError."""
     _refuse(path, os.stat(path))
-    # a file that replaces it right now does not block either
+    # not even a file that replaces this one right now can block
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         _refuse(path, os.fstat(descriptor))

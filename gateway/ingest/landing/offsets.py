@@ -2,12 +2,12 @@
 
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
 between two offsets, and the reasons why feeds are held. An offset advances one manifest at a time,
-so a missing number holds only its own feed, until it arrives. On request a damaged batch does the
-same until it is repaired, or while it may be an unfinished copy. An unreadable file or folder holds
-the feed, or the gateway, that it belongs to.
+so a missing number holds only its own feed, until it arrives. On request a damaged batch also holds
+its feed until it is repaired, or while it may be an unfinished copy. An unreadable file or folder
+holds the feed, or the gateway, that it belongs to.
 
-A pass costs a look-up for each new batch, and one for each feed whose gateway leaves no marker,
-however long its history is.
+A pass makes one look-up for each new batch, and one for each feed whose gateway leaves no marker.
+The length of a feed's history does not matter.
 """
 
 import logging
@@ -29,19 +29,20 @@ R = TypeVar("R")
 
 LOOK_UPS_AT_ONCE = 32
 AHEAD = 4096
-"""Most manifests looked up in one round."""
+"""Largest number of manifests looked up in one round."""
 
 HOLE_CHECK_SECONDS = 60.0
 HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
 HOLE_LISTS = 8
-"""Feeds that are listed at each check. Look-ups find a gap only once as many batches follow as are
-missing; a listing finds any. A few feeds in turn are listed at each check, more often if their last
-batch is missing too."""
+"""Number of feeds that are listed at each check. Look-ups find a gap only once as many batches
+follow it as are missing; a listing finds every gap. Feeds take turns, and are listed more often if
+their last batch is missing, too.
+"""
 
 SHOWN = 20
-"""Most unreadable feeds that one pass logs, a line each."""
+"""Largest number of unreadable feeds that one pass logs, a line each."""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -66,8 +67,8 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Hole:
-    """A feed that waits for batch `number`. why: the batch that came, and the fault; came: its
-    number; since: its arrival (seconds since 1970).
+    """A feed that waits for batch `number`. why: the reason in words, with the batch that follows;
+    came: number of that batch; since: its arrival (seconds since 1970).
     """
 
     feed: str
@@ -87,11 +88,11 @@ class Hole:
 
 
 class Feeds:
-    """The feeds of a landing place. For one thread. wait: a damaged batch holds its feed; its bytes
-    are checked before the offset advances. taken: progress of the table; no batch up to there is
-    read again, whatever offset is requested. trust: trusted gateways; without it, all are. settle:
-    seconds after its own time for which a damaged batch counts as an unfinished copy, and holds its
-    feed.
+    """The feeds of a landing place. For one thread. wait: whether a damaged batch holds its feed;
+    if so, its bytes are checked before the offset advances. taken: progress of the table; batches
+    up to it are not read again, whatever offset is requested. trust: trusted gateways; if None, all
+    gateways are trusted. settle: seconds after its file time for which a damaged batch counts as an
+    unfinished copy, and holds its feed.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Feeds:
         return [feed for feed in feeds if feed not in self._untrusted]
 
     def _odd(self, gateway: str) -> str | None:
-        """Return why a gateway with an invalid name waits; None if it need not. Versions up to
+        """Return why a gateway with an invalid name waits; None if it does not. Versions up to
         0.2.0 allowed such names, so their batches are taken once a key is given for the name.
         """
         problem = gateway_name.problem(gateway)
@@ -218,7 +219,7 @@ class Feeds:
 
     @property
     def closed(self) -> dict[str, Unreadable]:
-        """Return gateways with unknown feeds."""
+        """Return gateways whose feeds are unknown."""
         now = time.time()
         return {
             name: self.unreadable.get(name) or Unreadable(name, why, now)
@@ -239,13 +240,15 @@ class Feeds:
             return known
 
     def _own(self, error: OSError) -> str:
-        """Return why data of one feed cannot be read. Raises the error if nothing can."""
+        """Return why the data of one feed cannot be read. Raises the error if the whole landing
+        place cannot be read.
+        """
         self._landing.refuse_outage(error)
         return error_text(error)
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
-        """Return the manifests after `start` up to `end`. One that is gone or unreadable by now has
-        that as its flaw, unless it was deleted on purpose.
+        """Return the manifests after `start` up to `end`. If a manifest is gone or unreadable by
+        now, that is its flaw, unless the batch was deleted on purpose.
         """
         if self._trust is not None:
             self._trust.refresh()
@@ -273,7 +276,7 @@ class Feeds:
         ]
 
     def _cleaned(self, feed: str) -> int:
-        """Return the last batch that was deleted on purpose, if that is readable."""
+        """Return the last batch that was deleted on purpose, if the note about it is readable."""
         try:
             return self._landing.cleaned(feed)
         except OSError as error:
@@ -325,7 +328,7 @@ class Feeds:
         return cleaned
 
     def _goes_on(self, hole: Hole, offset: Offset) -> bool:
-        """Whether the missing batches were deleted on purpose, as noted since."""
+        """Whether the missing batches were deleted on purpose, according to a newer note."""
         if hole.came == hole.number:
             return False
         number = self._behind_cleaned(hole.feed, offset[hole.feed])
@@ -343,7 +346,7 @@ class Feeds:
         }
 
     def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
-        """Look manifests up. new: a damaged batch counts as missing if its feed is to wait
+        """Look manifests up. new: whether a damaged batch counts as missing if its feed is to wait
         for it.
         """
         unknown = [item for item in items if item not in self._manifests]
@@ -418,11 +421,11 @@ class Feeds:
                 hole.reported = now
                 log.warning("held: %s", hole)
         for feed in self.holes.keys() - holes.keys():
-            log.info("%s goes on: batch %d has come", feed, self.holes[feed].number)
+            log.info("%s continues: batch %d has arrived", feed, self.holes[feed].number)
         self.holes, self._doubtful = holes, doubtful
 
     def _say_unreadable(self) -> None:
-        """Log unreadable feeds: at once when new, then once an hour."""
+        """Log unreadable feeds: at once if they are new, then once an hour."""
         now = time.time()
         why = {**self._directory.closed, **self._doubtful, **self._failed}
         found = {
@@ -480,8 +483,9 @@ class Feeds:
         return odd or (self._trust.waits(gateway) if self._trust is not None else None)
 
     def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
-        """Return why a feed, taken up to `taken`, cannot continue; None if it can. surely: use a
-        listing. Otherwise a few look-ups, which miss a gap that is longer than the rest behind it.
+        """Return why a feed, taken up to `taken`, cannot continue; None if it can. surely: whether
+        to use a listing. Without it, a few look-ups are made, which miss a gap that is longer than
+        the rest behind it.
         """
         number = taken + 1
         manifest = self._landing.manifest(feed, number)

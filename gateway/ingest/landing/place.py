@@ -45,13 +45,16 @@ from gateway.uplink.manifest import (
 
 MANIFEST_LIMIT = 4096
 BATCH_LIMIT = 256 * 1024 * 1024
-"""Most bytes of a manifest or batch that are read. The uplink cuts far below."""
+"""Largest number of bytes of a manifest or batch that are read. The uplink's batches are far
+smaller.
+"""
 
 ROWS_LIMIT = 2**31 - 1
 """The most rows that a manifest may announce."""
 
 CLEANED_LIMIT = 1024 * 1024
-"""Most bytes of a note of deleted batches that are read: 40,000 epochs of one gateway."""
+"""Largest number of bytes of a note of deleted batches that are read: 40,000 epochs of one gateway.
+"""
 
 NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
 """Errors of a name that can't become a regular file: a folder, a link to itself, a FIFO, a socket,
@@ -64,11 +67,12 @@ FORBIDDEN = 403
 """HTTP's status code, as clients of object stores keep it in their errors."""
 
 UNREADABLE = "cannot be read now"
-"""Prefix of the reason of a quarantined batch that needs no repair: the stream tries again by
-itself."""
+"""Prefix of the quarantine reason for an unreadable batch. It needs no repair: the stream tries
+again by itself.
+"""
 
 S3_PAGE = 100
-"""Most names per listing on S3: a batch has two."""
+"""Largest number of names per listing on S3: a batch has two."""
 
 NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
@@ -76,13 +80,15 @@ PAUSES = (1.0, 5.0, None)
 """Seconds before the next attempt on a new connection; None: no further one."""
 
 IN_A_HURRY = (0.0, None)
-"""PAUSES for failures of single objects while the place as a whole answers: there may be many."""
+"""Replaces PAUSES for failures of single objects while the place as a whole answers: there may be
+many failures.
+"""
 
 ANSWERED_S = 30.0
 """Seconds for which the place counts as up after it has answered."""
 
 RENEWED_S = 30.0
-"""Least seconds between two connections that are opened after a denied access."""
+"""Shortest time, in seconds, between two connections that are opened because access was denied."""
 
 T = TypeVar("T")
 
@@ -97,7 +103,7 @@ _NUMBER = re.compile(r"[0-9]{12}")
 @dataclass(frozen=True, slots=True)
 class Announced:
     """The manifest of batch `number` of `feed`. flaw: why it is unusable, else None. landed: time
-    of its writing, if read and known. signature: as in the file, unchecked.
+    of its writing, if read and known. signature: the file's, unchecked.
     """
 
     feed: str
@@ -121,7 +127,7 @@ class Announced:
 
 @contextmanager
 def reached(url: str) -> Iterator[None]:
-    """Turn OSErrors into OncewayErrors: for a first access, which is not retried."""
+    """Turn OSErrors into OncewayErrors. Meant for a first access, which is not retried."""
     try:
         yield
     except OSError as error:
@@ -184,7 +190,7 @@ class Landing:
 
     def _may_have_new_keys(self, failure: OSError) -> bool:
         """Whether a new connection may be allowed to do more: credentials are read when it is
-        opened, and may have been replaced. Tried only now and then.
+        opened, and may have been replaced. Returns true only now and then.
         """
         now = time.monotonic()
         if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:
@@ -284,7 +290,9 @@ class Landing:
             )
 
     def feeds(self, gateway: str) -> list[str]:
-        """Return the feeds of a gateway, sorted. Folders without an epoch's name are ignored."""
+        """Return the feeds of a gateway, sorted. Folders with other names than an epoch's are
+        ignored.
+        """
         try:
             names = self._folders(f"{self._root}/{gateway}")
         except FileNotFoundError:
@@ -340,7 +348,7 @@ class Landing:
 
     def newest(self, feed: str, known: int) -> int:
         """Return the newest number of a feed, from `known` on, in O(log(newest - known)) look-ups.
-        With a gap in the numbers it is some number before a missing one, at least `known`.
+        If the numbers have a gap, the result is some number before a missing one, at least `known`.
         """
         return boundary(lambda number: self.has(feed, number), known)
 
@@ -363,7 +371,7 @@ class Landing:
         return self.cleaned_epochs(gateway).get(epoch, 0)
 
     def cleaned_epochs(self, gateway: str) -> dict[str, int]:
-        """Return the same for each epoch of a gateway with deleted batches."""
+        """Return the last deleted batch for each epoch of a gateway with deleted batches."""
         name, text = cleaned_name(gateway), None
         # a place without atomic replacement may have been interrupted during it
         at_once = self.local or "s3" in self._fs.protocol
@@ -396,8 +404,9 @@ class Landing:
         return None if note is None else note[1:]
 
     def old_until(self, feed: str, known: int, before: float, keep: Collection[int] = ()) -> int:
-        """Return the last number up to `known` whose manifests, and all before, were written before
-        a time in seconds since 1970; 0 if there is none. Those in `keep` do not count.
+        """Return the last number up to `known` such that its manifest and all earlier ones were
+        written before a time (seconds since 1970); 0 if there is none. Numbers in `keep` do not
+        count.
         """
         until = 0
         for number in self._stems(feed, ".json"):
@@ -421,7 +430,7 @@ class Landing:
         return len(numbers)
 
     def tidy_markers(self) -> int:
-        """Delete markers with a newer one of their feed, as after a crash of its uplink. Return how
+        """Delete markers of a feed that has a newer one, as after a crash of its uplink. Return how
         many.
         """
         newest = {
@@ -481,8 +490,8 @@ def _delete(path: str, fs: Any) -> None:
 
 
 def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
-    """Return the names in a folder; if a listing can begin in the middle, only the first after
-    `stem`.
+    """Return the names in a folder; if a listing can begin in the middle, only the first names
+    after `stem`.
     """
     if "s3" not in fs.protocol:
         return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)]
@@ -500,8 +509,8 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
 
 
 def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
-    """Return the first bytes of a file. A server with byte ranges may refuse the range of an empty
-    file (HTTP's 416).
+    """Return the first bytes of a file. A server that supports byte ranges may refuse a range of an
+    empty file (HTTP's 416).
     """
     if "file" in fs.protocol:
         return first_bytes(path, limit)
@@ -555,8 +564,8 @@ def error_text(error: OSError) -> str:
 
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:
-    """Return the last number from `known` on for which `holds` is true, if it is true up to some
-    number and false after. Gallops, then bisects.
+    """Return the last number from `known` on for which `holds` is true. `holds` must be true up to
+    some number and false after it. Gallops, then bisects.
     """
     step = 1
     while holds(known + step):
@@ -570,7 +579,9 @@ def boundary(holds: Callable[[int], bool], known: int) -> int:
 
 
 def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
-    """Return the manifest in a file. Invalid contents, and any exception, become its flaw."""
+    """Return the manifest in a file. If the contents are invalid or an exception is raised, that
+    becomes the manifest's flaw.
+    """
     try:
         return _parsed(text, feed, number)
     except (ValueError, KeyError, TypeError, RecursionError) as error:

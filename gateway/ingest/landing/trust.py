@@ -20,13 +20,15 @@ from gateway.ingest.landing.place import Announced, error_text
 from gateway.uplink.manifest import Manifest, Origin, key_id
 
 SHOWN = 5
-"""Most gateways that a message names."""
+"""Largest number of gateways that a message names."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 def say_how(url: str, demanded: bool) -> None:
-    """Log a line at a start if not every batch has to be signed. Raises like `load`."""
+    """At a start, log a line if not every batch has to be signed. Raises the same errors as
+    `load`.
+    """
     keys = load(url)
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(
@@ -54,8 +56,8 @@ class Trust:
         self._waiting: set[str] = set()
 
     def refresh(self) -> None:
-        """Read the file again. If it is damaged or unreachable, nothing changes, and a line is
-        logged.
+        """Read the file again. If it is damaged or unreachable, the known keys stay in force, and a
+        line is logged.
         """
         complaint = None
         try:
@@ -87,7 +89,7 @@ class Trust:
         return bool(self._keys.keys.get(gateway))
 
     def waits(self, gateway: str) -> str | None:
-        """Return why no batch of a gateway is taken; None if its batches are."""
+        """Return why no batch of a gateway is taken; None if its batches are taken."""
         if self.has_key(gateway) or not self.strict:
             return None
         if self._complaint and not self._read:

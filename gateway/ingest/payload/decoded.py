@@ -41,8 +41,9 @@ _MICRO = 1_000_000
 
 EARLIEST, LATEST = 946_684_800 * _MICRO, 4_102_444_800 * _MICRO
 """The years 2000 to 2099, in µs since 1970: from the first up to the second. A time outside is a
-fault of a clock. It is in `time_stated` as text, and `time` is null. One such time would make
-pandas refuse a whole table, and would break the statistics of a file for queries by day."""
+fault of a clock. It is in `time_stated` as text, and `time` is null. A single such time would make
+pandas refuse a whole table, and would make a file's statistics useless for queries by day.
+"""
 
 _BEGIN = datetime(1970, 1, 1)
 
@@ -142,7 +143,9 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
 
 
 def _bounded(times: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return times in µs since 1970 without impossible ones, and those as text (RFC 3339)."""
+    """Return times in µs since 1970 without impossible ones, and the impossible ones as text (RFC
+    3339).
+    """
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
     if pc.all(possible, skip_nulls=True).as_py() is not False:
         return times, pa.nulls(len(times), pa.string())
@@ -166,7 +169,7 @@ def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _absolute(record: Record, received: int | None) -> int | None:
-    """Return µs since 1970; None for a time relative to an unknown one."""
+    """Return µs since 1970; None for a time relative to an unknown receipt."""
     if not record.relative:
         return round(record.time * _MICRO)
     return None if received is None else received + round(record.time * _MICRO)

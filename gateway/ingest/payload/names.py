@@ -1,7 +1,7 @@
 """Names of readings without a leading device: `roof-1:adc0` → `adc0`.
 
 In: names (RFC 8428, section 4.5.1: globally unique, so most begin with the device) and the devices
-that sent them. Out: names that are the same for each device that measures the same.
+that sent them. Out: names that are equal for devices that measure the same quantity.
 """
 
 import pyarrow as pa
@@ -15,8 +15,8 @@ _BETWEEN = "\0"
 
 
 def without_device(name: pa.Array, device: pa.Array) -> pa.Array:
-    """Return names without their device. A name that does not begin with its device, or is nothing
-    else, stays as it is.
+    """Return names without their device. A name stays as it is if it does not begin with its
+    device, or consists only of the device.
     """
     pairs = pc.binary_join_element_wise(device, name, _BETWEEN).dictionary_encode()
     short = [_short(pair) for pair in pairs.dictionary.to_pylist()]

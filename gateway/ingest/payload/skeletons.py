@@ -5,9 +5,9 @@ columns.
 
 A kind of sensor sends the same fields in the same order, so thousands of payloads have one
 skeleton: the same bytes except for the contents of some fields at fixed places. numpy reads such a
-field of all payloads as one column, in a twentieth of the time of `gateway/payload/senml.py` one by
-one. Any other payload, and any unclear one, is left to `gateway/payload/senml.py`, which knows the
-whole standard and the reasons.
+field of all payloads as one column, in a twentieth of the time that `gateway/payload/senml.py`
+takes one by one. All other payloads, and unclear ones, are left to `gateway/payload/senml.py`,
+which implements the whole standard and gives reasons.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ from gateway.payload.senml import (
 )
 
 FEWEST = 16
-"""Number of payloads of one length from which bulk decoding pays."""
+"""Smallest number of payloads of one length for which bulk decoding is faster."""
 
 SKELETONS = 8
-"""Most skeletons that are tried among payloads of one length."""
+"""Largest number of skeletons that are tried among payloads of one length."""
 
 _TEXTS = (BASE_NAME, NAME, UNIT)
 _NUMBERS = (BASE_TIME, TIME, VALUE)
@@ -58,7 +58,7 @@ _IN_NAME = np.isin(np.arange(256), np.frombuffer(f"{_LETTERS}-:./_".encode(), np
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Records as columns. positions: of their payloads. unit: None without units. time: as
+    """Records as columns. positions: of their payloads. unit: None without units. time: see
     `senml.Record.time`.
     """
 

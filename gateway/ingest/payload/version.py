@@ -1,8 +1,9 @@
 """The version of the decoding, which a table of readings stores beside its progress."""
 
 DECODING = 2
-"""Increased whenever the same publications give other readings: the table is then made again from
-them."""
+"""Increased whenever the same publications give other readings: the table of readings is then made
+again.
+"""
 
 
 def application_id(publications: str) -> str:

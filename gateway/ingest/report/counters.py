@@ -27,7 +27,7 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(slots=True)
 class FeedTotal:
     """Totals of a feed. number: newest batch taken; taken: rows read from batches; new: rows
-    without duplicates; at: time of the last ones (UTC).
+    without duplicates; at: time of the last rows (UTC).
     """
 
     number: int = 0
@@ -68,7 +68,7 @@ class Counters:
 
 
 def load(files: Readable, table: str | None = None) -> Counters | None:
-    """Return the saved counts; None if there are none, or those of another table."""
+    """Return the saved counts; None if there are none, or they are another table's."""
     try:
         kept = json.loads(files.read(FILE) or b"null")
         if kept is None:

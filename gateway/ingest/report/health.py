@@ -23,12 +23,12 @@ SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 """Suffixes of the tables beside `publications`."""
 
 TOGETHER_S = 600.0
-"""Seconds within which the readings of a commit follow it, while the stream runs."""
+"""Seconds within which a commit's readings follow the commit while the stream runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """One table. rows: None if they cannot be counted; flaw: its fault, or None."""
+    """One table. rows: their number, None if they cannot be counted; flaw: its fault, or None."""
 
     name: str
     rows: int | None

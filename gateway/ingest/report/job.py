@@ -30,8 +30,8 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The last known state of the stream. state: `running`, `ended` (in order), or `silent`: it did
-    not end in order and gives no sign of life. since: its start (UTC); at: the last sign of life.
+    """The last known state of the stream. state: `running`, `ended` (cleanly), or `silent`: it did
+    not end cleanly and gives no sign of life. since: its start (UTC); at: the last sign of life.
     """
 
     state: str
@@ -59,7 +59,7 @@ def alive(files: Folder, since: str) -> None:
 
 
 def ended(files: Folder, since: str) -> None:
-    """Note an end in order."""
+    """Record a clean end."""
     _put(files, "ended", since)
 
 

@@ -1,8 +1,8 @@
-"""Spark's own measures of the stream: into the counters, for `onceway ingest report`.
+"""Spark's own measures of the stream, stored in the counters for `onceway ingest report`.
 
 In: the progress of a query that Spark remembers. Out: the last one that had rows, as
-`Counters.spark`. It is polled: Spark would call a listener from another thread, once per
-micro-batch and listener, and keep all events in the meantime, with each query's whole plan.
+`Counters.spark`. The progress is polled, because Spark would call a listener from another thread,
+and would keep all events with each query's whole plan in the meantime.
 """
 
 from collections.abc import Iterable

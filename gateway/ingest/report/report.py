@@ -1,8 +1,8 @@
 """`onceway ingest report`: progress of each gateway's batches, and problems. Without Spark.
 
 In: the landing place, the table's folder `_onceway` (counts, seen ranges), and the tables
-`publications` and `…_quarantine` by delta-rs. Out: a `Report`. Sequences are those of the newest
-snapshot, so they may be some micro-batches old; the report contains their version.
+`publications` and `…_quarantine` by delta-rs. Out: a `Report`. Sequences come from the newest
+snapshot, which may be some micro-batches old; the report contains its version.
 """
 
 import time
@@ -32,11 +32,12 @@ REFUSED_DAYS = 7
 class FeedReport:
     """One gateway's store.
 
-    taken: number of the newest batch taken; landed: of the newest landed without a gap, None if no
-    batch of this feed is at the landing place or readable; held: why it waits. A gateway whose
-    feeds cannot be listed has only its name for a feed. rows: in the table now; doubles: duplicates
-    left out; quarantine: batches in it; at: time of the last rows (UTC). lag_s: age of the oldest
-    batch that is not taken, in seconds; held_s: age of the wait.
+    taken: number of the newest batch taken; landed: number of the newest batch that landed without
+    a gap, None if no batch of this feed is at the landing place or readable; held: why the feed
+    waits. For a gateway whose feeds cannot be listed, the feed's name is only the gateway's. rows:
+    number in the table now; doubles: duplicates left out; quarantine: number of its batches in
+    quarantine; at: time of the last rows (UTC). lag_s: age of the oldest batch that is not taken,
+    in seconds; held_s: age of the wait.
     """
 
     feed: str
@@ -78,9 +79,9 @@ class Report:
 
     saved: time of the counts (UTC); spark: its last progress; covers: the table's version of
     `devices`; conflicts: number of payload conflicts; refused: gateways whose name another gateway
-    wanted to use in the last days, with its host and the time; stopped: the error that ended the
-    ingest, if it has not run since; job: the last known state of the stream; tables: the state of
-    each table.
+    has tried to use in the last days, with that gateway's host and the time; stopped: the error
+    that ended the ingest, if it has not run since; job: the last known state of the stream; tables:
+    the state of each table.
     """
 
     feeds: list[FeedReport]
@@ -105,7 +106,7 @@ class Report:
         return sum(one.missing for one in self.devices)
 
     def problems(self, max_lag_s: float, max_missing: int | None = None) -> list[str]:
-        """Return what needs a person, a sentence for each."""
+        """Return the problems that need a person, one sentence for each."""
         found = [] if self.feeds else [NOTHING_LANDED]
         found += [self.stopped] if self.stopped else []
         if self.job is not None and self.job.state == "silent":
@@ -184,8 +185,8 @@ def _readable(states: list[TableHealth], suffix: str) -> bool:
 
 
 def text(report: Report) -> str:
-    """Return the report in words: a line per feed, the reasons of held feeds, the devices with most
-    missing sequences.
+    """Return the report in words: a line per feed, the reasons of held feeds, the devices with the
+    most missing sequences.
     """
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [

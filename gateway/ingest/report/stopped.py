@@ -1,7 +1,7 @@
 """A note for the report: the ingest has ended with an error.
 
 In: the reason. Out: one JSON file in the table's folder `_onceway`: `{"at": UTC, "why": "…"}`. The
-next start that gets to work deletes it.
+next successful start deletes it.
 """
 
 import json
@@ -19,7 +19,7 @@ log = logging.getLogger("onceway.ingest")
 
 def note(files: Folder, why: str) -> None:
     """Write the note. A failure is logged, and the job keeps its own error. Without a table there
-    is no folder for a note, and the report tells that there is no table.
+    is no folder for a note, and the report states that there is no table.
     """
     try:
         files.write(FILE, json.dumps({"at": now(), "why": why}).encode())

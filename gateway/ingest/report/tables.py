@@ -19,7 +19,7 @@ CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 
 
 class TableFolder:
-    """A folder of the table, read by fsspec; `delta.storage` does it by Spark."""
+    """A folder of the table, read by fsspec (`delta.storage` reads it by Spark)."""
 
     def __init__(self, table: str, name: str = snapshot.FOLDER) -> None:
         self._fs, root = fsspec.core.url_to_fs(location(table))
@@ -47,7 +47,7 @@ class TableFolder:
 
 
 def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
-    """Return by feed: the number of rows in the table, and their newest batch."""
+    """Return, by feed, the number of rows in the table, and their newest batch."""
     rows: Counter[str] = Counter()
     newest: dict[str, int] = {}
     counted = query(

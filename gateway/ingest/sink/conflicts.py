@@ -2,8 +2,8 @@
 and the second is stored apart.
 
 In: the duplicates of a micro-batch. Out: those whose payload contradicts the row with their key
-(`gateway/payload/rewording.py`), in the table `…_conflicts`, each once, and an alarm in the log. A
-device that counts wrongly, or two with one identity, show up here.
+(`gateway/payload/rewording.py`), in the table `…_conflicts`, each once, and an alarm in the log.
+This table reveals a device that counts wrongly, and two devices with one identity.
 """
 
 import logging

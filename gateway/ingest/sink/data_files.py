@@ -1,5 +1,5 @@
-"""Data files of the tables from the rows of a chunk, written where they were read, so that no row
-goes through Spark.
+"""Data files of the tables, made from the rows of a chunk. The task that reads the rows writes the
+files, so that no row goes through Spark.
 
 In: a chunk (`merged_batches.py`). Out: at most one Parquet file in the folder of each table, and
 one Arrow row that describes them (`WRITTEN`). A file belongs to its table only once a commit names
@@ -39,7 +39,7 @@ PUBLICATION_COLUMNS = [
 ]
 KEY = ["device", "incarnation", "sequence"]
 ORIGIN = ["gateway", "topic", "received"]
-"""Columns of a publication that its readings have, too."""
+"""Columns that publications and readings share."""
 
 _FILE = pa.struct([("name", pa.string()), ("rows", pa.int64()), ("action", pa.string())])
 _HEADER = CHUNK.field("header").type

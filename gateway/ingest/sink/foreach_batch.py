@@ -26,8 +26,9 @@ from gateway.ingest.sink.readings import Readings
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
-"""New rows or appends after which a snapshot is saved: the next start has to read at most these
-again."""
+"""Number of new rows, or of appends, after which a snapshot is saved: the next start has to read at
+most these again.
+"""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -35,7 +36,7 @@ log = logging.getLogger("onceway.ingest")
 class Sink:
     """The sink of the stream.
 
-    locations: of the tables; the lease of `publications` is held during each commit. taken:
+    locations: folders of the tables. The lease of `publications` is held during each commit. taken:
     progress of each feed in the table. counters: stored in `files`. signed: whether the table
     requires signed batches. batches: how rows reach the writer. micro_batches: their number;
     failure: why the last one was refused.
@@ -70,11 +71,11 @@ class Sink:
         self._rows = 0
         self._appends = 0
         self.lock = RLock()
-        """Lock of the code that takes batches: Spark calls from another thread."""
+        """Lock for the code that takes batches, because Spark calls it from another thread."""
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Take the next batches of their feeds. Spark wraps its exceptions, so they are in
-        `failure` too.
+        """Take the next batches of their feeds. Spark wraps exceptions, so the original one is in
+        `failure`, too.
         """
         try:
             with self.lock:
@@ -84,7 +85,7 @@ class Sink:
             raise
 
     def take_repaired(self, rows: DataFrame, portion: int) -> None:
-        """Take batches that their feeds have skipped long ago."""
+        """Take repaired batches, which their feeds skipped earlier."""
         self._take(rows, portion, {"released": portion}, moves_feeds=False)
 
     def _take(self, rows: DataFrame, batch: int, note: dict[str, int], moves_feeds: bool) -> None:
@@ -145,7 +146,7 @@ class Sink:
         job.alive(self._files, self._started)
 
     def note_end(self) -> None:
-        """Tell the report that the stream has ended in order."""
+        """Tell the report that the stream has ended cleanly."""
         job.ended(self._files, self._started)
 
     def forget_stop(self) -> None:
@@ -154,8 +155,8 @@ class Sink:
 
     def catch_up(self) -> None:
         """Bring the tables up to date at a start, even without a new batch: changes by users of
-        `publications` reach the readings, and the progress of all feeds is committed if that was
-        long ago.
+        `publications` reach the readings, and the progress of all feeds is committed if the last
+        such commit is old.
         """
         with lease(self.locations["publications"]):
             self._appender.say_all()

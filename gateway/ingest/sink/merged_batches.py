@@ -3,7 +3,7 @@
 In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow record batch in the
 columns of `CHUNK`.
 
-The driver decides from the ranges alone which rows are new, so it never reads single rows. Every
+The driver decides from the ranges alone which rows are new, so it does not read single rows. Every
 row carries its chunk's number, and the first row of a chunk carries the header: its ranges (one
 binary value, which Spark passes on unchanged); for each batch the rows taken from it and those that
 remain without duplicates in the chunk; and the devices of these duplicates. A damaged batch is a
@@ -89,8 +89,8 @@ CHUNK: pa.Schema = in_arrow(SPARK_CHUNK)
 def build(
     batches: list[tuple[Announced, pa.Table]], number: int, counted: bool = False
 ) -> pa.RecordBatch | None:
-    """Return the rows of `batches` as chunk `number`; None if there are none. Of duplicates the
-    first one stays. counted: another chunk has counted them as taken.
+    """Return the rows of `batches` as chunk `number`; None if there are none. Of duplicates, only
+    the first one is kept. counted: whether another chunk has counted these rows as taken.
     """
     batches = [(announced, table) for announced, table in batches if table.num_rows]
     if not batches:
@@ -118,7 +118,8 @@ def build(
 
 def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
     """Return duplicates that `build` leaves out although their payload differs from that of the
-    first row with their key: a separate chunk, which the driver compares; None if there are none.
+    first row with their key: They are a separate chunk, which the driver compares; None if there
+    are none.
     """
     rows = pa.concat_tables([table for _, table in batches]).combine_chunks()
     order, fresh, _ = in_order(rows)
@@ -206,8 +207,8 @@ def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
 
 
 def _counted_already(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return counts that cancel rows: they will be left out, and their first chunk has counted
-    them.
+    """Return counts that cancel those of rows that will be left out, because another chunk has
+    counted them.
     """
     return [{**one, "rows": -one["rows"]} for one in _by_device(rows)]
 

@@ -25,7 +25,7 @@ TableName = Literal["publications", "readings"]
 DROP_DDL = "file string, device string, incarnation bigint, first bigint, last bigint"
 
 AS_CALLED = {"__globPaths__": "false"}
-"""Option of Spark for literal paths: the characters `[1]` have no special meaning."""
+"""Spark's option for literal paths: characters such as `[1]` have no special meaning."""
 
 log = logging.getLogger("onceway.ingest")
 
@@ -40,8 +40,8 @@ class DamagedBatch:
 
 @dataclass(slots=True)
 class FeedCount:
-    """Counts of one feed. first, number: its oldest and its newest batch; taken: rows in its
-    batches; rows: without duplicates within a chunk.
+    """Counts of one feed. first, number: its oldest and its newest batch; taken: number of rows in
+    its batches; rows: the same number without duplicates within a chunk.
     """
 
     first: int = 0
@@ -186,8 +186,8 @@ class MicroBatch:
         )
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Delete files that no commit names, after it. `compact` deletes the rest after a
-        failure.
+        """After the commit, delete files that it does not name. After a failure, `compact` deletes
+        them.
         """
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():

@@ -2,8 +2,8 @@
 
 In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth.
 `Seen` and `Taken` are brought up to its head, and unseen rows are appended if the head has not
-moved; otherwise it starts over. The commit contains the progress of its feeds, so a feed that has
-only duplicates or damaged batches causes a commit without rows.
+moved; otherwise the append starts over. The commit contains the progress of its feeds, so a feed
+that has only duplicates or damaged batches causes a commit without rows.
 """
 
 import logging
@@ -89,7 +89,7 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of an append. taken: rows in the batches; new: rows added by this append; version:
-    the new one, None if there was nothing to commit; based_on: the version before; drop:
+    the new version, None if there was nothing to commit; based_on: the version before; drop:
     duplicates.
     """
 
@@ -116,9 +116,9 @@ class Appender:
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
-        """Create the sink. name: of the table, for messages. cleaned: returns the last batch of a
-        feed that was deleted at the landing place on purpose. on_doubles: called with duplicates
-        before a commit.
+        """Create the sink. name: name of the table, for messages. cleaned: returns the last batch
+        of a feed that was deleted at the landing place on purpose. on_doubles: called with
+        duplicates before a commit.
         """
         self._on_doubles = on_doubles
         self._seen = seen
@@ -154,7 +154,9 @@ class Appender:
                     (APPLICATION_ID, based_on + 1),
                 )
             except Conflict as conflict:
-                log.warning("another writer was first (%s): trying again on top of it", conflict)
+                log.warning(
+                    "another writer was first (%s): trying again after its commit", conflict
+                )
                 continue
             self._seen.landed(claimed.pending, version)
             self._taken.landed(whole_note, version)
@@ -188,7 +190,8 @@ class Appender:
             if count.first > taken + 1 and count.first > self._cleaned(feed) + 1:
                 raise OncewayError(
                     f"the table has taken {feed} up to batch {taken}, and batch {count.first} comes"
-                    " next: the table was set back, or is another one, since the ingest started",
+                    " next: the table was restored to an older version, or replaced, since the "
+                    "ingest started",
                     self._name,
                     f"Start the ingest again: it goes back to batch {taken + 1}",
                 )

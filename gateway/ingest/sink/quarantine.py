@@ -1,7 +1,7 @@
 """Damaged batches: kept in a table until they are repaired and released.
 
-In: damaged batches of a micro-batch, and those that were taken after repair. Out: one row per batch
-in the table `…_quarantine`, also if the same batch is found damaged again.
+In: damaged batches of a micro-batch, and batches that were taken after repair. Out: one row per
+batch in the table `…_quarantine`, also if the same batch is found damaged again.
 """
 
 import logging
@@ -42,10 +42,10 @@ class Quarantine:
         self._table = table
         self._landing = landing.rstrip("/")
         self.has_unreadable = True
-        """Whether a batch may be here that only has to be read again."""
+        """Whether the quarantine may contain a batch that only has to be read again."""
 
     def add(self, damaged: list[DamagedBatch]) -> None:
-        """Note batches, each once. A released batch that is damaged again is open again."""
+        """Add batches, each once. A released batch that is damaged again is open again."""
         if not damaged:
             return
         for one in damaged:

@@ -31,7 +31,7 @@ from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 BOUNDED = "onceway.times"
-"""Table property: all times in the table are within the years of its value."""
+"""Table property: its value names years; all times in the table are within them."""
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
@@ -107,7 +107,7 @@ SAME_PUBLICATION = (
 )
 
 EXPIRED = "expired"
-"""Key in the note of a DELETE of old rows, whose readings were deleted before."""
+"""Key in the note of a DELETE of expired rows whose readings are already deleted."""
 
 TRIES = 20
 
@@ -136,15 +136,16 @@ class Readings:
         self._application = application_id(publications_id)
         self._commits = commits
         self._back = False
-        """Whether `publications` was replaced by a copy: the readings are of a version that it
-        lacks."""
+        """Whether `publications` was replaced by a copy: if so, the readings are of a version that
+        it lacks.
+        """
         self._look()
 
     def follow(self, until: int, rows: Addition | None = None, based_on: int | None = None) -> None:
         """Bring the table up to version `until` of `publications`.
 
-        rows: the readings of that version, if it was just made from version `based_on`. They avoid
-        reading them from the table. Raises OncewayError if other writers win every time.
+        rows: the readings of that version, if it was just made from version `based_on`. If given,
+        they need not be read from the table. Raises OncewayError if other writers win every time.
         """
         for _ in range(TRIES):
             if self.covers is not None and self.covers >= until:
@@ -262,9 +263,9 @@ class Readings:
 
 
 def bound_times(spark: SparkSession, readings: Table) -> None:
-    """Upgrade a table of versions up to 0.2.0: a time outside 2000 to 2099 becomes text in
-    `time_stated`. The property that ends the upgrade is set last, so an interrupted upgrade is
-    repeated.
+    """Upgrade a table from a version of Onceway up to 0.2.0: a time outside 2000 to 2099 becomes
+    text in `time_stated`. The property that ends the upgrade is set last, so an interrupted upgrade
+    is repeated.
     """
     spark.sql(f"UPDATE {readings.sql} SET {_AS_TEXT} WHERE {_ODD_TIME}")  # noqa: S608 - ours
     readings.settle()

@@ -16,8 +16,8 @@ from gateway.ingest.sink.readings import EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes. new_rows, removed_rows: rows of `publications`. whole: `new_rows` is everything, and
-    earlier results do not count. commits: those still in the log.
+    """Changes. new_rows, removed_rows: rows of `publications`. whole: whether `new_rows` are all
+    rows, so that earlier results do not count. commits: the commits that are still in the log.
     """
 
     new_rows: DataFrame
@@ -30,7 +30,7 @@ def since(
     publications: Table, log: CommitLog, covers: int | None, until: int, whole: bool = False
 ) -> Changes:
     """Return the changes in versions after `covers` up to `until`. covers: None for an empty table.
-    whole: start from all rows, because the changes cannot be read.
+    whole: whether to start from all rows, because the changes cannot be read.
 
     Rows deleted by `expire` do not count as removed: results from them stay true.
     """

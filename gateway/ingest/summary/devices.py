@@ -1,7 +1,7 @@
 """The table `devices`: gateway, board and firmware of each device over time, and its last status.
 
 In: changes of `publications`. Out: a row for each state of a device, as a slowly changing
-dimension: a change of its firmware, board or gateway gives another row.
+dimension: a change of its firmware, board or gateway adds a row.
 
 Board, firmware and link come from the lists of `onceway device list --json` that a gateway's site
 publishes on the topic `onceway/devices`: rows of `publications` like any other. A gateway's rows
@@ -60,7 +60,9 @@ def follow(spark: SparkSession, table: Table, publications: Table, until: int) -
 
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:
-    """Return the rows of the table. A device once seen stays, so the earlier rows always count."""
+    """Return the rows of the table. A device that was seen once stays, so earlier rows always
+    count.
+    """
     new_rows = changes.new_rows.withColumn("at", moment()).where("at is not null")
     told = before.where("listed is not null").select(*_LISTED_AS, "listed")
     known = _intervals(told.unionByName(_lists(new_rows)))

@@ -23,15 +23,15 @@ log = logging.getLogger("onceway.ingest")
 
 
 class DerivedTable:
-    """A following table. publications: the followed table, whose lease is held while `table` is
-    written.
+    """A table that follows `publications`. publications: the followed table, whose lease is held
+    while `table` is written.
     """
 
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
     ) -> None:
-        """Create the progress. what, version: of the table's contents; with another version the
-        table is made again.
+        """Create the progress. what, version: of the table's contents; if the stored version
+        differs, the table is made again.
         """
         self.table = table
         self._publications = publications

@@ -1,5 +1,5 @@
-"""The table `quality`: for each device and day, the publications that came, came late, are missing,
-and came twice.
+"""The table `quality`: for each device and day, the numbers of publications that arrived, arrived
+late, are missing, and arrived twice.
 
 In: changes of `publications`, and its ranges of sequences. Out: a row per device, incarnation and
 day. A missing sequence counts on the day when the next one was received.
@@ -102,8 +102,8 @@ def _dated(rows: DataFrame) -> DataFrame:
 def _with_day(
     lacking: DataFrame, told: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Return each gap with the day of the row behind it: from earlier results, or from a new row;
-    or, after a user has deleted rows, from an old row.
+    """Return each gap with the day of the row behind it: from earlier results, from a new row, or,
+    after a user has deleted rows, from an old row.
     """
     by = ["device", "incarnation", "last"]
     fresh = _behind(new_rows, lacking).join(told, by, "left_anti")

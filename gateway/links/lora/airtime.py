@@ -1,4 +1,4 @@
-"""Airtime of a LoRa frame, and how long a board keeps silent after it.
+"""Airtime of a LoRa frame, and how long a board keeps silent after the frame.
 
 In: spreading factor, bandwidth, coding rate, preamble, and the bytes of a frame. Out: seconds. The
 formula is Semtech's (AN1200.13, "LoRa Modem Designer's Guide", section 4; the SX1276 data sheet has
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 
 FACTORS = range(7, 13)
-"""Spreading factors of the turn link. (SF6 needs frames without a header.)"""
+"""Spreading factors of the turn link. (SF6 would need frames without a header.)"""
 
 BANDWIDTHS = (125_000, 250_000, 500_000)
 """Bandwidths in Hz."""
@@ -68,7 +68,7 @@ class Modulation:
 
     def symbols(self, length: int) -> int:
         """Return how many symbols header, frame and CRC take, without the preamble. length: bytes
-        of the frame, 0…255. Raises ValueError: longer than a radio sends.
+        of the frame, 0…255. Raises ValueError if the frame is longer than a radio sends.
         """
         if not 0 <= length <= LONGEST:
             raise ValueError(f"a frame of {length} bytes: not 0…{LONGEST}")
@@ -77,8 +77,9 @@ class Modulation:
         return 8 + max(ceil(bits / block) * (self.coding + 4), 0)
 
     def airtime(self, length: int) -> float:
-        """Return the seconds from a frame's first preamble symbol to its end; whole microseconds.
-        length: bytes of the frame, 0…255. Raises ValueError: longer than a radio sends.
+        """Return the seconds from a frame's first preamble symbol to its end, rounded to whole
+        microseconds. length: bytes of the frame, 0…255. Raises ValueError if the frame is longer
+        than a radio sends.
         """
         quarters = 4 * (self.preamble + self.symbols(length)) + 17
         return (quarters * (1_000_000 << self.factor) // (4 * self.bandwidth)) / 1e6
@@ -87,12 +88,11 @@ class Modulation:
 def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
     """Return the silence that a board keeps after a frame, as a multiple of the frame's airtime.
 
-
     longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
 
-    For frames that are short against the hour it is 1/duty − 1. That alone is a little too short:
-    the worst hour begins with a frame and ends with another, and holds nearly one frame more than
-    its share. Here the hour without its last frame holds only the rest of the share.
+    If frames are much shorter than an hour, the silence is nearly 1/duty − 1. That value is a
+    little too short: the worst hour begins with one frame and ends with another, and so contains
+    almost one frame too many. The formula leaves room for that last frame.
 
     Raises ValueError if one such frame alone is above the limit.
     """

@@ -3,36 +3,44 @@ calculations of `gateway/links/lora/plan_cli.py`, which need no gateway.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from gateway.commands import control_client as control
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, folder_of, no_gateway
-from gateway.errors import OncewayError
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    no_gateway,
+    running_folder,
+)
+from gateway.errors import OncewayError, UsageError
 from gateway.links.lora.plan_cli import plan
+from gateway.system.durations import seconds
 
 app = typer.Typer(help="LoRa: plan a site, look at its radios.", no_args_is_help=True)
 app.command()(plan)
 
 _SHOWN = 12
-"""Most bytes of a frame that are shown."""
+"""Largest number of bytes of a frame that are shown."""
 
 
 @app.command()
 def status(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say how the radios of the running gateway are doing: airtime of the last hour, frames, and
-    how each board was heard last. Exit code 1 when one of them does not work.
+    """Show the state of the running gateway's radios: airtime of the last hour, frames, and the
+    last signal of each board. Exit code 1 if a radio does not work.
 
     Example: onceway radio status
     """
-    folder = folder_of(data, config)
+    folder = running_folder(data, config)
     with _running(folder):
         found = control.ask(folder, do="radios")
     if as_json:
@@ -48,14 +56,24 @@ def status(
 
 @app.command()
 def listen(
-    data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    length: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="Length of the listening, such as 2h.")
+    ] = "10m",
+    data: DataOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show each frame that the radios of the running gateway hear, foreign ones too, and whether
-    it was accepted, until you press Ctrl-C. Frames are encrypted; their contents are not shown.
+    """Show each frame that the radios of the running gateway hear, also of foreign stations, and
+    whether it was accepted, for some time or until you press Ctrl-C. Frames are encrypted; their
+    contents are not shown.
 
     Example: onceway radio listen
     """
-    folder = folder_of(data, config)
+    try:
+        end = time.monotonic() + seconds(length)
+    except ValueError as error:
+        raise UsageError(str(error), "--for") from None
+    folder = running_folder(data, config)
     with _running(folder):
         if not control.ask(folder, do="radios"):
             raise OncewayError("no radios: a [[lora]] section names one", str(folder))
@@ -65,6 +83,8 @@ def listen(
                     heard = datetime.now(UTC)
                     told = json.dumps({"utc": heard.timestamp()} | frame)
                     print(told if as_json else f"{heard:%H:%M:%S}  {_line(frame)}", flush=True)
+                if time.monotonic() >= end:  # a row comes every five seconds at least
+                    return
         except KeyboardInterrupt:
             return
 

@@ -4,7 +4,7 @@ In: transmissions, in seconds of a monotonic clock. Out: when the next one may b
 a `Ledger` of its last hour, which survives a restart (`ledger_file.py`). A board has no clock that
 survives a power cut: it keeps silent after each frame (`airtime.silence_factor`).
 
-A token bucket would be wrong. A bucket that begins full, and refills while it is emptied, allows
+A token bucket would be wrong. A bucket that begins full, and is refilled during the hour, allows
 twice the limit in its first hour.
 """
 
@@ -17,9 +17,9 @@ BLOCKS = 240
 
 class Ledger:
     """Transmissions of one radio in one sub-band within the last hour. duty: its limit, 0…1. hour:
-    seconds; tests may shorten it. late: seconds by which a radio may send later than it was told
-    to; a transmission counts that much longer. Times are kept in whole microseconds. Errors are on
-    the safe side: a block leaves the hour with its last transmission.
+    seconds; tests may shorten it. late: longest delay of the radio, in seconds, before it sends;
+    each transmission counts as longer by that time. Times are kept in whole microseconds. Errors
+    are on the safe side: a block leaves the hour with its last transmission.
     """
 
     def __init__(self, duty: float, hour: float = 3600.0, late: float = 0.0) -> None:
@@ -32,19 +32,19 @@ class Ledger:
 
     @property
     def limit(self) -> float:
-        """Seconds that may be sent in an hour."""
+        """Airtime that is allowed in an hour, in seconds."""
         return self._limit / 1e6
 
     def used(self, now: float) -> float:
-        """Return the seconds that were sent in the hour that ends now."""
+        """Return the airtime of the hour that ends now, in seconds."""
         self._forget(int(now * 1e6) - self._hour)
         return self._total / 1e6
 
     def wait(self, airtime: float, now: float) -> float:
         """Return the seconds until a transmission of `airtime` seconds may begin, 0.0 for now,
-        `inf` for never. Checking the hour that ends with this transmission is enough. Of all hours,
-        those that end with a transmission hold most: any other window can be moved to such an end
-        without losing anything. Each later transmission is checked in its turn.
+        `inf` for never. The check of the hour that ends with this transmission is enough. The hours
+        with the most airtime end with a transmission, and every later transmission is checked when
+        it is due.
         """
         length = ceil(airtime * 1e6)
         if length > self._limit:
@@ -61,7 +61,9 @@ class Ledger:
         return max(start / 1e6 - now, 0.0)
 
     def add(self, airtime: float, start: float) -> None:
-        """Note a transmission of `airtime` seconds that begins at `start`; not before the last."""
+        """Note a transmission of `airtime` seconds that begins at `start`. `start` must not be
+        before that of the previous one.
+        """
         length = ceil(airtime * 1e6)
         begins = int(start * 1e6)
         self._put(begins, begins + length, length)
@@ -72,7 +74,7 @@ class Ledger:
         return [(now - end / 1e6, sent / 1e6) for _, end, sent in self._sent]
 
     def restore(self, blocks: list[tuple[float, float]], now: float) -> None:
-        """Take blocks that `blocks` returned, as of this time of another clock."""
+        """Restore the result of `blocks`, counted from `now`, which may be another clock's time."""
         for age, airtime in blocks:
             end, length = ceil((now - age) * 1e6), ceil(airtime * 1e6)
             self._put(end - length, end, length)

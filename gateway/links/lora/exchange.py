@@ -12,15 +12,16 @@ FRAME = 3 + 4
 """Bytes of header and tag around a frame's content."""
 
 PUBLISH = 1 + 2
-"""Bytes before the payload of a packed PUBLISH, including a PUBREL ahead of it: type and packet
-identifier."""
+"""Bytes before the payload of a packed PUBLISH, including those of a PUBREL before it: type and
+packet identifier.
+"""
 
 ANSWER = 1
-"""Bytes of an answer that only confirms everything."""
+"""Bytes of an answer that only confirms the packets of the turn."""
 
 
 class Radio(StrEnum):
-    """The gateway's kinds of radio, with their effect on frames."""
+    """The kinds of a gateway's radio, with their effect on frames."""
 
     SX127X = "sx127x"
     """Frames are sent unchanged."""
@@ -49,8 +50,8 @@ def extra(radio: Radio) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Airtime of one reading without loss, in seconds: PUBREL of the previous one and PUBLISH, then
-    PUBCOMP and PUBREC.
+    """Airtime of one reading without loss, in seconds: a frame with the previous reading's PUBREL
+    and a PUBLISH, and a frame with PUBCOMP and PUBREC.
     """
 
     up: float

@@ -20,12 +20,13 @@ HEADER_SIZE = 3
 TAG_SIZE = 4
 OVERHEAD = HEADER_SIZE + TAG_SIZE
 MTU = LONGEST - OVERHEAD
-"""Most bytes of content."""
+"""Largest number of bytes of content."""
 
 LONGEST_NAME = 14
-"""Most characters of a board's name. The longest reading by radio has the name in its topic and in
-its payload. Beside the names it takes 67 of the 95 bytes that a packet may have
-(firmware/examples/sensor, a first PUBLISH with `missed`)."""
+"""Largest number of characters of a board's name. The longest reading by radio has the name in its
+topic and in its payload. Beside the names it takes 67 of the 95 bytes that a packet may have
+(firmware/examples/sensor, a first PUBLISH with `missed`).
+"""
 
 COUNTERS = 1 << 16
 LOW = 0x3F
@@ -38,7 +39,7 @@ UP, DOWN = 0, 1
 """Directions, as part of the nonce."""
 
 _SESSION, _HELLO, _WELCOME, _WHO, _NONCE = 0x02, 0x03, 0x04, 0x05, 0x06
-"""Labels: the first byte that a CMAC under a device's key covers. Serial lines have others."""
+"""Labels: the first byte of a CMAC's input. Serial lines use other labels."""
 
 _HELLO_FIELDS = struct.Struct(">HHIIBB")
 _WELCOME_FIELDS = struct.Struct(f">{NONCE_SIZE}sIBI")
@@ -60,9 +61,7 @@ class Header:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Return the header of a frame. Raises FrameError: a wrong length, an impossible device
-        number.
-        """
+        """Return the header of a frame. Raises FrameError: wrong length or device number."""
         if not OVERHEAD <= len(frame) <= LONGEST:
             raise FrameError(f"a frame of {len(frame)} bytes")
         if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
@@ -71,7 +70,7 @@ class Header:
 
 
 class SessionCipher:
-    """The encryption of one session's frames. key: its 16 bytes. The caller must not use a counter
+    """The encryption of one session's frames. key: 16 bytes. The caller must not use a counter
     twice in one direction with different content.
     """
 
@@ -171,9 +170,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway's offer of a session. nonce: its challenge. utc: seconds since 1970, 0 if
-    unknown.
-    """
+    """The gateway's offer of a session. nonce: its challenge. utc: since 1970, 0 if unknown."""
 
     KIND: ClassVar[int] = 1
     SIZE: ClassVar[int] = HEADER_SIZE + _WELCOME_FIELDS.size + TAG_SIZE
@@ -214,7 +211,7 @@ class Welcome:
 
 
 def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:
-    """Return the WHO that answers a TURN without a matching session at the gateway."""
+    """Return the WHO that answers a TURN for which the gateway has no session."""
     header = Header(network, device, GATEWAY_GREETING, 2).to_bytes()
     return header + _code(key, _WHO, turn)
 

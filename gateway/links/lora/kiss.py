@@ -2,12 +2,12 @@
 
 In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. The protocol
 is KISS (Chepponis and Karn, 1987) with the extensions of MeshCore's docs/kiss_modem_protocol.md;
-numbers there are little-endian.
+its numbers are little-endian.
 
-By default the firmware waits half a second before it sends, and listens first. Both are switched
-off, since a board listens for a second only. The firmware chooses its preamble itself, which is
-counted. A modem that was reset has lost its settings without a message, so they are read back every
-half minute.
+By default the modem's firmware waits half a second and listens before it sends. Both are switched
+off, since a board listens for only one second. The modem's firmware chooses its preamble itself;
+the airtime includes this preamble. A reset modem loses its settings without a message, so they are
+read back every half minute.
 """
 
 import struct
@@ -27,8 +27,9 @@ OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
 RADIO, VERSION, SIGNAL_REPORT = 0x8B, 0x91, 0x9A
 
 BUSY = 7
-"""Response BUSY. It does not tell whether the current frame will leave; TX_DONE does, and is never
-dropped."""
+"""Response BUSY. It does not say whether the current frame will be sent. The response TX_DONE does,
+and is never dropped.
+"""
 
 ERRORS = {
     1: "a request that is too short",
@@ -40,13 +41,13 @@ ERRORS = {
 }
 
 LARGEST = 512
-"""Most bytes of a KISS frame, without escapes."""
+"""Largest number of bytes of a KISS frame, without escapes."""
 
 ANSWER_WAIT = 1.0
-"""Seconds for an answer, and beyond a frame's airtime for TxDone."""
+"""Seconds to wait for an answer; for TX_DONE, in addition to the frame's airtime."""
 
 ASKS = 3
-"""Attempts of one request: a modem with a full queue drops an answer silently."""
+"""Attempts of one request: a modem with a full queue drops answers silently."""
 
 LOOK_EVERY = 30.0
 META_WAIT = 0.1
@@ -63,8 +64,8 @@ def encode(kind: int, data: bytes) -> bytes:
 
 
 class Decoder:
-    """A decoder that cuts a stream of bytes into KISS frames. Broken ones are dropped, and counted
-    in `broken`.
+    """A decoder that cuts a stream of bytes into KISS frames. Broken frames are dropped, and
+    counted in `broken`.
     """
 
     def __init__(self) -> None:
@@ -113,8 +114,8 @@ class _Step:
 
 
 class KissModem:
-    """A modem as a `Radio`. frequency: Hz. modulation: of the boards' frames; the firmware chooses
-    the preamble of its own. power: dBm.
+    """A modem as a `Radio`. frequency: Hz. modulation: of the boards' frames. The modem's firmware
+    chooses the preamble of the modem's frames. power: dBm.
     """
 
     longest = LONGEST
@@ -133,11 +134,11 @@ class KissModem:
         self._asked: float | None = None
         """Time of the first request of the current steps."""
         self._asks = 0
-        """Number of requests of the current step."""
+        """Number of attempts of the current step's request."""
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._busy = False
-        """Whether the modem has answered BUSY since it got the frame."""
+        """Whether the modem has answered BUSY since it received the current frame."""
         self._heard: Heard | None = None
         self._version = ""
         self._probed = False

@@ -1,13 +1,13 @@
-"""The ledgers of one radio on disk, so that a restart does not allow a second hour's airtime.
+"""The ledgers of one radio on disk, so that a restart does not allow the airtime of an hour again.
 
 In: transmissions, and the old contents of the file. Out: ledgers, and bytes for the file. Sans-IO:
 the caller writes them with `write`, off its event loop.
 
 To avoid a write for each frame, the file holds a **reservation**: airtime that may be sent without
 another write, a 64th of the limit. After a start, the whole reservation counts as sent just now.
-After a reboot of the machine the time in between is unknown and counts as zero. An unreadable file
-counts as an hour that is used up. So does an older copy that was put back: each write has a number,
-and a second file (`….count`) holds the newest one.
+After a reboot of the machine the time in between is unknown and counts as zero. If the file is
+unreadable, the whole hour counts as used. The same holds for an older copy that was put back: each
+write has a number, and a second file (`….count`) holds the newest one.
 """
 
 import json
@@ -22,12 +22,12 @@ from gateway.system.sync import sync
 
 _PARTS = 64
 LATE = 1.0
-"""Most seconds that a modem takes to send a frame; after that it counts as failed."""
+"""Longest time, in seconds, that a modem takes to send a frame; after that it counts as failed."""
 
 _LONG = 1e10
-"""Bound in seconds; every machine restarts within it."""
+"""Bound in seconds for the time that the machine runs without a reboot."""
 _AHEAD = 16.0
-"""Bound in seconds; every frame is shorter."""
+"""Bound in seconds for the length of a frame."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Ledgers:
     """The ledgers of one radio, by sub-band. machine: identifies this start of the machine, and
     changes with each reboot (the kernel's boot_id). now: seconds of a monotonic clock that runs
     while the machine does. found: the file's contents, None if there is no file. newest: the result
-    of `read_count`; None: no such file is kept.
+    of `read_count`; None if no such file is kept.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class Ledgers:
         return self._granted[band]
 
     def low(self, band: str) -> bool:
-        """Whether to write the file now, before frames have to wait for it."""
+        """Whether to write the file now, so that no frame has to wait for it later."""
         return self._granted[band] < self._part(band) / 2
 
     def spend(self, band: str, airtime: float, start: float) -> None:
-        """Note a transmission of `airtime` seconds. Raises ValueError if that was not granted, or
-        the law does not allow it now.
+        """Note a transmission of `airtime` seconds. Raises ValueError if this airtime was not
+        granted, or the legal limit does not allow the transmission now.
         """
         if airtime > self._granted[band]:
             raise ValueError(f"{airtime} s, and {self._granted[band]} s are granted")
         if wait := self._ledgers[band].wait(airtime, start):
-            raise ValueError(f"{airtime} s, which the law allows in {wait} s only")
+            raise ValueError(f"{airtime} s, which the law allows only in {wait} s")
         self._granted[band] -= airtime
         self._ledgers[band].add(airtime, start)
 
@@ -130,8 +130,8 @@ class Ledgers:
             RecursionError,
         ) as error:
             _log.warning(
-                "the record of what the radio has sent cannot be read (%r): its hour counts as"
-                " used up",
+                "the record of what the radio has sent cannot be read (%r): the whole hour "
+                "counts as used",
                 error,
             )
             blocks = {name: [(0.0, ledger.limit)] for name, ledger in self._ledgers.items()}

@@ -33,12 +33,12 @@ _TIME_FIELDS = struct.Struct(">BIB")
 _U16 = struct.Struct(">H")
 _LAST_SECOND = 0xFFFF_FFFF
 _LONGEST_LENGTH = 4
-"""Most bytes of a Remaining Length [MQTT 5, 1.5.5]."""
+"""Largest number of bytes of a Remaining Length [MQTT 5, 1.5.5]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The contents of a board's frame. packets: complete ones. asks_time: whether the board asks
+    """The contents of a board's frame. packets: complete packets. asks_time: whether the board asks
     for the time.
     """
 
@@ -219,21 +219,22 @@ def read_answer(content: bytes, turn: Turn) -> Answer:
 
 _CONNECT, _CONNACK, _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 1, 2, 8, 9, 10, 11
 _ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13}
-"""Packet types whose answer has the same identifier; PUBREC, PUBREL, and PINGREQ, without one."""
+"""Packet types whose answer has the same identifier: PUBREC, PUBREL; and PINGREQ, which has none.
+"""
 
 
 class ExpectedAnswers:
-    """The expected answers to a turn, of any result: type and identifier of each."""
+    """The expected answers to a turn, whatever their result: type and identifier of each."""
 
     def __init__(self, keys: list[tuple[int, bytes]]) -> None:
         self._keys = Counter(keys)
 
     def answered_by(self, packet: bytes) -> bool:
-        """Whether a packet is one of them."""
+        """Return whether a packet is an expected answer."""
         return _key(packet) in self._keys
 
     def by(self, packets: Iterable[bytes]) -> bool:
-        """Whether these packets contain all of them."""
+        """Return whether these packets include all expected answers."""
         return not self._keys - Counter(map(_key, packets))
 
 

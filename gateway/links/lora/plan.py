@@ -1,7 +1,8 @@
 """Radio planning: load of the channel, collisions, and the airtime budget of both sides.
 
 In: number of boards, size, interval and parameters of readings. Out: the expected figures, the
-obstacles, and plans that would work; and how much may be heard on a channel that works.
+obstacles, and plans that would work; and the most airtime that a gateway can receive on a working
+channel.
 
 The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames destroys
 both, though radios do capture the stronger one and may listen before they talk.
@@ -21,13 +22,15 @@ from gateway.links.lora.airtime import FACTORS, silence_factor
 from gateway.links.lora.exchange import Exchange, Radio, exchange
 
 MOST_TRIES = 3.0
-"""Average attempts per reading above which a channel counts as full. Near the point where more load
-brings fewer readings, a few more boards or a neighbour make it collapse."""
+"""Average attempts per reading above which a channel counts as full. Above this value, a few more
+boards, or a neighbour's, can overload the channel.
+"""
 
 _ROUNDS = 200
 _HOPELESS = 6.0
-"""Number of overlapping frames per exchange above which the model gives up; one in four hundred
-gets through."""
+"""Number of overlapping frames per exchange above which the model gives up: only one exchange in
+four hundred succeeds.
+"""
 
 _INTERVALS = sorted(
     {unit * number for unit in (1, 60, 3600) for number in (1, 2, 3, 5, 8, 10, 12, 15, 20, 24, 30)}
@@ -58,11 +61,11 @@ class Site:
     region: Region = EU868
 
     loss: float = 0.0
-    """Share of frames lost without a collision, each way, 0…1."""
+    """Share of frames lost without a collision, in each direction, 0…1."""
 
     @property
     def band(self) -> SubBand:
-        """The sub-band of the channel. Raises OncewayError if it is in none."""
+        """The sub-band of the channel. Raises OncewayError if the channel is in none."""
         return self.region.band(self.frequency)
 
     @property
@@ -73,8 +76,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Airtime of one side. limit: seconds that it may send in an hour. used: seconds that
-    it would.
+    """Airtime of one side: gateway or board. limit: seconds that it may send in an hour. used:
+    seconds that it would send.
     """
 
     limit: float
@@ -131,8 +134,8 @@ class Plan:
 
 
 def plan(site: Site) -> Plan:
-    """Calculate the figures of a plan. Raises OncewayError for a channel outside the law, and
-    ValueError for a frame that no radio sends, or that alone is above the limit.
+    """Calculate the figures of a plan. Raises OncewayError for a channel that the law does not
+    allow, and ValueError for a frame that no radio sends or that alone exceeds the limit.
     """
     cost, band, hour = site.exchange, site.band, site.region.hour
     tries, answers = _settle((site.sensors - 1) / site.every, cost, site.loss)
@@ -146,8 +149,8 @@ def plan(site: Site) -> Plan:
 
 
 def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
-    """Return the share of the time in which a gateway hears boards' frames when the channel is just
-    not full (MOST_TRIES). Hardly more can be heard: the rest collides.
+    """Return the share of the time in which a gateway hears boards' frames if the channel is just
+    below full (MOST_TRIES). A gateway can hardly receive more than that: further frames collide.
     """
     cost = exchange(payload, factor, radio)
     low, high = 0.0, 1 / cost.up
@@ -207,7 +210,7 @@ def _works(site: Site) -> bool:
 
 
 def _most_sensors(site: Site) -> int:
-    """Return the most sensors that work; 0 if not even one does."""
+    """Return the largest number of sensors that works; 0 if not even one sensor does."""
     low, high = 0, site.sensors
     while high - low > 1:
         middle = (low + high) // 2
@@ -226,7 +229,7 @@ def _shortest_interval(site: Site) -> int | None:
 
 
 def say(seconds: float) -> str:
-    """Return a time in words: `90 s`, `10 min`, `2 h`."""
+    """Return a time in words: `90 s`, `10 min`, `2 h`. seconds: the time."""
     for unit, name in ((3600, "h"), (60, "min")):
         if seconds >= unit and seconds % unit == 0:
             return f"{seconds / unit:g} {name}"

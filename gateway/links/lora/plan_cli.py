@@ -47,14 +47,16 @@ def seconds_of(text: str) -> int:
 
 def plan(
     sensors: Annotated[int, typer.Option(min=1, max=100_000, help="Boards at this gateway.")],
-    every: Annotated[str, typer.Option(help="How often each sends a reading: 30s, 10m, 1h.")],
+    every: Annotated[
+        str, typer.Option(help="Interval between two readings of a board: 30s, 10m, 1h.")
+    ],
     factor: Annotated[
         int,
         typer.Option(
             "--sf",
             min=FACTORS.start,
             max=FACTORS.stop - 1,
-            help="Spreading factor. One more reaches further, and takes twice as long.",
+            help="Spreading factor. Each step reaches further, and doubles the airtime.",
         ),
     ],
     payload: Annotated[
@@ -73,8 +75,8 @@ def plan(
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Work out airtime, collisions and the legal budget of a site. Exit code 1: it cannot work; it
-    is said why, and what would.
+    """Work out airtime, collisions and the legal budget of a site. Exit code 1: the plan cannot
+    work. The output then gives the reasons, and plans that would work.
 
     Example: onceway radio plan --sensors 100 --every 10m --sf 7
     """

@@ -1,9 +1,9 @@
-"""Boards by radio: a listener that opens the modem at a serial port, whenever it is there, and runs
-a `Station` on it.
+"""Boards by radio: a listener that opens the modem at a serial port, whenever the port exists, and
+runs a `Station` on it.
 
 In: a path and the legal limits. Out: a `Transport` for each session of a board, handed to `accept`.
-A thread writes the record of airtime. Sessions outlive the modem: a board retries until it is
-answered, so replugging the modem in time breaks no connection.
+A thread writes the record of airtime. Sessions outlive the modem: a board retries until it gets an
+answer, so a modem that is soon plugged in again breaks no connection.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-"""Seconds until a modem that is missing, or has failed, is tried again."""
+"""Seconds until a missing or failed modem is tried again."""
 
 NUMBERS = range(1, 255)
 """Numbers of boards (FORMAT.md, Frame)."""
@@ -65,7 +65,9 @@ class Settings:
 
 
 def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
-    """Return the radio of a section, and the airtime of its boards' frames by length."""
+    """Return the radio of a section, and a function from the length of a board's frame to its
+    airtime.
+    """
     boards = Modulation(settings.factor)
     if settings.modem is Kind.RYLR998:
         radio = Rylr998(settings.frequency, boards, settings.power)
@@ -74,22 +76,22 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
 
 
 class Limit:
-    """A quantity that may come near its limit. near: whether it is."""
+    """A quantity that may come near its limit. near: whether it is near."""
 
     def __init__(self) -> None:
         self.near = False
 
     def comes_near(self, share: float) -> bool:
-        """Take the used share, 0…1. Return whether a warning is due now."""
+        """Update the share of the limit that is used, 0…1. Return whether a warning is due now."""
         before, self.near = self.near, share >= (CALM if self.near else NEAR)
         return self.near and not before
 
 
 class LoraListener:
-    """The listener of one radio. key, name: return those of a board by its number; None for one
-    that is not admitted. utc: seconds since 1970, 0 while unknown. machine: identifies this start
-    of the machine. record: the file with the airtime. overhear: gets each received frame, if any
-    client listens. others: None without a site.
+    """The listener of one radio. key, name: return the key and the name of a board by its number;
+    None for a board that is not admitted. utc: seconds since 1970, 0 while unknown. machine:
+    identifies this start of the machine. record: the file with the airtime. overhear: called with
+    each received frame; None if no client listens. others: None without a site.
     """
 
     def __init__(
@@ -112,7 +114,9 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Airtime that the radio may send, and that may be received on a working channel."""
+        """Limits: airtime that the radio may send, and airtime that a working channel lets it
+        receive.
+        """
         self._file = record
         self._disk = disk
         self._band = settings.region.band(settings.frequency)
@@ -143,7 +147,7 @@ class LoraListener:
         self._again: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Open the modem if it is there, and keep looking."""
+        """Open the modem if its port exists, and continue to look for it."""
         self._open()
 
     async def close(self) -> None:
@@ -197,7 +201,7 @@ class LoraListener:
         self._overhear(Overheard(self._settings.port, *told))
 
     def _look_at_limits(self, now: float) -> None:
-        """Warn before boards have to wait for the law, or for one another."""
+        """Warn before the legal limit or other boards make boards wait."""
         ledger = self._ledgers.ledger(self._band.name)
         if self._budget.comes_near(ledger.used(now) / ledger.limit):
             self._say(self._budget_is_near(now))
@@ -287,7 +291,9 @@ class LoraListener:
         self._flush([])
 
     def _wake(self) -> None:
-        """Schedule work after the broker has written, or reads again; not inside its call."""
+        """Schedule the work that follows after the broker has written or reads again. It does not
+        run inside the broker's call.
+        """
         if not self._awake:
             self._awake = True
             self._loop.call_soon(self._do, self._on_wake)
@@ -382,7 +388,9 @@ class LoraListener:
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the contents of the record. An unreadable one counts as an hour that is used up."""
+    """Return the contents of the record. If the record is unreadable, the whole hour counts as
+    used.
+    """
     try:
         return read(file)
     except OSError as error:

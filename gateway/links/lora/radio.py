@@ -1,7 +1,7 @@
 """The turn link's interface to a radio of any kind.
 
-In: frames to send, the time. Out: events. Sans-IO, as the links are: a radio behind a port takes
-and returns bytes, and the owner of the port moves them. The caller of `send` has checked the duty
+In: frames to send, the time. Out: events. Sans-IO, like the links: a radio behind a port takes and
+returns bytes, and the owner of the port transfers them. The caller of `send` has checked the duty
 cycle.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The radio is set up and listens. description: of the modem, by itself."""
+    """The radio is set up and listens. description: the modem's own."""
 
     description: str
 
@@ -31,7 +31,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The last frame has left; or it was not sent at all."""
+    """The last frame was sent, or will never be sent."""
 
     at: float
     done: bool
@@ -48,8 +48,8 @@ Event = Ready | Heard | Sent | Failed
 
 
 class Radio(Protocol):
-    """One radio. `now` is a monotonic clock in seconds. counts: invalid input from its port, and
-    its error messages. longest: most bytes of a frame that it sends.
+    """One radio. `now` is a monotonic clock in seconds. counts: numbers of invalid inputs from its
+    port, and of its error messages. longest: largest frame that it sends, in bytes.
     """
 
     counts: Counter[str]
@@ -62,7 +62,7 @@ class Radio(Protocol):
         """Take bytes from the radio's port, split anywhere."""
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the passing of time; to be called at `deadline`."""
+        """Act on the passing of time. Call this at `deadline`."""
 
     def take(self) -> bytes:
         """Return bytes to write to its port now."""
@@ -71,7 +71,9 @@ class Radio(Protocol):
         """Send a frame; `Sent` will follow. Raises RuntimeError if not `idle`."""
 
     def airtime(self, length: int) -> float:
-        """Return the seconds on air of a frame of `length` bytes, with what the radio adds."""
+        """Return the seconds on air of a frame of `length` bytes, including the bytes that the
+        radio adds.
+        """
 
     @property
     def idle(self) -> bool:

@@ -1,13 +1,14 @@
 """A RYLR998: a LoRa modem on a UART that takes AT commands (Reyax, "LoRa AT command guide", 2023).
 
-In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. It adds eight
-bytes of its own to each frame, so only such modems understand it, and these bytes are counted. Its
-network is always 18, the only one in which the preamble may be chosen; `network` is in our frames.
+In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. The modem adds
+eight bytes of its own to each frame. So only modems of this kind understand it, and the airtime
+includes these bytes. The modem's own network number is always 18, the only one with a choice of
+preamble; the configured `network` is in our frames.
 
-Data may hold any byte, CR LF included: `+RCV` is cut by its length. It may send `+ERR` without a
-command. It answers a frame with `+OK`; its guide does not say when, so it counts as sending until
-the frame's airtime is over, too. Its settings are in flash memory: they are read first, and only
-different ones are written.
+Data may contain any byte, CR LF included: `+RCV` is cut by its length. The modem may send `+ERR`
+without a command. It answers a frame with `+OK`, but the guide does not say when, so the modem also
+counts as sending until the frame's airtime is over. The settings are in flash memory: they are read
+first, and only different ones are written.
 """
 
 import re
@@ -37,16 +38,16 @@ ERRORS = {
 }
 
 OF_RECEPTION = (12, 19)
-"""Errors that are not answers: they come with a received frame."""
+"""Numbers of errors that do not answer a command: the modem sends them about a received frame."""
 
 LONGEST_FRAME = 240
-"""Most bytes of our frame."""
+"""Largest number of bytes of our frame."""
 
 LONGEST_LINE = 64
-"""Most bytes of a line without data."""
+"""Largest number of bytes of a line without data."""
 
 ANSWER_WAIT = 1.0
-"""Seconds for an answer, and beyond a frame's airtime for +OK."""
+"""Seconds to wait for an answer; for +OK, in addition to the frame's airtime."""
 
 LOOK_EVERY = 30.0
 GAP = 0.5
@@ -54,7 +55,7 @@ GAP = 0.5
 
 EVERYBODY, NETWORK, BANDWIDTH = 0, 18, 7
 _UART = 10 / 115_200
-"""Seconds per byte."""
+"""Seconds per byte on the line."""
 
 _HEAD = re.compile(rb"\+RCV=(\d{1,5}),(\d{1,3}),")
 _HEAD_SO_FAR = re.compile(rb"\+(R(C(V(=(\d{1,5}(,\d{0,3})?)?)?)?)?)?")
@@ -72,7 +73,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A frame of another such modem. rssi: dBm. snr: dB."""
+    """A frame of another modem of this kind. rssi: dBm. snr: dB."""
 
     data: bytes
     rssi: int
@@ -80,7 +81,7 @@ class Received:
 
 
 class Decoder:
-    """A decoder that cuts a stream of bytes into lines and frames. Broken ones are dropped, and
+    """A decoder that cuts a stream of bytes into lines and frames. Broken items are dropped, and
     counted in `broken`.
     """
 
@@ -124,7 +125,7 @@ class Decoder:
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A command, and the beginning of its answer. wanted: the required answer. tell: the command
-    that sets it.
+    that sets the required value.
     """
 
     what: str

@@ -2,8 +2,8 @@
 
 In: bytes of the modem's port, MQTT for boards (through `link.write`), the time. Out: events of the
 link, bytes for the port, and the record of airtime, which must be on disk before more is sent
-(`record`, `recorded`). A frame that the law, the record or the modem delays for longer than its
-board listens is not sent; it is counted, and the board asks again.
+(`record`, `recorded`). If the legal limit, the record or the modem delays a frame for longer than
+its board listens, the frame is not sent. It is counted, and the board asks again.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class RadioReady:
-    """The radio is set up. told: its own description."""
+    """The radio is set up. told: the modem's own description."""
 
     told: str
 
 
 @dataclass(frozen=True, slots=True)
 class RadioFailed:
-    """The port is to be opened again, and `open` called. reason: for the log."""
+    """The port must be opened again, and then `open` called. reason: for the log."""
 
     reason: str
 
@@ -58,15 +58,15 @@ class Station:
         overhear: Callable[[radio.Heard, str], None] = lambda heard, result: None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """Frames for boards: sent; not sent, by reason."""
+        """Number of frames for boards by outcome: sent, or the reason for not sending."""
         self.heard_s = self.sent_s = 0.0
-        """Airtime since the start, of received frames and of its own."""
+        """Airtime since the start: of received frames, and of the radio's own."""
         self.signals: dict[int, Signal] = {}
         """Signal by device number, also of foreign devices; at most 254."""
         self._channel = Ledger(1.0)
-        """Received transmissions of all stations."""
+        """Airtime of all stations' frames within the last hour."""
         self._heard: dict[int, Ledger] = {}
-        """Received transmissions by device number."""
+        """Airtime of received frames within the last hour, by device number."""
         self.link = link
         self._boards = boards
         self._overhear = overhear
@@ -86,7 +86,7 @@ class Station:
         return self._on_events(self._modem.receive(data, now), now)
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the passing of time; to be called at `deadline`, and after `link.write` and
+        """Act on the passing of time. Call this at `deadline`, and after `link.write` and
         `recorded`.
         """
         return self._on_events(self._modem.tick(now), now)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class BoardSignal:
     """Signal of a board's last frame. age: seconds. rssi: dBm. snr: dB. airtime: seconds of its
-    frames received within an hour; unreceived ones count for the law too.
+    frames received within an hour. (The board's legal limit counts frames that were not received,
+    too.)
     """
 
     name: str
@@ -18,8 +19,8 @@ class BoardSignal:
 
 @dataclass(frozen=True, slots=True)
 class Overheard:
-    """A frame that a radio has received, of any station. frame: hex. device: the name here of its
-    number. result: the outcome.
+    """A frame that a radio has received, of any station. frame: hex. device: the name of the
+    sender, by its number in this gateway's registry. result: the outcome.
     """
 
     path: str
@@ -36,8 +37,8 @@ class RadioStatus:
     line, while it applies. rule: of the sub-band. used, limit: seconds of the hour. counts: frames
     by outcome. frequency: Hz. factor: spreading factor. numbers: of all admitted boards. heard_s,
     sent_s: airtime since the gateway's start, of received frames and of its own. load, workable:
-    seconds of received frames within an hour, and the most at which the channel still works.
-    warnings: limits that are near now.
+    seconds of received frames within an hour, and the largest number of seconds at which the
+    channel still works. warnings: limits that are near now.
     """
 
     path: str

@@ -2,7 +2,7 @@
 
 In: events of the link. Out: transports, handed to `accept` with the identity from the HELLO, and
 the broker's output, handed to the link. A board waits for its answer before it sends again, so a
-board that is not read takes the memory of one frame.
+board from which the broker does not read takes the memory of one frame.
 """
 
 import logging
@@ -86,14 +86,14 @@ class TurnTransport:
             self.receiver.lost(reason)
 
     def deliver(self, data: bytes) -> None:
-        """Hand bytes to the broker, now or when it reads again. An error there ends only this
-        session.
+        """Hand bytes to the broker, now or as soon as the broker reads again. An error there ends
+        only this session.
         """
         self._waiting.append(data)
         self.go_on()
 
     def go_on(self) -> None:
-        """Do work that waited for the broker, or that the broker waits for."""
+        """Do work that waited for the broker, and work for which the broker waits."""
         while self._waiting and not self._paused and not self.closed:
             data = self._waiting.pop(0)
             try:
@@ -110,8 +110,8 @@ class TurnTransport:
 
 class Transports:
     """The sessions of all boards of one radio. listener, path: for logs and access. name: returns
-    the name of a board by its number. wake: called if `Station.tick` and `go_on` have work; runs
-    inside the broker, so it must not call them itself.
+    the name of a board by its number. wake: callback for when `Station.tick` and `go_on` have work.
+    It runs inside the broker's call, so it must not call them itself.
     """
 
     def __init__(

@@ -4,8 +4,8 @@ In: frames from the radio (`receive`), MQTT for a board (`write`), the time. Out
 for the radio, each with the latest time of its beginning (`take`). `now` is a monotonic clock in
 seconds.
 
-A session here ends if its board begins another one, or the broker closes it. There is no timeout
-here: the broker's Keep Alive does that.
+A session ends if its board begins another one, or the broker closes it. The link has no timeout:
+the broker's Keep Alive takes its place.
 """
 
 from collections import Counter
@@ -39,26 +39,30 @@ WINDOW = 1.0
 
 OFFERS = 4
 COPIES = 8
-"""Number of answers to one TURN, and of WELCOMEs to one HELLO, without a wait."""
+"""Number of copies of an answer to one TURN, or of a WELCOME to one HELLO, that are sent without a
+wait.
+"""
 
 STALE = 8
-"""Number of WELCOMEs for HELLOs that may be recorded ones; then one a minute."""
+"""Number of WELCOMEs, sent without a wait, to HELLOs that may be recordings; further ones are sent
+once a minute.
+"""
 
 A_MINUTE = 1 / 60
 
 BESIDE = 8
-"""Bytes of an answer beside a packet: success, time, and the flag for more."""
+"""Bytes of an answer in addition to a packet: success, time, and the flag for more."""
 
 
 class Bucket:
-    """A token bucket: a number at once, and a number per second."""
+    """A token bucket: a number of tokens at once, and a number per second."""
 
     def __init__(self, size: int, rate: float) -> None:
         self._size, self._rate = size, rate
         self._left, self._at = float(size), float("-inf")
 
     def take(self, now: float) -> bool:
-        """Whether a token is available; takes it."""
+        """Take a token. Return whether one was available."""
         if self._at > float("-inf"):
             self._left = min(self._left + (now - self._at) * self._rate, self._size)
         self._at = now
@@ -70,8 +74,8 @@ class Bucket:
 
 class Others(NamedTuple):
     """Other gateways of the site, which receive the same boards. gateways: their number, including
-    this one. rank: of this one among them, from 0. holds: whether the MQTT session of a board is
-    here, by its number.
+    this one. rank: position of this one among them, from 0. holds: returns whether this gateway has
+    the MQTT session of a board, by the board's number.
     """
 
     gateways: int
@@ -104,7 +108,7 @@ class Session:
         """The answer to the last TURN, sealed once."""
         self.heard = float("-inf")
         self.due = False
-        """Whether a copy of the last TURN has not got its answer yet."""
+        """Whether a repeated TURN still waits for a copy of the answer."""
         self.copies = 0
         self.pending: list[bytes] = []
         """Complete packets for the board."""
@@ -113,13 +117,13 @@ class Session:
 
     @property
     def unsent(self) -> int:
-        """Bytes written that no answer holds yet."""
+        """Bytes of written packets that are in no answer yet."""
         return sum(map(len, self.pending)) + len(self.rest)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """Board and gateway have proved their key. The valid incarnation is this one; the HELLO may
+    """Board and gateway have proved their key. incarnation: the valid one; the HELLO may
     have none.
     """
 
@@ -130,7 +134,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Complete packets of a session, in order. Their answers go to `write`."""
+    """Complete packets of a session, in order. The broker's answers go to `write`."""
 
     session: Session
     data: bytes
@@ -149,7 +153,7 @@ Event = SessionStarted | Received | SessionEnded
 
 @dataclass(slots=True)
 class _Offer:
-    """A WELCOME that no TURN has taken up yet."""
+    """A WELCOME that no TURN has used yet."""
 
     hello: Hello
     nonce: bytes
@@ -176,17 +180,19 @@ class _Device:
     greeting: bytes = b""
     """The last HELLO, unless a TURN came after it."""
     elsewhere: bool = False
-    """Whether the board continues with TURNs of no session here: another gateway answers them."""
+    """Whether the board sends TURNs of a session that this gateway does not have: another gateway
+    answers them.
+    """
 
 
 class TurnLink:
     """The gateway's end of the turn link. network: of this site. key: returns the key of a board by
     its number; None refuses it. utc: seconds since 1970, 0 while unknown. airtime: seconds of a
     frame by its bytes. incarnation: draws a number for a board that has none. nonce: draws eight
-    random bytes. cipher: creates one for a session key. longest: most bytes of a frame that the
-    radio sends. patience: copies of a TURN of an unknown session after which the board is told.
-    others: gateways that receive the same boards. The one with the board's last session has that
-    patience, and the others have more.
+    random bytes. cipher: creates one for a session key. longest: largest frame that the radio
+    sends, in bytes. patience: number of copies of a TURN of an unknown session before the board
+    gets a WHO. others: other gateways that receive the same boards. The gateway with the board's
+    last session has this patience, and the others have more.
     """
 
     def __init__(
@@ -204,7 +210,7 @@ class TurnLink:
         others: Others | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """Frames by outcome."""
+        """Number of frames by outcome."""
         self.result = ""
         """Outcome of the last frame."""
         self._network = network
@@ -232,9 +238,9 @@ class TurnLink:
         return events
 
     def write(self, session: Session, data: bytes) -> None:
-        """Queue MQTT for a board. Answers to its last TURN are to be written after the commit. The
-        queued size is `session.unsent`; the caller bounds it. Raises ValueError for a packet longer
-        than the board accepts, which its CONNECT should have announced.
+        """Queue MQTT for a board. Write answers to its last TURN after their commit. The queued
+        size is `session.unsent`; the caller bounds it. Raises ValueError for a packet longer than
+        the board accepts (Maximum Packet Size in its CONNECT).
         """
         packets, session.rest = split(session.rest + data)
         if any(len(packet) > session.mtu - BESIDE for packet in packets):
@@ -322,7 +328,7 @@ class TurnLink:
         return "greetings"
 
     def _has_it(self, device: _Device, number: int) -> bool:
-        """Whether the board's last session was here, as far as this gateway knows."""
+        """Whether the board's last session was at this gateway, as far as it knows."""
         if self._others is None:
             return True
         session = device.session
@@ -330,8 +336,9 @@ class TurnLink:
         return not device.elsewhere and (here or self._others.holds(number))
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
-        """Whether this gateway answers a board whose session is elsewhere: it has received an
-        earlier HELLO without any answer, and of the gateways that have, one answers each attempt.
+        """Whether this gateway answers a board whose session is at another gateway: it has received
+        an earlier HELLO that no gateway answered. Of the gateways that received it, one answers
+        each attempt.
         """
         others = self._others
         return others is not None and unanswered and hello.attempt % others.gateways == others.rank
@@ -444,7 +451,7 @@ def _newer(hello: Hello, known: Hello | None) -> bool:
 
 
 def _complete(session: Session) -> bool:
-    """Whether all expected answers to the last TURN are there."""
+    """Whether all expected answers to the last TURN are queued."""
     if session.turn is None:
         return False
     return session.closing or outstanding(session.turn).by(session.pending)

@@ -1,3 +1,3 @@
-"""Messages for subscribers at other members: topic filters one way, packets the other way.
+"""Messages for subscribers at other members: topic filters in one direction, packets in the other.
 Sans-IO.
 """

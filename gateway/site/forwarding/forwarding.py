@@ -1,12 +1,12 @@
-"""Forwarding between two members: filters one way, packets of the matching messages the other way.
-Sans-IO, one object for each other member.
+"""Forwarding between two members: filters in one direction, packets of the matching messages in the
+other. Sans-IO, one object for each other member.
 
 In: the start and end of a link, frames, packets and filters of this side. Out: frames, and the
 other side's data (`Port`).
 
   joined           → HELLO, and all filters
-  HELLO            → this side's exchange ends, if it had begun; HELLO again, with the round of
-                     the other one, unless that is an answer to ours
+  HELLO            → this side's exchange ends, if it had begun; HELLO again, with the other side's
+  round, unless the received HELLO answers ours
   both heard       → `Port.open`: packets flow both ways until a side begins again
   this side ends   → a new round, after AGAIN_S; packets for an older round are dropped
 
@@ -37,7 +37,7 @@ from gateway.site.forwarding.messages import (
 
 WINDOW_BYTES = 512 * 1024
 MOST_WISHES = 65_536
-"""Most filters of one member."""
+"""Largest number of filters of one member."""
 AGAIN_S = 1.0
 _ROUNDS = (1 << 32) - 1
 
@@ -50,8 +50,8 @@ class Port(Protocol):
         """Return the number of the queue that numbers the messages for the member."""
 
     def open(self, queue: int, packet_bytes: int) -> None:
-        """Begin the exchange: packets may flow. queue: the other side's. packet_bytes: the largest
-        packet that it accepts.
+        """Begin the exchange: packets may flow. queue: number of the other side's queue.
+        packet_bytes: the largest packet that it accepts.
         """
 
     def shut(self) -> None:
@@ -61,10 +61,10 @@ class Port(Protocol):
         """Take received packets; `MemberForwarding.worked_off` is called for them later."""
 
     def drained(self) -> None:
-        """Continue after all waiting packets have left."""
+        """Continue after all waiting packets have been sent."""
 
     def change_filters(self, filters: Iterable[WantedFilter]) -> None:
-        """Take filters of the other side's clients that were added, changed or removed."""
+        """Apply changes of the filters of the other side's clients: added, changed or removed."""
 
 
 class MemberForwarding:
@@ -91,11 +91,11 @@ class MemberForwarding:
         self.is_open = False
         self._waiting: deque[tuple[int, bytes]] = deque()
         self.waiting = 0
-        """Bytes that wait."""
+        """Bytes of packets that wait on this side."""
         self._unanswered = 0
-        """Bytes that were sent and not processed."""
+        """Bytes that were sent and that the other side has not processed yet."""
         self._owed = 0
-        """Bytes that were received and not processed."""
+        """Bytes that were received and are not processed yet."""
         self._known = set(known)
         """Filters of the other side."""
         self._coming: set[str] | None = None
@@ -172,7 +172,7 @@ class MemberForwarding:
     # -- the other side
 
     def received(self, frame: bytes) -> None:
-        """Handle a frame. Raises SiteError."""
+        """Handle a frame. Raises SiteError if it is invalid."""
         match decode(frame):
             case Hello() as hello:
                 self._greeted(hello)
@@ -185,7 +185,7 @@ class MemberForwarding:
             case Taken(number, size):
                 if number == self._mine and self.is_open:
                     if size > self._unanswered:
-                        raise SiteError("it has worked off more than was sent")
+                        raise SiteError("it has processed more than was sent")
                     self._unanswered -= size
                     self._flush()
                     if not self._waiting:

@@ -18,9 +18,9 @@ from gateway.site.framing import FRAME_BYTES
 
 FIRST = 0x40
 PIECE_BYTES = 128 * 1024
-"""Most bytes of packets in one frame."""
+"""Largest number of bytes of packets in one frame."""
 WISHES = 8_192
-"""Most filters in one frame."""
+"""Largest number of filters in one frame."""
 GONE = 3
 """Value in place of a QoS: the filter has no subscribers any more."""
 MOST_NUMBER = 1 << 62
@@ -28,9 +28,10 @@ MOST_QUEUE = 1 << 32
 
 
 class Hello(NamedTuple):
-    """The sender begins again. sender_round: number of its rounds so far; packets for it carry that
-    number. receiver_round: the receiver's latest round that it has heard, 0 for none. queue: number
-    of the queue that numbers its messages. packet_bytes: the largest packet that it accepts.
+    """The sender begins again. sender_round: number of the sender's rounds so far; packets for it
+    carry that number. receiver_round: the receiver's latest round that the sender has heard of, 0
+    for none. queue: number of the queue that numbers its messages. packet_bytes: the largest packet
+    that it accepts.
     """
 
     sender_round: int
@@ -48,7 +49,7 @@ class Packets(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Note that more bytes have been processed."""
+    """Confirmation that more bytes have been processed."""
 
     round: int
     size: int
@@ -156,5 +157,5 @@ def _wanted_filters(frame: bytes) -> WantedFilters:
             raise SiteError("a filter that cannot be right")
         filters.append(WantedFilter(frame[at - size : at].decode(), qos))
     if at != len(frame):
-        raise SiteError("a frame with bytes behind its end")
+        raise SiteError("a frame with extra bytes at its end")
     return WantedFilters(bool(flags & 1), bool(flags & 2), tuple(filters))

@@ -39,15 +39,16 @@ OLDEST = 1
 """Oldest version that this gateway still speaks."""
 MOST_GREETING = 128 * 1024
 MOST_UNSENT = 4 * FRAME_BYTES
-"""Most bytes that wait for a member to read; beyond that, its link ends."""
+"""Largest number of bytes that wait for a member to read; beyond that, its link ends."""
 SILENT_S = 1.4
-"""Silence after which a link ends. With a check each TICK_S, a member that hangs counts as silent
-within 2 s."""
+"""Silence after which a link ends. The link is checked each TICK_S, so a member that hangs counts
+as silent within 2 s.
+"""
 SILENT = "it is silent"
 UNREAD_S = 10.0
 """Longest time that a keep-alive may stay unread."""
 _SHORT = 300
-"""Most characters of a peer's text that are logged."""
+"""Largest number of characters of a peer's text that are logged."""
 
 
 def address_of(peer: Sequence[Any] | None) -> str:
@@ -75,13 +76,13 @@ class State(Enum):
     """The peer has no certificate."""
     GREETING = auto()
     CONFIRMING = auto()
-    """The peer is accepted, and has not said whether it accepts this gateway."""
+    """The peer is accepted, but has not confirmed yet that it accepts this gateway."""
     JOINED = auto()
     ENDED = auto()
 
 
 class Owner(Protocol):
-    """The net, as a link sees it. A method that raises SiteError ends the link."""
+    """The interface of the code that owns a link. If a method raises SiteError, the link ends."""
 
     def admits(self, link: "Link") -> None:
         """Raise SiteError if the peer's certificate is not a member's."""
@@ -143,7 +144,7 @@ class Link(asyncio.Protocol):
 
     @property
     def is_forgiven(self) -> bool:
-        """Whether the next link may be tried at once: the peer has answered on this one, and has
+        """Whether the next link may be tried at once: the peer has answered on this link, and has
         not refused this gateway.
         """
         return self.answered and not self.stop_reason
@@ -187,7 +188,7 @@ class Link(asyncio.Protocol):
             self._bound()
 
     def answer(self, data: bytes) -> None:
-        """Answer a JOIN; nothing follows."""
+        """Answer a JOIN. After that, the connection carries nothing more."""
         if self.state is State.GUEST:
             self._write(pack(Kind.JOIN, data))
             self.state = State.ENDED
@@ -207,7 +208,7 @@ class Link(asyncio.Protocol):
             self._bound()
 
     def end(self, reason: str, *, bye: bool = False) -> None:
-        """End the link. bye: tell the peer."""
+        """End the link. bye: whether to tell the peer."""
         if self.state is State.ENDED:
             return
         if bye:
@@ -331,8 +332,8 @@ class Link(asyncio.Protocol):
         self._close()
 
     def _bound(self) -> None:
-        """Check the bytes that wait. The end follows later, because the caller is in the middle of
-        something.
+        """Check the number of bytes that wait. If there are too many, the link ends a little later,
+        because the caller is in the middle of its work.
         """
         if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
             self._loop.call_soon(self.end, "it does not read what is sent to it")

@@ -11,9 +11,9 @@ shows its certificate, and gets BYE. A member that hears a knock dials without w
 a second. Onceway 0.2.0 refuses a knock, and gets no more for a minute. A knock does not affect a
 link that is alive.
 
-A stranger costs at most a handshake: there are never more than MOST_HANDSHAKES at a time, none
-takes longer than HANDSHAKE_S, and if there are too many, the oldest one ends. Each problem is
-logged once, in one line.
+A stranger can use only a handshake: there are at most MOST_HANDSHAKES at a time, each takes at most
+HANDSHAKE_S, and if there are too many, the oldest one ends. Each problem is logged once, in one
+line.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
 """Seconds after an answered knock in which further knocks of that member are ignored."""
 _SLOW_S = 0.5
-"""Seconds of an attempt to dial after which a knock ends the attempt."""
+"""Seconds after which a knock ends an attempt to dial."""
 _STALE_S = 0.75
 """Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
 _QUIET_S = 60.0
@@ -66,9 +66,9 @@ class _Far:
 
     heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
     why there is no link, or the problem at its start, if known. before: the generation before that
-    of `last`. begun: `last` is the first link since the member has started. knocked: the member has
-    knocked, and is to be dialled at once. answered_knock: time of the last answered knock.
-    attempt: the current dialling, which a knock may end.
+    of `last`. begun: whether `last` is the first link since the member has started. knocked:
+    whether the member has knocked, and is to be dialled at once. answered_knock: time of the last
+    answered knock. attempt: the current dialling, which a knock may end.
     """
 
     name: str
@@ -87,8 +87,8 @@ class _Far:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """A row of `onceway site status`. heard_s: seconds since the last byte; None: none in this run.
-    until: the end date of the certificate, if known.
+    """A row of `onceway site status`. heard_s: seconds since the last received byte; None if there
+    was none in this run. until: the end date of the certificate, if known.
     """
 
     name: str
@@ -210,11 +210,11 @@ class Net:
         return last is not None and last.stop_reason == ""
 
     def has_begun(self, member: str) -> bool:
-        """Whether the member has started since the link before the current one."""
+        """Whether the member has started since the previous link."""
         return self._far[member].begun
 
     def gone(self) -> list[str]:
-        """Return the names that were removed and are not in contact under a newer certificate."""
+        """Return the names that were removed and are not connected with a newer certificate."""
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)
 
@@ -249,7 +249,7 @@ class Net:
         far = self._far[link.member]
         copied = False
         if far.link is not None:
-            # each run of a gateway has its own generation, so none repeats
+            # each run of a gateway has its own generation, so no generation repeats
             copied = link.generation == far.before != ""
             far.link.end(_COPY if copied else "it has dialled again", bye=copied)
         far.begun = far.last is None or far.last.generation != link.generation
@@ -305,7 +305,9 @@ class Net:
             try:
                 channel, address = await loop.sock_accept(listening)
             except OSError as error:  # for example, too many open files
-                self._warn("accept", f"no connection of a member is taken ({error.strerror})")
+                self._warn(
+                    "accept", f"no connection of a member can be accepted ({error.strerror})"
+                )
                 await asyncio.sleep(TICK_S)
                 continue
             if len(self._handshakes) >= MOST_HANDSHAKES:
@@ -501,8 +503,8 @@ class Net:
             log.warning("%s", text)
 
     def _may_log(self, key: str) -> bool:
-        """Whether to log now: the same line not again within a minute, and not too many lines in
-        all.
+        """Whether to log now: not the same line within a minute, and not too many lines in
+        total.
         """
         now = asyncio.get_running_loop().time()
         if now - self._logged.get(key, float("-inf")) < _QUIET_S:
@@ -525,7 +527,7 @@ class Net:
 
 
 _IP_FREEBIND = 15
-"""The option of ip(7) that binds to an address which is not there yet."""
+"""The option of ip(7) that allows binding to an address that the machine does not have yet."""
 _DIALS, _HEARD = " that dials ", ": the knock is heard"
 """Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
 _GONE = "it was removed from the site, or its name has a newer certificate"
@@ -541,7 +543,7 @@ def _listen(host: str, port: int) -> socket.socket:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             made = socket.socket(family)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # the address may come later (DHCP), and the boards here have to be served meanwhile
+            # the address may come later (DHCP), and this gateway has to serve its boards meanwhile
             made.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
             made.bind((host, port))
             made.listen(MOST_HANDSHAKES)

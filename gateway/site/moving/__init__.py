@@ -4,7 +4,7 @@ In: outbound and inbound sessions of the broker, and notices of other gateways. 
 messages and notices in the broker's queues, always in commits. The broker sees only
 `gateway/broker/neighbours.py`.
 
-  neighbours.py      the broker's neighbours: reactions to events here
+  neighbours.py      the broker's neighbours: reactions to events at this gateway
   moving.py          outbound and inbound sessions
   forwarders.py      delivery of each message once while a session moves
   late_messages.py   messages for a session that has moved;  notices.py  notices of gateways

@@ -1,12 +1,12 @@
-"""Encoding of data between two gateways beside publications for all clients.
+"""Encoding of the data that two gateways exchange in addition to ordinary publications.
 
 In: the session that a publication is for, and notices about sessions that move. Out: the same as
 bytes, and back.
 
 A publication for one session carries Subscription Identifiers. Clients may not send any
-[MQTT-3.3.4-6], so only a gateway can address a session. One identifier stands for a shared
-subscription, three for a session; four for a shared subscription of that session. Notices are
-publications on `gateway.broker.topic.NOTICES`.
+[MQTT-3.3.4-6], so only a gateway can address a session. One identifier means a shared subscription,
+three mean a session, and four mean a shared subscription of a session. Notices are publications on
+`gateway.broker.topic.NOTICES`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 AT_ONCE = 32
-"""Most notices in one publication."""
+"""Largest number of notices in one publication."""
 NOTICE_BYTES = 512
 """A publication of notices is shorter than this."""
 ADDRESS_BYTES = 32
@@ -55,16 +55,18 @@ class Kind(IntEnum):
     """Messages forwarded before this notice are for the session at its old place; later ones are
     for the session with this many moves."""
     ASK = 2
-    """CUT, and the receiver is to send CUT to all others."""
+    """CUT, and a request that the receiver sends CUT to all others."""
     END = 3
     """The sender has nothing more for the session with this many moves."""
     HERE = 4
     """Question whether the session with this many moves is at the receiver. The receiver answers
-    ASK if it is or was, else GONE."""
+    ASK if the session is or was there, else GONE.
+    """
     GONE = 5
     TAIL = 6
     """Question whether the receiver still has messages for the session with this many moves. The
-    receiver answers END if not."""
+    receiver answers END if it has none.
+    """
 
 
 class Notice(NamedTuple):

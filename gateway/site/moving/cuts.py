@@ -1,7 +1,8 @@
-"""Cuts: which messages are for a moving session at its new place, and which at its old one.
+"""Cuts: which messages are for a moving session at its new place, and which are for it at its old
+one.
 
-In: cuts and ends, of this gateway and of others. Out: notices in the queues for other gateways, and
-finished moves. All changes are part of the open changes.
+In: notices CUT and END (`addresses.py`), of this gateway and of others. Out: notices in the queues
+for other gateways, and finished moves. All changes are part of the open changes.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> 
 
 
 def ask(core: Core, stage: Stage) -> None:
-    """Handle the arrival of a session: messages forwarded until now were not for it. The others get
-    its filters first.
+    """Handle the arrival of a session: messages forwarded until now were not for it. The other
+    gateways get its filters first.
     """
     session_moves = moves_of(core)
     session_moves.has_unsent_notices = True
@@ -59,7 +60,7 @@ def end_tail(core: Core, member: str, stage: Stage) -> None:
 def send_to(
     core: Core, session: Session, move: SessionMove, forwarder: Forwarder, member: str
 ) -> None:
-    """Set the place of a forwarder's session, which is now known."""
+    """Set where a forwarder sends its messages, because the place of its session is now known."""
     forwarder.member = member
     session.expiry = NEVER  # the session may be in use
     core.changes.sessions[session.id] = session

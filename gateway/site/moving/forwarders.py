@@ -42,7 +42,7 @@ _FORWARDERS = 4
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:
-    """Put a forwarder in the place of a session that leaves with the changes about to be sealed."""
+    """Replace a session that leaves with the changes about to be sealed by a forwarder."""
     session_moves, session = moves_of(core), core.by_id[order.session]
     earlier = move_of(session)
     if earlier is not None:
@@ -94,8 +94,8 @@ def queueing(core: Core, client: str) -> QueueSection:
 
 
 def over(core: Core, key: str) -> None:
-    """Handle the end of a move here: the session is elsewhere, or nowhere. Ask for its place,
-    unless it is known.
+    """Handle the end of a move at this gateway: the session is at another gateway, or has ended.
+    Ask for its place, unless it is known.
     """
     found = moves_of(core).waiting(key)
     if found is not None:
@@ -138,7 +138,7 @@ def _come_back(core: Core, session: Session, move: SessionMove) -> None:
 
 def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None]) -> None:
     """Start the site, with the queues for its other gateways in `session_moves.queues`. given: keys
-    of sessions that have left and that no gateway has taken.
+    of sessions that have left and that no gateway has confirmed yet.
     """
     session_moves = moves_of(core)
     session_moves.me, session_moves.tell = me, tell

@@ -1,4 +1,4 @@
-"""Late messages: they follow a session that has moved.
+"""Late messages: messages for a session that has moved, sent after it.
 
 In: queued messages of its forwarder, page by page, and messages that another gateway has sent for
 one session. Out: the same in the queue for another gateway, with an address, or to the session. A
@@ -76,7 +76,7 @@ def receive_for_share(
     core: Core, member: str, run: PublishRun, number: int, share: str, commit: int
 ) -> None:
     """Handle messages that another gateway has sent for a shared subscription: they go to a
-    subscriber here, or else to one that has left.
+    subscriber at this gateway, or else to one that has left.
     """
     if core.router.share(share) is not None:
         forward(core, run, member, share, commit)
@@ -90,8 +90,8 @@ def receive_for_share(
 def forward(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
     """Route a run that another gateway of the site forwards, only to clients of this gateway.
 
-    member: that gateway. share: filter of the only shared subscription that it is for; "" for one
-    that no longer exists here. commit: holds that the run was taken.
+    member: that gateway. share: filter of the only shared subscription that the run is for; "" if
+    that no longer exists at this gateway. commit: the commit that records the run as received.
     """
     qos, topic = run.qos, core.router.routed(run.topic)
     for route in topic.routes if share is None else ():
@@ -118,7 +118,7 @@ def deliver_forwarded(
 
 
 def _flags(run: PublishRun) -> int:
-    """Return flags as `deliver` takes them."""
+    """Return flags in the form that `deliver` accepts."""
     return run.qos << 1 | (RETAIN if run.retain else 0)
 
 

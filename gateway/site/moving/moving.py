@@ -19,7 +19,9 @@ from gateway.store.move_rows import SessionExport, moved_of
 
 
 def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
-    """Call a function when commit `number` is on disk; if it already is, after the next one."""
+    """Call a function when commit `number` is on disk. If it already is, call the function after
+    the next commit.
+    """
     core.waits.call(max(number, core.committed + 1), call)
 
 
@@ -32,13 +34,15 @@ def give(core: Core, session: Session, order: SessionExport) -> int:
 
 
 def stays(core: Core, order: SessionExport) -> bool:
-    """Whether a session cannot leave, because it has ended or a client has connected."""
+    """Whether a session must stay: it has ended, or a client has connected to it."""
     session = core.by_id.get(order.session)
     return session is None or session.ended or session.connection is not None
 
 
 def leave(core: Core, order: SessionExport) -> None:
-    """Forget a session whose rows the sealed changes remove. The rows are the writer's."""
+    """Forget a session whose rows the sealed changes remove. From now on, its rows belong to the
+    writer.
+    """
     session = core.by_id.pop(order.session)
     session.ended = True
     for topic_filter in list(session.subscriptions):
@@ -62,7 +66,7 @@ def left(core: Core, order: SessionExport) -> None:
 
 
 def arrive(core: Core, state: Recovered) -> None:
-    """Create an inbound session, which is on disk."""
+    """Create an inbound session in memory, after its rows are on disk."""
     core.needed_rows.know(state.references)
     take_over(core, state)
     for number, *_ in moved_of(state).moving_sessions:

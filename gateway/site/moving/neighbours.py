@@ -1,7 +1,7 @@
 """The peer gateways of a site, for the broker (`gateway/broker/neighbours.py`).
 
-In: changes of sessions and publications here. Out: the consequences for sessions that move, and for
-the second disk of the spool. The code that queries other gateways is in `lookup`.
+In: changes of sessions, and publications, at this gateway. Out: the consequences for sessions that
+move, and for the second disk of the spool. The code that queries other gateways is in `lookup`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from gateway.store.move_rows import OWN, Moves, moved_of
 
 
 class SessionLookup(Protocol):
-    """The session lookup, for sessions that are not here."""
+    """The session lookup, for sessions that are not at this gateway."""
 
     def waits(self, connection: WaitingCaller, packet: Connect) -> bool:
-        """Whether a CONNECT waits for the replies of a session lookup. Then `dispatch.placed` is
-        called, unless the connection has ended by then.
+        """Whether a CONNECT waits for the replies of a session lookup. If so, `dispatch.placed` is
+        called later, unless the connection has ended by then.
         """
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
-        """Whether the others are queried about identifiers that are unknown here. Then
-        `exchanges.released` is called for each.
+        """Whether the other members are queried about identifiers that are unknown here. If so,
+        `exchanges.released` is called later for each.
         """
 
 

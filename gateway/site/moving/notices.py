@@ -18,11 +18,12 @@ from gateway.store.move_rows import OWN
 AGAIN_S = 60.0
 """Time after which a missing notice is asked for again."""
 _AT_ONCE = 1000
-"""Most moves that one turn of the loop handles."""
+"""Largest number of moves that one turn of the loop handles."""
 _ASKS, _FEWEST_ASKS = 4, 65_536
-"""Bounds of a gateway's questions per minute: _ASKS for each possible session, and _FEWEST_ASKS in
-any case, for clients that move often. An open move is asked for twice in that time, and at a
-start."""
+"""Bound of a gateway's questions per minute: _ASKS for each possible session, but at least
+_FEWEST_ASKS, for clients that move often. Normally, an open move causes two questions per minute,
+and one at a start.
+"""
 
 
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
@@ -67,7 +68,9 @@ def _found(core: Core, member: str, stage: Stage) -> None:
 
 
 def _missed(core: Core, member: str, stage: Stage) -> None:
-    """Handle the news that a session is not at `member`. If it is nowhere, its forwarder ends."""
+    """Handle the news that a session is not at `member`. If no gateway has the session, its
+    forwarder ends.
+    """
     for session, _, forwarder in moves_of(core).forwarders_of(stage):
         if forwarder.gone is not None:
             forwarder.gone.add(member)
@@ -86,8 +89,8 @@ def _answered(core: Core, member: str, stage: Stage) -> None:
 
 def advance(core: Core) -> None:
     """Expire forwarders with their sessions, and ask again for missing notices, which may have been
-    lost in a queue that was too long. To be called about once a second; each call handles a bounded
-    number.
+    lost in a queue that was too long. Call this about once a second; each call handles a bounded
+    number of moves.
     """
     session_moves = moves_of(core)
     if session_moves.count_from + AGAIN_S <= core.now:

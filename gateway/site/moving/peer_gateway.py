@@ -3,12 +3,13 @@ session's queue, and its forwarded messages arrive over its connection.
 
 In: runs from that connection. Out: deliveries and answers. Each message is taken once, only for
 clients of this gateway. It goes to no other gateway, to no bridge, and into no spool: the
-publishing gateway does that. If there is no room here, the message is not refused for good, since
-its publisher has been answered: the connection ends, and the peer gateway sends it again later.
+publishing gateway does that. If this gateway has no room, it does not refuse the message, since its
+publisher has already got an acknowledgement: the connection ends, and the peer gateway sends it
+again later.
 
 The peer gateway sends in the order of its numbers and never reuses one, so the highest accepted
-number identifies duplicates. It is stored as an anti-replay window, in the commit that holds the
-message; another queue at the peer has another window.
+number identifies duplicates. It is stored as an anti-replay window, in the commit that contains the
+message. Each queue at the peer has its own window.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class PeerGateway(Role):
         """Number of the latest message in flight when the last data was sent. All messages in
         flight are within 65,535 of it, so it tells the number behind an identifier."""
         self.shares = shares
-        """Shared subscriptions here, by the Subscription Identifier that stands for each."""
+        """Shared subscriptions of this gateway, by the Subscription Identifier that stands for
+        each.
+        """
 
     def number(self, identifier: int) -> int:
         return self.latest - (packet_id(self.latest) - identifier) % IDENTIFIERS
@@ -80,7 +83,9 @@ class PeerGateway(Role):
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Process a run. identifiers: name the receiver (`addresses.py`)."""
+        """Process a run. identifiers: Subscription Identifiers that name the receiver
+        (`addresses.py`).
+        """
         connection, mark = cast("Connection", connection), self.mark
         broker = connection.broker
         broker.statistics.received[run.qos] += run.count

@@ -1,4 +1,4 @@
-"""Spool rows on two disks, where acknowledgements wait for that (`[site] copies = 2`).
+"""Spool rows on two disks, if acknowledgements wait for the second disk (`[site] copies = 2`).
 
 In: sealed commits and commits on this disk, with their spool rows; the row up to which the spool is
 safe, because it is replicated or has landed. Out: the rows, once this disk has them; and `commit`,
@@ -15,8 +15,8 @@ from gateway.broker.store_rows import SpoolRow
 
 class Replicated:
     """Tracks which commits are replicated. committed: called with the rows of each commit that is
-    on this disk. last_row: highest row id at the start, 0 for none; whether it is safe is not known
-    yet.
+    on this disk. last_row: highest row id at the start, 0 for none. It is not known yet whether
+    that row is safe.
     """
 
     def __init__(self, committed: Callable[[Sequence[SpoolRow]], None], last_row: int) -> None:

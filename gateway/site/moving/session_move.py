@@ -1,13 +1,14 @@
-"""The state of a session's move: which messages are for the session at its new place, and which at
-its old one. Or the forwarder (`Forwarder`) of a session that has left.
+"""The state of a session's move: which messages are for the session at its new place, and which are
+for it at its old one. This is also the state of the forwarder (`Forwarder`) of a session that has
+left.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
 the session at its old place, messages after it for the session at its new one. Each gateway sends
 its cuts to all others at one instant. Out: whether a message is for this session.
 
 A forwarder has the subscriptions of a session that has left. It queues the messages that the
-session would have got here until the new place is known, and sends them there. It is a session of
-this broker without a client: `Core.sessions` does not contain it.
+session would have received at this gateway until the new place is known, and then sends them there.
+It is a session of this broker without a client: `Core.sessions` does not contain it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Forwarder:
         self.user = user
         """User whose rights the session has."""
         self.member = member
-        """Place of the session, where messages go. OWN: it has come back here. None: not known yet.
+        """Place of the session, to which messages are sent. OWN: the session has come back to this
+        gateway. None: not known yet.
         """
         self.done = done or set()
         """Gateways whose messages go to the session itself by now."""
@@ -43,7 +45,9 @@ class Forwarder:
         self.groups: dict[int, str] = {}
         """Shared subscriptions that the session has left, by number."""
         self.awaited: set[str] | None = None
-        """Gateways that may not know yet that it has left them. None: it has not left them."""
+        """Gateways that may not know yet that the session has left its shared subscriptions. None:
+        it has not left them.
+        """
 
     @property
     def name(self) -> str:
@@ -69,10 +73,10 @@ class SessionMove(Role):
         """Gateways whose cut has not arrived: their messages are for the session at its old place.
         """
         self.tails = tails or set()
-        """Gateways that still forward late messages for it."""
+        """Gateways that still forward late messages for the session."""
         self.filters = filters
-        """Filters of the session when it arrived; messages for later ones are never forwarded. Of a
-        forwarder, also the shared subscriptions that it has left.
+        """Filters of the session when it arrived; messages for filters added later are never
+        forwarded. Of a forwarder, also the shared subscriptions that it has left.
         """
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
@@ -106,7 +110,9 @@ class SessionMove(Role):
 
     @property
     def gets_copies(self) -> bool:
-        """Whether the session gets copies. A forwarder does not: it sends each message on once."""
+        """Whether the session gets one copy of a message for each matching subscription. A
+        forwarder does not: it sends each message once.
+        """
         return self.forwarder is None
 
     @property

@@ -1,7 +1,7 @@
-"""Sessions here with an unfinished move, and forwarders of those that have left
+"""Sessions at this gateway with an unfinished move, and forwarders of sessions that have left
 (`session_move.py`).
 
-In: such sessions as they arrive and leave. Out: the session that a stage stands for, and the
+In: sessions, as they arrive and leave. Out: the session that a stage stands for, and the
 destination of messages that match its subscriptions: a session, or the queue for another gateway.
 Without a site there are no moves, and this code takes no time.
 """
@@ -25,7 +25,9 @@ from gateway.store.move_rows import OWN, Moves
 class SessionMoves:
     def __init__(self) -> None:
         self.me = ""
-        """Name of this gateway in the site; empty without one: then no session gets a forwarder."""
+        """Name of this gateway in the site; empty without a site: then no session gets a
+        forwarder.
+        """
         self.queues: dict[str, Session] = {}
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
@@ -45,7 +47,7 @@ class SessionMoves:
         self._groups: dict[int, dict[SessionMove, None]] = {}
         """Forwarders that have left a shared subscription, by its number."""
         self._latest: dict[str, tuple[Session, SessionMove]] = {}
-        """The forwarder of each session that left last, by the session's key."""
+        """The newest forwarder of each session, by the session's key."""
 
     def add(self, session: Session, move: SessionMove) -> None:
         session.role = move
@@ -111,7 +113,7 @@ class SessionMoves:
         return found
 
     def forwarders_of(self, stage: Stage) -> list[tuple[Session, SessionMove, Forwarder]]:
-        """Return the forwarders here for the session at a stage."""
+        """Return this gateway's forwarders for the session at a stage."""
         return [
             (session, move, move.forwarder)
             for session, move in self._moving_ids.get(stage.moving_id, ())
@@ -127,7 +129,7 @@ class SessionMoves:
         return (move, forwarder) if forwarder is not None and forwarder.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
-        """Yield the routes of messages that a gateway forwards, to sessions that move."""
+        """Yield the routes to moving sessions for messages that a gateway forwards."""
         for route, had_subscribed in topic.moving:
             move = move_of(route.session)
             if move is None or move.takes(member, had_subscribed):

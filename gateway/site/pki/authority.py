@@ -2,7 +2,7 @@
 
 In: names and public keys. Out: certificates, and statements that a member is removed. Only the
 first gateway of the site has the authority's key. A certificate contains the member's name, and its
-time of issue: its validity begins CLOCK_OFF before that, so that clocks may differ by that much.
+time of issue: its validity begins CLOCK_OFF earlier, so that clocks may differ by that much.
 """
 
 import json
@@ -37,7 +37,7 @@ _PURPOSE = b"onceway: removed from the site\0"
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A statement of the authority: certificates issued to `name` until then (UTC, seconds) are
+    """A statement of the authority: certificates issued to `name` up to `until` (UTC, seconds) are
     revoked.
     """
 
@@ -105,8 +105,8 @@ class Authority:
         self.certificate = certificate
 
     def issue(self, name: str, key: Ed25519PublicKey, after: int = 0) -> x509.Certificate:
-        """Issue a certificate. after: the time of issue is later than that (UTC, seconds), whatever
-        the clock shows.
+        """Issue a certificate. after: the time of issue is made later than this (UTC, seconds),
+        whatever the clock shows.
         """
         issued = max(_now(), datetime.fromtimestamp(after + 1, UTC))
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -125,7 +125,7 @@ class Authority:
 
 def found(folder: Path, name: str) -> Membership:
     """Create a site whose first member is this gateway. Files of an interrupted call are kept and
-    used. Raises OncewayError, also if there is a site already.
+    used. Raises OncewayError, for example if there is a site already.
     """
     files.make_folder(folder)
     with files.os_errors_explained(folder), files.locked(folder):

@@ -18,14 +18,17 @@ from gateway.system.sync import sync
 AUTHORITY = "authority.pem"
 """Key and certificate of the site's authority, only on the first gateway."""
 MEMBER = "member.pem"
-"""Key of this member, its certificate, and the authority's: one file, so one step changes all."""
+"""Key of this member, its certificate, and the authority's: one file, so that one step changes all
+three.
+"""
 REMOVED = "removed.json"
 INVITATIONS = "invitations"
 RETURNED = "returned"
-"""Marks that this gateway has joined under a name that the site had before. A store without members
-is then not the original one."""
+"""Name of a file which marks that this gateway has joined under a name that the site had before. If
+it exists, a store without members is not the original store of that name.
+"""
 KEPT = (AUTHORITY, MEMBER, REMOVED)
-"""Files of a backup."""
+"""Names of the files that a backup contains."""
 _LOCK = "lock"
 
 

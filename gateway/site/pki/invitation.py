@@ -2,7 +2,7 @@
 
 In, on the first gateway: a name. Out: the file for the new gateway, with the authority's
 certificate and a secret. In, later: a request of the new gateway, with its public key and a MAC
-over it made with the secret. Out: its certificate. The first request uses the invitation up in one
+over it made with the secret. Out: its certificate. The first request uses up the invitation, in one
 durable step. The same request again, from a gateway that was switched off before it had its answer,
 gets the same certificate; any other request is refused.
 """
@@ -69,7 +69,7 @@ class Invitation(_Strict):
 
 
 class Request(_Strict):
-    """The request of the invited gateway. mac: over the signing request, with the secret."""
+    """The request of the invited gateway. mac: MAC of the signing request, made with the secret."""
 
     id: Annotated[str, Field(pattern=_ID)]
     csr: Annotated[str, Field(max_length=4096)]
@@ -96,7 +96,7 @@ class _Open(_Strict):
 
 
 class _Spent(_Open):
-    """A used invitation. certificate: PEM. again: as in the answer."""
+    """A used invitation. certificate: PEM. again: see `Answer`."""
 
     certificate: str
     used: datetime
@@ -176,7 +176,7 @@ def prove(invitation: Invitation, csr: bytes) -> bytes:
 
 
 def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, str]:
-    """Return the answer to a request, and a line for the log here. Blocks for the disk."""
+    """Return the answer to a request, and a line for this gateway's log. Blocks for the disk."""
     try:
         spent = _grant(folder, parse(Request, data, MOST_REQUEST))
     except OncewayError as error:
@@ -205,7 +205,7 @@ def _grant(folder: Path, request: Request) -> _Spent:
         spent = _Spent(
             **kept.model_dump(), certificate=certificate, used=datetime.now(UTC), again=again
         )
-        # from here on no other key gets a certificate
+        # from here on, no other key can get a certificate
         files.replace(record.spent, spent.model_dump_json().encode())
         files.remove(record.open)
         return spent

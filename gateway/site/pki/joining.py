@@ -1,7 +1,7 @@
-"""The invited gateway's side of joining: a file in, membership out. Blocks.
+"""The invited gateway's side of joining: a file in, membership out. Blocks the calling thread.
 
 The gateway's key is created here and stays here. It is on disk before the first request, so a call
-that was killed at any step can simply be repeated.
+that was interrupted at any step can simply be repeated.
 """
 
 import socket

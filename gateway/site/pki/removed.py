@@ -2,8 +2,8 @@
 
 In: statements with the authority's signature, from `onceway site remove` or another member. Out:
 whether a certificate is still valid. Of two statements about a name the later one counts, so
-members agree whatever order they hear them in. A removal is final: a returning gateway gets a new
-certificate, issued later.
+members agree, in whatever order they receive the statements. A removal is final: a returning
+gateway gets a new certificate, issued later.
 """
 
 import json
@@ -25,12 +25,12 @@ from gateway.site.pki.authority import (
 )
 
 MOST = 256
-"""Most names that can be removed in the life of a site."""
+"""Largest number of names that can be removed in the life of a site."""
 
 
 class Removed:
     """The removed members in the file `REMOVED` of the site's folder. Commands and the service
-    change it, in turns.
+    change it, one at a time.
     """
 
     def __init__(self, folder: Path, membership: Membership) -> None:
@@ -80,7 +80,7 @@ class Removed:
         self._seen = seen
 
     def heard(self, removals: Iterable[Removal]) -> bool:
-        """Take removals. Return whether any is new. New ones apply at once, and are on disk after
+        """Add removals. Return whether any is new. New ones apply at once, and are on disk after
         `save`. Raises SiteError for statements that the authority did not sign.
         """
         with self._turn:

@@ -1,4 +1,4 @@
-"""TLS 1.3 between members, and explanations of failed handshakes.
+"""TLS 1.3 between members, and explanations for failed handshakes.
 
 In: this gateway's membership. Out: contexts that accept only certificates of this site's authority.
 The caller checks the name in a certificate, and whether a peer without a certificate is an invited
@@ -17,7 +17,7 @@ from gateway.site.pki.authority import Membership, certificate_pem
 
 _NOT_YET, _ENDED = 9, 10
 _STRANGERS = (2, 7, 18, 19, 20, 21)
-"""X509_V_ERR_…: the authority is unknown, or did not sign this."""
+"""Error codes X509_V_ERR_… for an authority that is unknown or did not sign this certificate."""
 _ALERTS = {
     "TLSV1_ALERT_UNKNOWN_CA": "it considers this gateway's certificate to be of another site",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this gateway's certificate out of date: see both"

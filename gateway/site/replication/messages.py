@@ -38,8 +38,8 @@ such rows."""
 
 
 class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
-    """The state of the sender's spool. line: identifier of the spool; another generation of a store
-    has another one.
+    """The state of the sender's spool. line: identifier of the spool; another generation of the
+    store has another identifier.
     """
 
     line: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -56,11 +56,14 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
         ],
         Field(min_length=1, max_length=_MOST_IDENTITIES),
     ]
-    """(first id, epoch in the key of rows without identity from there on), ascending; there is one
-    for each row that has not landed."""
+    """Pairs of a first id and the epoch in the keys of rows without identity from that id on,
+    ascending. They cover all rows that have not landed.
+    """
     boot: Annotated[int, Field(ge=0, lt=_MOST)]
     clock: Annotated[int, Field(ge=0, lt=_MOST_TIME)] | None
-    """µs UTC at the start of this boot, once known: for its rows without a time."""
+    """Start of this boot in µs UTC, once known. It gives rows of this boot without a time their
+    time.
+    """
 
     @model_validator(mode="after")
     def _each_row_has_an_epoch(self) -> Self:

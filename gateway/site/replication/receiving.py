@@ -3,8 +3,8 @@
 In: reports of members about their spools, rows, the time. Out: orders for the shelf, a separate
 database; confirmations of its contents; and lines that are to be landed here, because
 
-- their member has reported nothing for long: it has no link, or does not mention copies; or
-- their member has another line now: its store was restored, replaced, or has lost rows.
+- their member has not reported for long: it has no link, or does not mention copies; or - their
+  member has another line now: its store was restored, replaced, or has lost rows.
 
 Rows are written in order of arrival, all waiting ones at once. Rows without room wait in memory, no
 more than a member may have in flight. They are dropped if the link ends or the member chooses
@@ -23,17 +23,17 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.replication.messages import Held, Message, Row, Rows, Told, encode, row_bytes
 
 MOST_OWED = 4 * FRAME_BYTES
-"""Most bytes of copies that a member has sent and that are not on disk."""
+"""Largest number of bytes of copies that one member may have sent before they are on disk."""
 PART = 512
-"""Rows whose size is added up in one part."""
+"""Number of rows whose sizes are added up as one part."""
 MOST_LINES = 8
-"""Most lines of one member."""
+"""Largest number of lines of one member."""
 
 
 @dataclass(slots=True)
 class Line:
-    """One line of a member. number: in the shelf. told: the member's last report. last: the highest
-    row received. parts: (last row, bytes) of the existing rows, joined by PART.
+    """One line of a member. number: its number in the shelf. told: the member's last report. last:
+    the highest row received. parts: (last row, bytes) of the existing rows, joined by PART.
     """
 
     number: int
@@ -66,8 +66,9 @@ class Line:
 
 @dataclass(slots=True)
 class Order:
-    """One transaction of the shelf. lines: their new state. rows: with the line's number. drops: by
-    line number, the row below which all are deleted. forgotten: lines to delete, which are empty.
+    """One transaction of the shelf. lines: lines with a new state. rows: new rows, with their
+    line's number. drops: by line number, the row below which all rows are deleted. forgotten: empty
+    lines to delete.
     """
 
     lines: dict[int, Line] = field(default_factory=dict)
@@ -80,18 +81,16 @@ class Order:
 
 
 class Shelf(Protocol):
-    """A separate database, which may be lost: then the members send the rows again that have not
-    landed.
-    """
+    """A separate database. If it is lost, the members send rows again that have not landed."""
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
-        """Carry an order out. done: called when it is on disk."""
+        """Carry out an order. done: called when it is on disk."""
 
 
 class Keeping:
-    """The replicas that this gateway keeps. lines: those on the shelf. room: whether the disk has
-    room for this many bytes more. most: bytes of all copies. silent_s: silence of a member after
-    which its copies are landed.
+    """The replicas that this gateway keeps. lines: those on the shelf. room: returns whether the
+    disk has room for a number of bytes. most: size limit of all copies, in bytes. silent_s: silence
+    of a member after which its copies are landed.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class Keeping:
             case Rows(name, rows):
                 line = self._line(member)
                 if line is None or line.told.line != name:
-                    raise SiteError("copies of a spool of which it has not told")
+                    raise SiteError("copies of a spool that it has not reported")
                 size = sum(map(row_bytes, rows))
                 self._owed[member] += size
                 if self._owed[member] > MOST_OWED:
@@ -261,7 +260,7 @@ class Keeping:
             self._write()
 
     def advance(self) -> None:
-        """Forget lines that are finished. To be called about once a second."""
+        """Forget lines that are finished. Call this about once a second."""
         for line in list(self._lines.values()):
             if self._is_over(line) and not line.parts and not self._waits(line.number):
                 del self._lines[line.number]

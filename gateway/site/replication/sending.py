@@ -5,17 +5,17 @@ Out: rows for one member, and the row up to which the spool is safe: replicated 
 disk, or landed.
 
   a member is chosen       → TOLD, keep
-  HELD                     → the rows that it lacks, in order of the ids: from the disk while it is
-                             behind, then from memory; at most WINDOW_BYTES unconfirmed
-  HELD                     → safe up to there
-  the member leaves        → the next one is chosen, by name, and gets all rows that have not
-                             landed and that it lacks
+  HELD                     → the rows that it lacks, in order of the ids: from the disk while the
+  member is behind, then from memory; at most WINDOW_BYTES unconfirmed
+  HELD → the spool is safe up to that row
+  the member leaves        → the next member is chosen, by name, and gets all rows that have not
+  landed and that it lacks
   HELD, of more rows       → this disk has lost rows. A new line begins: the member lands the old
   than it can have           one at once
 
 If the spool is not safe for more than WAIT_S, new publications are refused, and another member is
-tried if there is one. If that does not help either, publishers that still wait are sent away every
-WAIT_S.
+tried if there is one. If that does not help either, publishers that still wait are disconnected
+every WAIT_S.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ from gateway.site.replication.messages import (
 )
 
 WINDOW_BYTES = FRAME_BYTES
-"""Most bytes sent to a member and not confirmed."""
+"""Largest number of bytes sent to a member and not confirmed."""
 WAIT_S = 10.0
 _RECENT_BYTES = 4 << 20
-"""Most bytes of unsent rows in memory; beyond that, rows are read from the disk."""
+"""Largest number of bytes of unsent rows in memory; beyond that, rows are read from the disk."""
 
 
 class Spool(Protocol):
     """The spool of this gateway."""
 
     def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
-        """Read the first rows between two ids, and whether these are all."""
+        """Read the first rows between two ids. done: called with the rows, and whether these are
+        all.
+        """
 
     def safe(self, row: int) -> None:
         """Note that everything up to this row is on two disks, or has landed."""
@@ -79,7 +81,7 @@ class Copying:
         """The last row on this disk."""
         self._up: set[str] = set()
         self.holder: str | None = None
-        """The member that has the copies, or is to have them."""
+        """The member that has the copies, or will get them."""
         self._asked = False
         """Whether the holder has not reported its rows yet."""
         self._before = last
@@ -87,12 +89,12 @@ class Copying:
         self._given: dict[str, int] = {}
         """The last row sent to each member in this run."""
         self._sent = 0
-        """Row up to which the holder has all rows that have not landed, or they are in flight."""
+        """Row up to which all rows that have not landed are at the holder or in flight."""
         self._flying: deque[tuple[int, int]] = deque()
         """Unconfirmed frames: last row, bytes."""
         self._flying_bytes = 0
         self._recent: deque[Row] = deque()
-        """The newest of the unsent rows."""
+        """The newest unsent rows."""
         self._recent_bytes = 0
         self._reading = 0
         """Number of the read in progress; 0 for none."""
@@ -147,7 +149,7 @@ class Copying:
             return  # for another line
         if last > max(self._before, self._given.get(member, 0)):
             if self._renewed_once or not self._asked:
-                raise SiteError("it confirms copies that it was not sent")
+                raise SiteError("it confirms copies that were not sent to it")
             self._renewing = True
             self._spool.begin_line(self._renewed)
         elif self._asked or last > self._sent:  # the member kept rows from earlier
@@ -184,7 +186,7 @@ class Copying:
         self._pump(now)
 
     def looked(self, told: Told, now: float) -> None:
-        """Take the current state of the spool, with the rows that have landed."""
+        """Handle the current state of the spool, including the rows that have landed."""
         if told != self._told and told.line == self._told.line:
             self._told = told
             self._tell(self._up)
@@ -268,7 +270,7 @@ class Copying:
     # -- time
 
     def advance(self, now: float) -> None:
-        """Act on the passing of time. To be called about once a second."""
+        """Act on the passing of time. Call this about once a second."""
         if self._safe >= self.last and self.holder is not None and not self._asked:
             self._since = None
             self._refuse(False)

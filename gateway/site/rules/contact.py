@@ -3,9 +3,10 @@
 A *lease* is a promise of another member: for that time it will not decide about a client without
 asking us. While we have a lease from each member, a session here is the newest, and its client is
 served without any message. Each beat contains our clock and echoes the other's. The lease counts
-from the time at which we sent the echoed clock. The promise counts from the time at which that was
-heard, which is later, and is longer. So a member calls us silent only after our lease is over. The
-only assumption is that the two clocks run equally fast within 10 %.
+from the time at which we sent the echoed clock. The promise counts from the time at which the
+member heard that clock, which is later, and the promise lasts longer. So a member calls us silent
+only after our lease has ended. The only assumption is that the two clocks run equally fast within
+10 %.
 
 After a start no other member has a link yet. Every member is *expected* for START_S, or until it
 has given a lease. A member that has announced its stop is expected in the same way, since it may be
@@ -25,8 +26,9 @@ PROMISE_S = 0.8
 ANSWER_S = 1.0
 """Seconds that a member may take to answer, or to send anything."""
 START_S = 3.0
-"""Seconds for which a member is expected, for which it may be busy after that, and for which a
-client waits at most because of either."""
+"""Seconds for which a member is expected, seconds for which it may be busy after that, and the
+longest time for which a client waits because of either.
+"""
 
 
 class Contact:
@@ -39,7 +41,7 @@ class Contact:
         self.links = 0
         """Number of links since the start."""
         self.names: tuple[str, ...] | None = None
-        """Names in the member's message Names; None before it arrives."""
+        """Names in the member's message Names; None before that arrives."""
         self.heard = float("-inf")
         """Time of the last frame from the member."""
         self.lease = float("-inf")
@@ -63,7 +65,7 @@ class Contact:
             self.expected = now + START_S
 
     def joined(self, now: float, begun: bool) -> None:
-        """Note a new link. begun: the member has started since its last link."""
+        """Note a new link. begun: whether the member has started since its last link."""
         self.up, self.names, self.heard = True, None, now
         self.links += 1
         if begun or now < self.expected:
@@ -71,7 +73,7 @@ class Contact:
         self.lease, self.granting, self._clock = float("-inf"), False, 0
 
     def left(self, now: float, stopped: bool) -> None:
-        """End the link. stopped: the member has said that it stops."""
+        """End the link. stopped: whether the member has announced its stop."""
         self.up, self.lease, self.granting = False, float("-inf"), False
         if stopped:
             self.expected = now + START_S

@@ -22,7 +22,7 @@ class Statistics:
     silent: int = 0
     """Decisions while a member was silent."""
     released: int = 0
-    """Identifiers that another member had."""
+    """Identifiers that another member had, and has released."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of times that each member was silent."""
 
@@ -59,13 +59,13 @@ class Contacts(dict[str, Contact]):
         return max(times, default=float("-inf"))
 
     def say(self, member: str, message: Message, *, call: bool = False) -> None:
-        """Send a message to a member. call: count it as a call."""
+        """Send a message to a member. call: whether to count it as a call."""
         if self[member].up:
             self.statistics.calls += call
             self._send(member, encode(message))
 
     def request_flush(self) -> None:
-        """Request a flush that no outside call has caused."""
+        """Request a flush, for work that no call from outside has caused."""
         if not self.urgent:
             self.urgent = True
             self._wake()

@@ -3,11 +3,11 @@
 In: the claims of members that hold something, and the silent members. Out: the member that has the
 session, and the record of the deciding member.
 
-A claim that names another member in `older` supersedes that member's claim: it was made when that
-member could not be asked, or said that it had something older. If both name one another, each was
-made without the other, and it is unknown which the client saw last: the result is suspect. Among
-claims that do not name one another, the higher epoch is newer. A claim from a copy of a store is
-older than any other.
+A claim that names another member in `older` supersedes that member's claim: when it was made, that
+member could not be asked, or had something older. If two claims name each other's members, each was
+made without the other, and it is unknown which one the client saw last: the result is suspect.
+Among claims that do not name each other's members, the higher epoch is newer. A claim from a copy
+of a store is older than any other.
 
 A claim of another member was true when it answered. A silent member may have decided something
 since then. So a session that moves while a member is silent is suspect.
@@ -53,8 +53,8 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
 
 
 def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Decision:
-    """Return the decision. claims: by member, `me` included if it holds something. clean: no
-    session is wanted.
+    """Return the decision. claims: by member, including `me` if it holds something. clean: whether
+    the client wants no session.
     """
     older = (silent | claims.keys()) - {me}
     if not claims:

@@ -4,12 +4,13 @@ until it answers that there is none.
 In: records of this gateway that name other members in `older`; Over messages of other members. Out:
 Over messages to them; the end of older records here.
 
-A member that gets the message ends a record with a lower epoch. If it has a higher one that was not
-made without us, then our record was made without knowing that epoch: ours gets a higher one, and
-the message is sent again. If both records were made without the other one, it is unknown which one
-the client saw last: the one with the higher epoch (or name) stays, and is suspect. Its member says
-so when that is on disk, in answer to the other's message, and only then the other record ends: a
-link that breaks earlier does no harm. A record from a copy of a store ends for any other one.
+A member that gets the message ends a record with a lower epoch. If it has a record with a higher
+epoch that was not made without us, then our record was made without knowledge of that epoch: our
+record gets a still higher epoch, and the message is sent again. If both records were made without
+the other one, it is unknown which one the client saw last: the one with the higher epoch (or name)
+stays, and is suspect. Its member reports that when it is on disk, in answer to the other member's
+message, and only then the other record ends. So a link that breaks earlier does no harm. A record
+from a copy of a store ends in favour of any other record.
 
 A member that may have forgotten ended sessions, as after a restore, sends the message for all
 clients. All records of a member that hears it become suspect.
@@ -29,9 +30,9 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 4096
-"""Most messages to one member without an answer."""
+"""Largest number of messages to one member without an answer."""
 MOST_PENDING = 65_536
-"""Most messages of one member that may wait for the disk."""
+"""Largest number of messages of one member that may wait for the disk."""
 REMEMBERED = 4096
 """Number of clients whose last confirmed epoch is remembered."""
 AGAIN_S = 0.2
@@ -39,7 +40,7 @@ AGAIN_S = 0.2
 
 
 class _Listener:
-    """A member that has to be told about outdated sessions, for the time of one link."""
+    """A member that must be told about outdated sessions. Exists as long as its link."""
 
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
@@ -77,7 +78,7 @@ class Ending:
         self._pending = dict.fromkeys(contacts, 0)
         """Messages of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
-        """Clients with an ended record here, with the epoch below which it has ended."""
+        """The epoch below which the record of a client has ended here, by client."""
 
     def joined(self, member: str) -> None:
         """Begin to tell the member about all outdated sessions; it gets a lease afterwards."""
@@ -92,8 +93,8 @@ class Ending:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
-        """Tell these members, which a record of this gateway names in `older`. Those without a link
-        are told when they have one.
+        """Tell these members, which a record of this gateway names in `older`. Members without a
+        link are told when they have one.
         """
         for member in members:
             if member in self._contacts and self._contacts[member].up:
@@ -131,7 +132,7 @@ class Ending:
         ended: list[Ended] = []
         left = len(end.overs)
         if self._pending[member] + left > MOST_PENDING:
-            raise SiteError("it says faster what is over than the disk takes it", member)
+            raise SiteError("it reports ended sessions faster than the disk accepts", member)
         self._pending[member] += left
 
         def add(item: Ended) -> None:
@@ -208,7 +209,7 @@ class Ending:
         doubt(self._holder, client, held, names, stayed)
 
     def _give_way(self, client: str, held: Held, below: int, done: Done) -> None:
-        """End our record in favour of one with the epoch `below`."""
+        """End our record in favour of a record with the epoch `below`."""
         self._working.begin(client)
         gone = partial(self._gone, client, below, done)
         self._holder.end(client, max(below, held.epoch) + 1, gone)

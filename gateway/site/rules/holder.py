@@ -3,7 +3,7 @@
 In: decisions of the member. Out: this gateway's record of a client, and the news that a change is
 on disk. The broker and the store implement it; the member knows neither.
 
-Of each client a gateway holds nothing, or one *record*: its epoch, a session or none, and the
+For each client, a gateway holds nothing, or one *record*: its epoch, a session or none, and the
 members that may still hold an older session (`older`). A record lasts while there is a session, or
 such a member. So the record of an ended session stays while `older` names a member.
 """
@@ -24,16 +24,18 @@ class Held(NamedTuple):
 
     epoch: int
     session: bool = True
-    """False: only the knowledge that sessions in `older` are outdated."""
+    """Whether there is a session. False: the record only states that the sessions of the members in
+    `older` are outdated.
+    """
     given_to: str | None = None
     """Member to which the session has moved, and which has not confirmed it yet: until then the
     session is kept here and cannot be used."""
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
     suspect: bool = False
-    """Whether the session is suspect: the client may have been elsewhere since. Set by `take`,
-    `mark_suspect` and `mark_all_suspect`, and for each session of a restored store. The broker
-    clears it in the commit that acts on an `Outcome` of kind doubt or none.
+    """Whether the session is suspect: the client may have been at another member since. Set by
+    `take`, `mark_suspect` and `mark_all_suspect`, and for each session of a restored store. The
+    broker clears it in the commit that acts on an `Outcome` of kind doubt or none.
     """
     copied: bool = False
     """Whether the record comes from a copy of this store, and nothing was decided about the client
@@ -46,7 +48,8 @@ class Outcome(NamedTuple):
     - here: it is here, and the newest: Session Present 1.
     - none: no valid session exists: Session Present 0, and a new session in this client's record,
       in place of one that may be there. Counted and logged if a member was silent.
-    - doubt: it is here, and suspect on disk: a silent member may have a newer one. If it holds
+    - doubt: it is here, and marked as suspect on disk: a silent member may have a newer one. If it
+      holds
       received QoS 2 identifiers outside a proved board's anti-replay window, they are forgotten:
       Session Present 0. Otherwise it continues. Counted and logged.
     - failed: nothing was decided (`reason`): the session is at another member and cannot move here,
@@ -91,15 +94,15 @@ class Holder(Protocol):
     ) -> None:
         """Take over the session of these parts in one commit, in place of the previous one; its
         record gets `epoch`, `older` and `suspect`. `held` may return the previous record until
-        then. done: gets None, or the reason of a failure (bad parts, limits), in which case nothing
-        has changed.
+        then. done: called with None, or with the reason of a failure (bad parts, limits); after a
+        failure nothing has changed.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         """Set epoch and `older` of the client's record in one commit; it is no longer a copy. A
-        session that is here stays, and one that has moved away is here again. If there is none and
-        a client waits, the broker creates one next. (If that fails, the record stays without a
-        session.)
+        session that is here stays, and a session that has moved away is here again. If there is
+        none and a client waits, the broker creates one next. (If that fails, the record stays
+        without a session.)
         """
 
     def end(self, client: str, below: int, done: Done) -> None:
@@ -116,7 +119,7 @@ class Holder(Protocol):
         """
 
     def confirmed(self, client: str, member: str) -> None:
-        """Note that a member holds nothing older any more: it leaves `older`, with any later
+        """Note that a member holds nothing older any more: it is removed from `older`, in any later
         commit.
         """
 

@@ -3,11 +3,11 @@
 In: claims for a session, parts. Out: calls for parts; complete sessions, or the news that one is
 unavailable.
 
-All first parts are called for at once. The sender sends CREDIT frames, and one more for each that
-is processed. A session of several parts arrives part by part. Parts wait in memory for the rest of
-their session, and then for the disk. If that reaches MEMORY_BYTES, no frames are reported as
-processed, and of the sessions of several parts only the oldest continues. So at most these bytes
-wait, plus one large session, plus CREDIT frames of each member.
+The first parts of all sessions are requested at once. The sender sends CREDIT frames, and one more
+for each frame that is processed. A session of several parts arrives part by part. Parts wait in
+memory for the rest of their session, and then for the disk. If that reaches MEMORY_BYTES, no frames
+are reported as processed, and of the sessions of several parts only the oldest continues. So the
+waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT frames of each member.
 """
 
 from collections import OrderedDict
@@ -21,9 +21,9 @@ MEMORY_BYTES = 32_000_000
 SESSION_BYTES = 256_000_000
 """Largest session that can move here, in bytes."""
 STALL_S = 1.0
-"""Silence after which a member counts as silent, with or without a link."""
+"""Seconds without a frame after which a member counts as silent, with or without a link."""
 PROGRESS_S = 5.0
-"""Time without a part after which a member is given up."""
+"""Seconds without a part after which moves from a member are abandoned."""
 
 
 class _Claim:
@@ -53,7 +53,7 @@ class InboundMoves:
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
-        """Bytes that sessions of several parts may take with the next part."""
+        """Bytes that sessions of several parts take in memory, including their next part."""
         self._later: OrderedDict[str, None] = OrderedDict()
         """Clients whose sessions also have several parts, and wait for room."""
         self._owed = dict.fromkeys(contacts, 0)
@@ -75,7 +75,7 @@ class InboundMoves:
 
     def on_give(self, member: str, give: Give) -> None:
         if self._owed[member] == CREDIT:
-            raise SiteError("it gives parts of sessions faster than it may", member)
+            raise SiteError("it sends parts of sessions faster than allowed", member)
         self._owed[member] += 1
         self._progress[member] = self._contacts.now
         for part in give.given:
@@ -85,7 +85,7 @@ class InboundMoves:
         self._work_off()
 
     def _work_off(self) -> None:
-        """Report processed frames, if there is room for more."""
+        """Report frames as processed if there is room for more."""
         if self._unsettled >= MEMORY_BYTES:
             return
         for member, count in self._owed.items():
@@ -141,7 +141,7 @@ class InboundMoves:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Continue sessions of several parts that have waited, while there is room."""
+        """Continue waiting sessions of several parts, as long as there is room."""
         oldest = next(iter(self._coming), None)
         if oldest is not None and oldest in self._later:
             self._later.move_to_end(oldest, last=False)
@@ -153,7 +153,7 @@ class InboundMoves:
                 self._call(following)
 
     def left(self, member: str) -> None:
-        """Give up all inbound moves from a member."""
+        """Abandon all inbound moves from a member."""
         self._wanted[member].clear()
         self._owed[member] = 0
         self._lose(member)

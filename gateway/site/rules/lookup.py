@@ -13,8 +13,8 @@ One client has one search at a time, in these stages:
   MOVING     a session comes from another member (`inbound_moves.py`)
   SETTLING   the decision is on its way to the disk
 
-Of two members that search for the same client at once, the one with the lower name goes first: the
-other one answers it, and then queries all again.
+If two members search for the same client at once, the one with the lower name goes first: the other
+one answers it, and then queries all members again.
 """
 
 import heapq
@@ -36,9 +36,11 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_TURNS = 64
-"""Most times that one search gives way to others; each time all members are queried again."""
+"""Largest number of times that one search gives way to others; each time all members are queried
+again.
+"""
 PATIENCE_S = 10.0
-"""Time for which a session is asked for again after its move was refused or interrupted."""
+"""Seconds for which a session is requested again after its move was refused or interrupted."""
 
 Waiter = Callable[[Outcome], None]
 Alive = Callable[[], bool]
@@ -91,8 +93,9 @@ class Search:
         self.waiters: list[tuple[Waiter, Alive]] = []
         """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = searching.trust.settled(client)
-        """Members that had asked for the client before; one that asks in the meantime is queried
-        again."""
+        """Members that had asked for the client before. A member that asks in the meantime is
+        queried again.
+        """
         self.turn = 0
         """Number of the current round of queries; replies to earlier rounds do not count."""
         self.answered: set[str] = set()
@@ -105,7 +108,7 @@ class Search:
         """Callback if a recall ends without a decision."""
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
-        """Callers that came after the decision: they search again."""
+        """Callers that arrived after the decision. They search again."""
         self.decision: Decision | None = None
 
     def on_reply(self, member: str, number: int, reply: Reply) -> None:
@@ -212,7 +215,7 @@ class Lookup:
         self._ask_all(search)
 
     def _start_over(self, search: Search, turn: int) -> None:
-        """Query all members again, with a new deadline, unless that was done since this turn.
+        """Query all members again, with a new deadline, unless that was done after round `turn`.
         Earlier replies are outdated.
         """
         if search.turn == turn and search.stage is not Stage.OVER:
@@ -324,16 +327,16 @@ class Lookup:
             self._claim(search)
 
     def mark_all_suspect(self) -> None:
-        """Mark decisions as suspect that rely on a member which has been restored since."""
+        """Mark decisions as suspect if they rely on a member that was restored afterwards."""
         for search in self._searches.values():
             if search.decision is not None:
                 search.decision = search.decision._replace(suspect=True)
 
     def _doubted(self, search: Search, _: int) -> None:
-        """Continue after our record was marked as suspect. Our record and that of the source name
-        one another. Once the session has moved to us, our record looks like its successor, even if
-        nothing arrives. So it is marked first, and names the same members as the source's record.
-        Those are told with the next decision, because a suspect session is recalled
+        """Continue after our record was marked as suspect. Our record and the source's record name
+        each other's members. Once the session has moved to us, our record looks like its successor,
+        even if nothing arrives. So it is marked first, and names the same members as the source's
+        record. Those are told with the next decision, because a suspect session is recalled
         (`outbound_moves.py`).
         """
         self._working.finish(search.client)
@@ -355,7 +358,9 @@ class Lookup:
         self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
     def arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
-        """Take a complete session. suspect: one of its parts is marked so."""
+        """Handle a complete session that has arrived. suspect: whether one of its parts is marked
+        as suspect.
+        """
         search = self._searches[client]
         assert search.decision is not None  # noqa: S101 - it is MOVING
         suspect |= search.decision.suspect

@@ -1,9 +1,8 @@
 """One member of a site: where the sessions of clients are, and how they move here. Sans-IO.
 
 In: links that begin and end, frames, the broker's lookups, the time. Out: frames (`send`), changes
-of the records here (`holder.py`), answers. `now` is a monotonic clock in seconds. `advance` is to
-be called at `next_deadline`, and soon after `wake`, which is called when a commit has left work to
-do.
+of the records here (`holder.py`), answers. `now` is a monotonic clock in seconds. Call `advance` at
+`next_deadline`, and soon after each call of `wake`, which means that a commit has left work to do.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +37,7 @@ from gateway.site.rules.working import Working
 
 
 class Member:
-    """One member of a site. members: the names of the other ones."""
+    """One member of a site. members: names of the other members."""
 
     def __init__(
         self,
@@ -91,31 +90,34 @@ class Member:
         """Find the session of a client that has connected, if it is not here, or not certainly the
         newest.
 
-        clean: the client wants none (Clean Start 1). alive: whether it still waits; if not, nothing
-        is decided, and the outcome is `failed`. patience: seconds that it can wait for members that
-        are expected or busy (`contact.py`). done: called within about a second, later only while
-        there is such a member or a session is moving.
+        clean: whether the client wants no session (Clean Start 1). alive: returns whether the
+        client still waits; if not, nothing is decided, and the outcome is `failed`. patience:
+        seconds that it can wait for members that are expected or busy (`contact.py`). done: called
+        within about a second, later only while there is such a member or a session is moving.
         """
         self.contacts.now = now
         self._lookup.want(client, done, alive, clean, patience)
         self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
-        """Look up a PUBREL whose identifier is not known here. done: gets whether another member
-        had it, and has released it on disk; else the silent members.
+        """Look up a PUBREL whose identifier is not known here. done: called with whether another
+        member had the identifier and has released it on disk, and with the silent members if none
+        had.
         """
         self.contacts.now = now
         self._releasing.want(client, identifier, done)
         self._flush()
 
     def started(self, now: float) -> None:
-        """Restart the wait for the other members: this gateway's start goes on, or ends."""
+        """Restart the wait for the other members, because this gateway's start continues or has
+        ended.
+        """
         self.contacts.now = now
         for contact in self.contacts.values():
             contact.started(now)
 
     def joined(self, member: str, now: float, begun: bool = False) -> None:
-        """Note a link to that member. begun: it has started since its last link."""
+        """Note a link to that member. begun: whether the member has started since its last link."""
         self.contacts.now = now
         contact = self.contacts[member]
         contact.joined(now, begun)
@@ -128,7 +130,7 @@ class Member:
         self.advance(now)
 
     def left(self, member: str, now: float, stopped: bool = False) -> None:
-        """Note the end of a link; frames sent over it may be lost. stopped: the member has
+        """Note the end of a link; frames sent over it may be lost. stopped: whether the member has
         announced its stop.
         """
         self.contacts.now = now
@@ -150,7 +152,7 @@ class Member:
         contact = self.contacts[member]
         contact.heard = now
         if isinstance(message, Names) != (contact.names is None):
-            raise SiteError("it has to name the members first, and once", member)
+            raise SiteError("its first frame must name the members, and only the first", member)
         if isinstance(message, Names):
             contact.names = message.members
         else:
@@ -194,7 +196,7 @@ class Member:
 
     @property
     def next_deadline(self) -> float:
-        """Return the time at which `advance` is to be called."""
+        """Return the time of the next call of `advance`."""
         if self.contacts.urgent:
             return self.contacts.now
         times = (

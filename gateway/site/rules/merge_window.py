@@ -1,4 +1,5 @@
-"""Merge window: queries for one member within 30 ms of the first go in one call.
+"""Merge window: queries for one member that follow the first one within 30 ms are sent in the same
+call.
 
 In: queries, each with its `Asker`. Out: Ask frames; the replies go to the askers.
 """
@@ -12,10 +13,11 @@ from gateway.site.rules.messages import Answer, Ask, Query, Reply, portions
 
 WINDOW_S = 0.03
 FULL = 4096
-"""Number of queries that are sent without waiting."""
+"""Number of queries at which a window is sent without waiting."""
 _UNANSWERED = 256
-"""Most unanswered calls that are remembered for each member; the askers of older ones have given
-up."""
+"""Largest number of unanswered calls that are remembered for each member; the askers of older calls
+have given up.
+"""
 
 
 class Asker(Protocol):
@@ -44,7 +46,7 @@ class Windows:
         self._contacts = contacts
         self._open: dict[str, list[_Pending]] = {}
         self._closes: deque[tuple[float, str]] = deque()
-        """Closing times of windows, in order; a window that was sent earlier is removed."""
+        """Closing times of windows, in order; a window that was sent early is removed."""
         self._calls: dict[str, dict[int, _Call]] = {name: {} for name in contacts}
         self._number = 0
 
@@ -78,7 +80,7 @@ class Windows:
             return
         end = answer.first + len(answer.replies)
         if answer.first != call.answered or end > len(call.pending):
-            raise SiteError("an answer to what was not asked", member)
+            raise SiteError("an answer without a query", member)
         call.answered = end
         if end == len(call.pending):
             del self._calls[member][answer.number]

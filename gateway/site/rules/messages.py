@@ -21,13 +21,13 @@ from gateway.site.framing import FRAME_BYTES
 ENTRIES = 16_384
 PART_BYTES = 256_000
 CREDIT = 4
-"""Most frames of parts that may be in flight to a member."""
+"""Largest number of frames of parts that may be in flight to a member."""
 MAX_EPOCH = 1 << 62
 """Bound of all epochs. A record that would need a higher one is not made (`lookup.py`), so no
 member can make us send what others must refuse."""
 MEMBERS = 16
 _ROOM = 64
-"""Least bytes of an entry beside its client and its data."""
+"""Smallest number of bytes of an entry without its client and its data."""
 
 
 class Names(NamedTuple):
@@ -37,8 +37,8 @@ class Names(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """Milliseconds of the sender's clock, and the newest of the receiver's that the sender has
-    heard; 0 while it grants no lease (`contact.py`).
+    """The sender's clock in ms, and the receiver's newest clock that the sender has heard. That is
+    0 while the sender grants no lease (`contact.py`).
     """
 
     clock: int
@@ -46,8 +46,8 @@ class Beat(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A question about a client: where its session is, or, with an identifier, whether that one was
-    received.
+    """A question about a client: where its session is, or, with an identifier, whether that
+    identifier was received.
     """
 
     client: str
@@ -70,9 +70,10 @@ class Kind(IntEnum):
 
 
 class Reply(NamedTuple):
-    """A reply. epoch and later fields: of a CLAIM, the fields of `Held`. given: index of a name,
-    from 1. restored: the sender's store was restored, so it may have forgotten something. A CLAIM
-    without a session and with empty `older` is the NO of such a sender.
+    """A reply. epoch and later fields: only in a CLAIM: the fields of `Held`. given: the member
+    `given_to`, as an index into the sender's Names, from 1. restored: the sender's store was
+    restored, so it may have forgotten something. A CLAIM without a session and with empty `older`
+    is the NO of such a sender.
     """
 
     kind: Kind
@@ -86,7 +87,7 @@ class Reply(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Replies to the questions of an Ask, from the one at `first` on."""
+    """Replies to the questions of an Ask, beginning with question `first`."""
 
     number: int
     first: int
@@ -106,8 +107,8 @@ class Take(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of `parts` of a session; 0 parts: it is unavailable. suspect: whether the session
-    is suspect, which may have changed since its claim.
+    """One part of `parts` of a session; 0 parts: the session is unavailable. suspect: whether the
+    session is suspect, which may have changed since its claim.
     """
 
     client: str
@@ -128,7 +129,7 @@ class Got(NamedTuple):
 
 class Over(NamedTuple):
     """The message that the receiver's records of the client with a lower epoch are outdated. below,
-    older, copied: of the sender's record.
+    older, copied: epoch and fields of the sender's record.
     """
 
     client: str
@@ -145,8 +146,10 @@ class State(IntEnum):
     DONE = 0
     """The sender has nothing older, on disk."""
     STAYS = 1
-    """The receiver should end its record: it is from a copy. Or each was made without the other,
-    and the receiver's is lower; then the sender's is suspect, on disk."""
+    """The receiver should end its record, because it is from a copy, or because each record was
+    made without the other and the receiver's is lower. In the second case the sender's record is
+    marked as suspect on disk.
+    """
     BUSY = 2
     """The sender is busy: repeat a little later."""
     HELD = 3
@@ -279,7 +282,7 @@ def decode(frame: bytes) -> Message:
     except (StructError, IndexError, UnicodeDecodeError, ValueError) as error:
         raise SiteError(f"a frame that cannot be read ({error})") from error
     if reader.position != len(frame):
-        raise SiteError("a frame with bytes behind its end")
+        raise SiteError("a frame with extra bytes at its end")
     return message
 
 

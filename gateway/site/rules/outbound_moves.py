@@ -22,22 +22,23 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 512
-"""Most sessions that are moving to one member at a time."""
+"""Largest number of sessions that are moving to one member at a time."""
 WANTED_BYTES = 32_000_000
-"""Most bytes of one member's waiting calls in memory."""
+"""Largest number of bytes of one member's waiting calls in memory."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
 """Time without a message from the new member after which a session is recalled."""
 APART_S = 0.25
-"""Difference between the recall times of consecutive members: two that began together, and query
-each other at the same time, would give way to each other without end."""
+"""Difference between the recall times of consecutive members. Otherwise two members that start
+together and query each other at the same time would give way to each other forever.
+"""
 
 Parts = Sequence[bytes] | None
 
 
 class _Leaver:
-    """The calls of one member, for the time of a link."""
+    """The calls of one member. Exists as long as its link."""
 
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
@@ -74,7 +75,7 @@ class OutboundMoves:
         leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
         self._give(member)
         if leaver.bytes > WANTED_BYTES:
-            raise SiteError("it calls for more sessions than it works off", member)
+            raise SiteError("it requests more sessions than it processes", member)
 
     def on_got(self, member: str) -> None:
         leaver = self._leavers[member]
@@ -110,7 +111,9 @@ class OutboundMoves:
     def _given(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
-        """Continue after the commit of a move. first: it was not moved to that member before."""
+        """Continue after the commit of a move. first: whether the session was not moved to that
+        member before.
+        """
         if parts is not None and first:
             self._recall_later(wanted.client)
             self._contacts.statistics.moved_out += 1

@@ -90,7 +90,8 @@ class Releasing:
         if known:
             done()
         else:
-            # the change that made it unknown may wait for a commit: a power cut must not undo it
+            # the change that made the identifier unknown may wait for a commit: a power cut must
+            # not undo it
             self._holder.on_disk(done)
 
     def joined(self, member: str) -> None:

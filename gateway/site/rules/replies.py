@@ -16,7 +16,8 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_PENDING = 65_536
-"""Most queries of one member that may wait for the disk; further calls get no answer."""
+"""Largest number of queries of one member that may wait for the disk; further calls get no answer.
+"""
 NO = Reply(Kind.NO)
 BUSY = Reply(Kind.BUSY)
 RELEASED = Reply(Kind.RELEASED)

@@ -3,7 +3,7 @@
   WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
   TOLD   number (4 bytes), what (1), whether more follows (1), JSON
 
-Numbers are big-endian. The first byte, 0x20 or 0x21, distinguishes these from frames of
+Numbers are big-endian. The first byte, 0x20 or 0x21, distinguishes these frames from those of
 `messages.py`.
 """
 

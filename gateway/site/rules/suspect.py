@@ -1,7 +1,7 @@
 """Marking our record of a client as suspect, because another member's may be newer.
 
 In: the record, the members that the other record names. Out: one commit, which marks our record,
-and adds those names to it: no other record may tell those members that theirs is older.
+and adds those names to it: no other record may tell those members that their records are older.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def doubt(
 ) -> None:
     """Mark a record. done: gets the epoch of the record. If the record names more members, its
     epoch is new, so that an answer to an earlier message does not end it. A session that has moved
-    away stays so, and gets no more names.
+    away stays as it is, and gets no more names.
     """
     older = held.older | names
     # only a faulty member sends so high an epoch

@@ -15,7 +15,8 @@ from gateway.site.rules.holder import NOBODY, Held, Holder
 
 KEPT_S = 60.0
 """Time for which queries about a client without a record are remembered: longer than a CONNECT
-waits, after which there may be a record."""
+waits, because after it there may be a record.
+"""
 _FEW = 256
 
 

@@ -2,10 +2,12 @@
 
 In: entries of two members for a board. Out: the valid entry, the same at every member (`merged`).
 
-- A board is revoked while `revoked` is at least `lifted`. Revoking sets it equal; letting the board
-  in again sets `lifted` one higher. Members keep the higher of each number. So a revocation
+- A board is revoked while `revoked` is at least `lifted`. Revocation sets it equal to `lifted`;
+  admitting the board again sets `lifted` one higher. Members keep the higher of each number. So a
+  revocation
   overrides actions of members that had not heard of it, and a member that had can end it.
-- For the rest, the entry with more changes is valid (`version`); with equal numbers the later one
+- For all other fields, the entry with more changes is valid (`version`); with equal numbers the
+  later one
   by its time (`at`), and in the same second the one with the greater JSON.
 - `board` is None once the name is gone because its board was renamed.
 
@@ -20,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_BYTES = 2_000
-"""Most bytes of an entry as JSON."""
+"""Largest number of bytes of an entry as JSON."""
 GROUPS = 256
 _HIGHEST = 1 << 40
 """Bound of the entry's numbers, which no counter reaches."""
@@ -29,7 +31,7 @@ _NUMBERS = "network", "device"
 
 def _radio(text: str) -> str:
     """Return a plan as provisioning/radio_plan.py writes it, checked as far as a gateway
-    reads it.
+    uses it.
     """
     plan = json.loads(text)
     if not isinstance(plan, dict) or not all(type(plan.get(k)) is int for k in _NUMBERS):
@@ -48,7 +50,7 @@ class _Strict(BaseModel):
 
 
 class Board(_Strict):
-    """Columns of the registry. status: while it is not revoked. key: in hex."""
+    """Columns of the registry. status: the status while the board is not revoked. key: in hex."""
 
     board: _Text | None
     key: Annotated[_Key | None, Field(repr=False)]
@@ -85,12 +87,12 @@ class Entry(_Strict):
 
     @cached_property
     def mark(self) -> int:
-        """64 bits that identify the entry."""
+        """Return 64 bits that identify the entry."""
         return int.from_bytes(hashlib.sha256(self.text.encode()).digest()[:8], "big")
 
 
 def group_of(name: str) -> int:
-    """Return the group of a name in a digest: below GROUPS."""
+    """Return the group of a name in a digest, from 0 to GROUPS - 1."""
     return hashlib.sha256(name.encode()).digest()[0]
 
 

@@ -16,7 +16,7 @@ from gateway.site.strict import parse
 FIRST = 0x60
 """Lowest first byte of this channel's frames."""
 MOST = 10_000
-"""Most names in the registry of a site, including those that are gone."""
+"""Largest number of names in the registry of a site, including those that are gone."""
 
 
 class _Entries(BaseModel):
@@ -25,8 +25,8 @@ class _Entries(BaseModel):
 
 
 class BoardSharing(Sharing[Entry]):
-    """Sharing of boards. enter: requests that entries are merged into the registry on disk. Call
-    `entered` afterwards, and whenever the registry has changed.
+    """Sharing of boards. enter: callback that has entries merged into the registry on disk. Call
+    `entered` after that, and whenever the registry has changed.
     """
 
     def __init__(

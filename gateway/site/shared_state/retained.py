@@ -15,12 +15,15 @@ from gateway.site.shared_state.sharing import MOST_ITEMS, Link, Sharing
 FIRST = 0x80
 """Lowest first byte of this channel's frames."""
 _GROUPS = 1024
-"""Groups of a digest, 8 kB: with 100,000 topics, one changed topic costs a hundred when members
-meet."""
+"""Number of groups in a digest, which then has 8 kB. With 100,000 topics, one changed topic makes
+members send about a hundred topics when they meet.
+"""
 
 
 class RetainedSharing(Sharing[Entry]):
-    """Sharing of retained messages. enter: takes entries of a link; call `changed` afterwards."""
+    """Sharing of retained messages. enter: callback with received entries of a link; call `changed`
+    after it.
+    """
 
     def __init__(
         self,

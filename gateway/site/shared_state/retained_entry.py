@@ -4,7 +4,7 @@ In: the entry of a topic. Out: bytes (`encode`), and back (`decode`), which rais
 anything that is not a sequence of complete entries. Numbers have the high byte first.
 
 Of two entries of a topic, the one with the higher mark is valid, the same at every member: the one
-with the higher version, and of equal versions one chosen by its contents.
+with the higher version, or, if versions are equal, one that is chosen by its contents.
 """
 
 from __future__ import annotations

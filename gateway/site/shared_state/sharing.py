@@ -1,14 +1,14 @@
-"""Sharing of things between all members: each change goes to all of them. Sans-IO.
+"""Sharing of items between all members: each change goes to all of them. Sans-IO.
 
 In: links that begin and end, frames, and the items here (`changed`). Out: frames (`send`), and
-items of others to enter here (`_enter`). `boards.py` and `retained.py` define the items, and which
-of two items of a name is valid.
+other members' items to enter here (`_enter`). `boards.py` and `retained.py` define the items, and
+which of two items of a name is valid.
 
 When a link begins, each side sends a digest: for each group of names a sum of its items. Where the
 sums differ, both send their items of that group. From then on each change goes to all members that
 are not known to have it, including those without a link to its author. A frame of items is
-confirmed once they are entered, and only then the next one follows. Waiting items are a set of
-names, so an item that changes often is sent once.
+confirmed once its items are entered, and only then the next frame follows. Waiting items are a set
+of names, so an item that changes often is sent once.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +19,9 @@ from typing import Generic, Protocol, TypeVar
 from gateway.site.errors import SiteError
 
 FRAME = 256_000
-"""Most bytes of items in a frame; a larger item is sent alone."""
+"""Largest number of bytes of items in a frame; a larger item is sent alone."""
 MOST_ITEMS = 100
-"""Most items in a frame: a few ms of work for a Raspberry Pi."""
+"""Largest number of items in a frame: a few ms of work for a Raspberry Pi."""
 _DIGEST, _ITEMS, _GOT = range(3)
 """Kinds of frames: offset to the first byte of the channel."""
 _64_BITS = (1 << 64) - 1
@@ -40,7 +40,7 @@ Held = TypeVar("Held", bound=Item)
 
 
 class Link(Generic[Held]):
-    """A member, for the time of a link."""
+    """A member with a link. Exists as long as the link."""
 
     def __init__(self, member: str) -> None:
         self.member = member
@@ -128,8 +128,8 @@ class Sharing(ABC, Generic[Held]):
     def changed(
         self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()
     ) -> list[str]:
-        """Take the marks of these names, None for no item; the first time, those of all items here.
-        done: links whose items were entered. Return the names with news.
+        """Update the marks of these names; None means no item. The first call has the marks of all
+        items of this gateway. done: links whose items were entered. Return the names with news.
         """
         first, self._ready = not self._ready, True
         news: dict[str, int | None] = {}

@@ -2,10 +2,10 @@
 
 In: the filters of clients here, and messages of other members
 (`gateway/site/forwarding/forwarding.py`). Out: for each other member a session of this broker, with
-the filters of that member's clients. So publications here wait for it in a queue on disk, as for
-any absent client, and leave when there is a link; the member acknowledges messages that are on its
-disk. The member's forwarded messages arrive over the same connection, and go only to clients of
-this gateway (`gateway/site/moving/peer_gateway.py`).
+the filters of that member's clients. So this gateway's publications wait for the member in a queue
+on disk, as for any absent client, and are sent when there is a link. The member acknowledges
+messages that are on its disk. The member's forwarded messages arrive over the same connection, and
+go only to clients of this gateway (`gateway/site/moving/peer_gateway.py`).
 
 The gateway's internal clients (bridges, pages, mirrors) are left out: they see the publications of
 their own gateway.
@@ -68,7 +68,7 @@ class Forwarding:
         self._broker = broker = engine.broker
         self._loop = loop
         self._changed: set[str] = set()
-        """Filters to check again."""
+        """Filters that are to be checked again."""
         others = sorted(set(members) - {name})
         clients = {other: f"{MEMBER}{name}:{other}" for other in others}
         forget_members(broker, set(clients.values()))
@@ -151,8 +151,8 @@ class Forwarding:
     # -- for people
 
     def figures(self) -> dict[str, int]:
-        """Return totals of all other members: filters, waiting messages, and dropped ones. And of
-        sessions that have moved to them: those with a forwarder, and those without room for one.
+        """Return totals over all other members: filters, waiting messages, dropped messages, and
+        the sessions that have moved to them, with a forwarder and without room for one.
         """
         sessions = [port.session for port in self._ports.values()]
         return {

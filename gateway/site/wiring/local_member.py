@@ -5,8 +5,9 @@ of the other members. Out: the answers to clients, in the engine's turns; outbou
 (`sessions.py`); figures for users.
 
 A client waits at most a second for members that are silent, up to 3 s for one that may be starting,
-and longer only while its session is moving. Its packets wait too in that time, within the bound of
-any unanswered CONNECT. If two connections of a client wait, the later one counts [MQTT-3.1.4-3].
+and longer only while its session is moving. Meanwhile its packets wait, too, within the bound that
+holds for any unanswered CONNECT. If two connections of a client wait, the later one counts
+[MQTT-3.1.4-3].
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.broker.exchanges import released
 from gateway.broker.peer import State
 from gateway.broker.view import IN_DOUBT
+from gateway.mqtt.packets import Version
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
@@ -46,11 +48,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RELEASES = 16_384
-"""Most PUBRELs that wait for the other members; further ones are answered at once, and counted."""
+"""Largest number of PUBRELs that wait for the other members. The other members are not asked about
+further ones, which are counted.
+"""
+_UNSURE = (
+    ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
+    "PUBREL of an identifier that is unknown here, and not all other gateways could be asked",
+)
+"""End of a client before MQTT 5, where every PUBCOMP says success."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
-"""Fraction of its Keep Alive for which a CONNECT waits at most for members that may be starting.
-A client gives up when its Keep Alive is over."""
+"""Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
+client gives up when its Keep Alive is over.
+"""
 _TWICE = 2
 """Number of remembered places per possible session."""
 
@@ -58,10 +68,10 @@ _TWICE = 2
 class Site:
     """The member of this gateway.
 
-    engine: drives the broker. name, members: of this gateway, and of all. send: sends a frame to a
-    member, or drops it. parts: returns the parts of a moved session, by its key. doubted: called
-    with a client that was answered while these members were silent. returned: this name was in the
-    site before.
+    engine: drives the broker. name: this gateway's name. members: names of all members. send: sends
+    a frame to a member, or drops it. parts: returns the parts of a moved session, by its key.
+    doubted: called with a client that was answered, and the members that were silent. returned:
+    whether this name was in the site before.
     """
 
     def __init__(
@@ -105,11 +115,11 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Restart the wait for the other members: the start goes on, or has ended."""
+        """Restart the wait for the other members, because the start continues or has ended."""
         self.member.started(self._loop.time())
 
     def joined(self, member: str, begun: bool = False) -> None:
-        """Note a link to a member. begun: the member has started since its last link."""
+        """Note a link to a member. begun: whether the member has started since its last link."""
         self.up.add(member)
         self._engine.begin()
         with self._broker.step:
@@ -117,7 +127,7 @@ class Site:
         self._arm()
 
     def left(self, member: str, stopped: bool = False) -> None:
-        """Note the end of a link. stopped: the member has announced its stop."""
+        """Note the end of a link. stopped: whether the member has announced its stop."""
         self.up.discard(member)
         self._engine.begin()
         with self._broker.step:
@@ -256,8 +266,8 @@ class Site:
 
     def _begin_again(self, key: str, connection: Connection, packet: Connect) -> None:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
-        for another message by now, which would be answered and lost. A board's anti-replay window
-        is never outdated in this way.
+        for another message by now, which would be acknowledged and lost. A board's anti-replay
+        window is never outdated in this way.
         """
         self.holder.trust(key)
         session = self.holder.session(key)
@@ -266,8 +276,8 @@ class Site:
         if session is None or packet.clean_start or proved or not session.receive_flow.received:
             return
         log.warning(
-            "%s: it begins a new session, since another gateway may know better: messages that"
-            " waited for it are gone",
+            "%s: it begins a new session, since another gateway may have a newer one: messages "
+            "that waited for it are lost",
             printable(name_of(key)),
             extra=about(client=name_of(key)),
         )
@@ -296,6 +306,9 @@ class Site:
             return False
         if len(self._releases) + len(identifiers) > MOST_RELEASES:
             self.marked += len(identifiers)
+            if connection.version < Version.V5:
+                self._loop.call_soon(self._part, connection)
+                return True
             return False
         key = self._key(connection)
         if key is None:
@@ -331,7 +344,15 @@ class Site:
                 ", ".join(map(printable, silent)),
                 extra=about(**connection.about, reason="doubt"),
             )
+            if connection.version < Version.V5:
+                self._part(connection)
+                return
         released(connection, identifier, known)
+
+    def _part(self, connection: Connection) -> None:
+        self._engine.begin()
+        self._broker.hang_up(connection, *_UNSURE)
+        self._broker.settle()
 
     # -- for people
 

@@ -36,18 +36,21 @@ if TYPE_CHECKING:
 HOP_S = 2.0
 """Seconds within which a disconnected client connects to another member, if it knows one."""
 HAND_OVER_S = 8.0
-"""Most seconds that a stop waits until sessions have moved."""
+"""Longest time, in seconds, that a stop waits until sessions have moved."""
 CROWD, MOST_CROWDS = 64, 16
-"""Clients that are disconnected at once, and the highest number of such groups: with many clients,
-the groups are larger. Every gateway has to answer for each client of a group within a second."""
+"""Number of clients that are disconnected at once, and largest number of such groups. With many
+clients, the groups are larger. Every gateway has to answer for each client of a group within a
+second.
+"""
 CROWD_S = 0.25
 """Seconds without a move after which the next group is disconnected."""
 _LOOK_S = 0.02
 
 
 class Channel(NamedTuple):
-    """One kind of messages between members. first: its frames begin with this byte or a higher one,
-    up to the next channel's. received: may raise SiteError, which ends the link.
+    """One kind of messages between members. first: lowest first byte of its frames; the highest is
+    below the next channel's. received: handles a frame; it may raise SiteError, which ends the
+    link.
     """
 
     first: int
@@ -57,7 +60,7 @@ class Channel(NamedTuple):
 
 
 class Membership:
-    """The site's part of a gateway, open from `start` to `close`. restored: this is another
+    """The site's part of a gateway, open from `start` to `close`. restored: whether this is another
     generation of the store.
     """
 
@@ -143,7 +146,7 @@ class Membership:
         self.started()
 
     def started(self) -> None:
-        """Restart the wait for the other members: the start goes on, or has ended."""
+        """Restart the wait for the other members, because the start continues or has ended."""
         self._site.started()
 
     @property
@@ -166,7 +169,9 @@ class Membership:
         await self._moved(clients, HOP_S, end)
 
     async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
-        """Wait until none of these sessions is here, or none has moved for `patience` seconds."""
+        """Wait until none of these sessions is at this gateway, or until none has moved for
+        `patience` seconds.
+        """
         loop = asyncio.get_running_loop()
         before, quiet = -1, 0.0
         while self.has_company and loop.time() < end:
@@ -202,15 +207,15 @@ class Membership:
         return self._listing.sessions()
 
     async def holders(self) -> dict[str, set[str] | None]:
-        """Return the clients whose sessions each other member has; None for one that does not
-        answer.
+        """Return, for each other member, the clients whose sessions it has; None for a member that
+        does not answer.
         """
         return await self._listing.holders()
 
     @property
     def is_first(self) -> bool:
-        """Whether this member looks for boards without a session: the first by name of those in
-        contact.
+        """Whether it is this member that looks for boards without a session: the first by name of
+        those in contact.
         """
         return all(self._name <= other for other in self._site.up)
 
@@ -237,10 +242,11 @@ class Membership:
         """Return the rows of all members, this one first (`links/net.py`), with its counters as
         `figures`.
 
-        Each other member has: how often it was `silent`, and whether it has given a `lease`:
-        without one, each new client is looked up. `boards`: changes of the device registry that it
-        may not have yet; `retained`: the same for retained messages. `copies`, of this member: how
-        its spool and those of others are replicated (`replicas.py`).
+        The row of another member has these fields. `silent`: how often it was silent. `lease`:
+        whether it has given a lease; without one, each new client is looked up. `boards`: number of
+        changes of the device registry that it may not have yet. `retained`: the same for retained
+        messages. The row of this member has `copies`: how its spool and those of others are
+        replicated (`replicas.py`).
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
 """The remembered places of clients, in memory and in the table `place`.
 
-In: decisions of the site's gateways about a client. Out: its `Place`; a missing one stands for
-epoch 0, not suspect, and no older session. A place outlives its session while a member may hold an
-older one; afterwards it is deleted with a later commit.
+In: decisions of the site's gateways about a client. Out: its `Place`; a missing place means epoch
+0, not suspect, and no older session. A place outlives its session while a member may hold an older
+session. After that, it is deleted with a later commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Number of new places after which unneeded ones are looked for."""
+"""Number of new places after which unneeded ones are searched."""
 _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
 
@@ -47,8 +47,8 @@ class Place:
 
 
 class Places:
-    """The places by key. Changes are written with the open changes. rows: of the store. is_needed:
-    whether the session of a key is here, or on its way.
+    """The places by key. Changes are written with the open changes. rows: the store's rows.
+    is_needed: returns whether the session of a key is here, or on its way.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Places:
         self._is_needed = is_needed
         self._all = {row[0]: Place.of_row(row) for row in rows}
         self._saved = 0
-        """Places written since unneeded ones were last looked for."""
+        """Number of places written since the last search for unneeded ones."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -75,11 +75,11 @@ class Places:
         return self._all.get(key)
 
     def of(self, key: str) -> Place:
-        """Return the place of a client, a new one if there is none. `save` comes next."""
+        """Return the place of a client; a new one if there is none. Call `save` after changes."""
         return self._all.setdefault(key, Place())
 
     def put(self, key: str, place: Place) -> None:
-        """Take a place that is written already, or will be by `save`."""
+        """Remember a place that is already written, or that `save` will write."""
         self._all[key] = place
 
     def end(self, key: str) -> None:

@@ -27,7 +27,7 @@ PATIENCE_S = 120.0
 """Timeout for the process; a Raspberry Pi starts a Python program in two seconds."""
 RETRY_S = 5.0
 _NAMES = 10
-"""Most names in one line of the log."""
+"""Largest number of names in one log line."""
 
 
 class SiteRegistry:
@@ -78,7 +78,7 @@ class SiteRegistry:
             self._complained = False
             news = self.sharing.entered(entries, [link for link, _ in incoming.values()])
             self._tell(sorted({*news} & {entry.name for entry in sent}))
-            # leave half of a core to others, whatever the members send
+            # leave half of a core to other work, whatever the members send
             await asyncio.sleep(time.monotonic() - begun)
 
     def _complain(self, why: str) -> None:

@@ -3,8 +3,8 @@
 In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
 released acknowledgements that waited for a second disk (`gateway/site/moving/replicated.py`); rows
 for the member that keeps ours (`replication/sending.py`); replicas for others
-(`replication/receiving.py`), on a separate shelf (`gateway/store/copies.py`); and rows that a lost
-member has left here, in the spool of this gateway, under their original keys.
+(`replication/receiving.py`), on a separate shelf (`gateway/store/copies.py`); and, in the spool of
+this gateway, rows of a lost member under their original keys.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class _Worker:
 
 
 class SiteCopies:
-    """Replication, from creation to `close`. restored: this is another generation of the store.
-    send: sends a frame to a member, or drops it. executor, opened: replacements for tests.
+    """Replication, from creation to `close`. restored: whether this is another generation of the
+    store. send: sends a frame to a member, or drops it. executor, opened: replacements for tests.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class SiteCopies:
         self._shelf: Copies | None = None
         self._landing = False
         self._logged: set[int] = set()
-        """Lines whose landing here was logged."""
+        """Lines about whose landing here a log line was written."""
         self._held: set[int] = set()
-        """Lines that nothing lands, as was logged."""
+        """Lines that no gateway lands; a log line about each was written."""
         self.landed = 0
         """Readings of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
@@ -278,7 +278,8 @@ class SiteCopies:
             if line.number not in self._held:
                 self._held.add(line.number)
                 log.warning(
-                    "%s: what it has acknowledged and not landed stays in %s: this gateway has no"
+                    "%s: rows that it has acknowledged and not landed stay in %s: this gateway "
+                    "has no"
                     " [uplink] to land it. Add one, or bring it from here: onceway spool land %s",
                     printable(line.member),
                     SHELF,
@@ -314,7 +315,7 @@ class SiteCopies:
         if count and line.number not in self._logged:
             self._logged.add(line.number)
             log.warning(
-                "%s: what it has acknowledged is landed from here, as far as it has not landed",
+                "%s: this gateway lands the rows that it has acknowledged and not landed",
                 printable(line.member),
             )
         self.landed += count
@@ -350,11 +351,12 @@ class _Own:
         self._number = copied.numbered(database, last)
         """Number of the last row without identity."""
         self._known = -1, 0
-        """The last row that was read, and the number of the last row without identity up to there.
+        """The last row that was read, and the number of the last row without identity up to that
+        row.
         """
         self._looking = False
         self._clock: int | None = None
-        """Start of this boot in UTC, as first known: later corrections are not sent."""
+        """Start of this boot in UTC, as it was first known: later corrections are not sent."""
         self._replicated = Replicated(self._committed, last if broker.spool.size else 0)
         site_of(broker).replicated = self._replicated
         told = self._told(copied.landed(database, last))
@@ -410,18 +412,18 @@ class _Own:
             return
         if refuses:
             log.warning(
-                "no other member of the site takes copies for %d s: what is published for the spool"
-                " is refused until one does (site.copies)",
+                "no other member of the site has accepted copies for %d s: publications for the "
+                "spool are refused until one does (site.copies)",
                 WAIT_S,
             )
         else:
-            log.warning("copies are taken again: what is published for the spool is accepted")
+            log.warning("copies are accepted again: publications for the spool are accepted, too")
 
     def send_away(self) -> None:
         """End the connections of clients that wait for a copy. Boards and the gateway's own clients
         stay, keep their messages, and wait. A client with an unfinished QoS 2 message stays for
-        `copies_silent_s`: by then the message has usually landed, while a session that returns in
-        doubt may publish it a second time.
+        `copies_silent_s`, because its session may become suspect, and then it may publish the
+        message twice. By that time the message has usually landed.
         """
         broker, waits = self._broker, self._broker.waits.copied
         waiting = {holder for holders in waits.values() for holder in holders}

@@ -10,7 +10,7 @@ others are ignored.
 
 A publication here is sent to others when it is on disk. An entry of another member is confirmed
 when it is in memory, and goes to disk with the next commit. If that fails, the two gateways differ
-at the next meeting, and the entry is sent again.
+when their next link begins, and the entry is sent again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
-"""Time for which entries of others wait if the disk is busy or full."""
+"""Seconds for which entries of other members wait if the disk is busy or full."""
 
 
 class SiteRetained:
@@ -52,7 +52,7 @@ class SiteRetained:
         self._changed: dict[int, set[str]] = {}
         """Changed topics, by commit."""
         self._left_out = 0
-        """Messages of others for which there was no room here."""
+        """Number of other members' messages for which this gateway had no room."""
         self.sharing = RetainedSharing(send, self._held, self._enter)
         self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
         broker.retained.watch = self._watch
@@ -102,7 +102,7 @@ class SiteRetained:
     # -- what others hold
 
     def received(self, member: str, frame: bytes) -> None:
-        """Raises SiteError."""
+        """Handle a frame of a member. Raises SiteError."""
         self._engine.begin()
         self.sharing.received(member, frame)
 

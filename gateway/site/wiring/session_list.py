@@ -1,8 +1,8 @@
-"""The sessions of all members of a site, for users. No client waits for them.
+"""Lists of the sessions of all members of a site, for users. No client waits for a list.
 
-In: requests of users here, and of other members. Out: counts, and lists a page at a time: of this
-gateway for the others, and of the others for this one. A member prepares one list at a time for
-each other member; the newest request counts.
+In: requests of users here, and of other members. Out: counts, and lists in pages: of this gateway
+for the others, and of the others for this one. A member prepares one list at a time for each other
+member; the newest request counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE_BYTES = 200_000
 """Size beyond which a page ends. One row has less than 800,000 bytes, so a page fits into a frame.
 """
 MOST_WANTED = 8
-"""Most waiting requests of one member; one more replaces the oldest."""
+"""Largest number of waiting requests of one member; a further one replaces the oldest."""
 PATIENCE_S = 2.0
 """Timeout for an answer of a member."""
 
@@ -35,8 +35,9 @@ _Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of a member's sessions. sessions, connected: of its own. given: have left and have not
-    arrived yet. in_doubt: another member may have a newer one.
+    """Counts of a member's sessions. sessions, connected: all sessions, and those with a
+    connection. given: sessions that have left and have not arrived yet. in_doubt: sessions of which
+    another member may have a newer one.
     """
 
     sessions: _Count
@@ -59,8 +60,8 @@ class Silent(Exception):
 
 
 class Listing:
-    """The lists of sessions. others: names. send: sends a frame to a member, or drops it. up: the
-    members with a link. counts, rows: of this gateway.
+    """The lists of sessions. others: names of the other members. send: sends a frame to a member,
+    or drops it. up: the members with a link. counts, rows: return those of this gateway.
     """
 
     def __init__(
@@ -83,9 +84,9 @@ class Listing:
         self._lists: dict[str, tuple[int, Iterator[Row]]] = {}
         """Lists in progress, by member: number and remaining rows."""
         self._listing = False
-        """Whether a person lists now."""
+        """Whether a user is reading a list now."""
         self._one = asyncio.Lock()
-        """A member lists for each other one at a time."""
+        """Lock: a member prepares one list at a time for each other member."""
         self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
 
     # -- for people here
@@ -110,8 +111,8 @@ class Listing:
             return None
 
     async def sessions(self) -> AsyncIterator[Row]:
-        """Yield rows of the other members with `member`; for one that does not answer, a last row
-        with `silent`. Raises OncewayError.
+        """Yield rows of the other members, each with `member`. If a member does not answer, its
+        last row has `silent`. Raises OncewayError.
         """
         if self._listing:
             raise OncewayError(
@@ -126,8 +127,8 @@ class Listing:
             self._listing = False
 
     async def holders(self) -> dict[str, set[str] | None]:
-        """Return the clients whose sessions each other member has; None for one that does not
-        answer. A person who lists at the same time waits for it, or this waits for the person.
+        """Return, for each other member, the clients whose sessions it has; None for a member that
+        does not answer. This call and the list of a user wait for each other.
         """
         found: dict[str, set[str] | None] = {member: set() for member in self._others}
         async with self._one:

@@ -1,8 +1,9 @@
 """The records of the site's clients at this gateway: sessions of the broker, sessions that have
-left and are kept until they have arrived, and remembered places.
+left and are kept until they arrive, and remembered places.
 
-In: decisions of the site (`gateway/site/rules/holder.py` defines each). Out: the same in the broker
-and on disk, each in one commit, and the news of it. Each client has one `Place` (`places.py`).
+In: decisions of the site (`gateway/site/rules/holder.py` defines each). Out: the same changes in
+the broker and on disk, each in one commit, and a notice when it is on disk. Each client has one
+`Place` (`places.py`).
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ def own_key(session: Session) -> str:
 
 
 class SessionHolder:
-    """The records of this gateway (a `Holder`). begin: to be called before the broker is changed.
-    parts: returns the parts of a moved session, by key. members: the other ones; all others are
-    forgotten. returned: this name was in the site before; if this store was not, it is new.
+    """The records of this gateway (a `Holder`). begin: must be called before the broker is changed.
+    parts: returns the parts of a moved session, by key. members: the other members; members of
+    earlier times are forgotten. returned: whether this name was in the site before; if this store
+    was not, it is new.
     """
 
     def __init__(
@@ -89,9 +91,9 @@ class SessionHolder:
 
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
         """Compare the members of the store with the current ones. A removed member may have decided
-        about any client without a trace, so the sessions of all members are suspect, and all have
-        to hear that. Sessions of a new member may be older too: no record has named it while it was
-        not in the site.
+        about any client without a trace, so the sessions of all members are suspect, and all
+        members must be told. Sessions of a new member may be older, too: no record named it while
+        it was not in the site.
         """
         broker, before = self._broker, self._site.moved.members
         gone = (before or NOBODY) - known
@@ -115,8 +117,8 @@ class SessionHolder:
             broker.promise()
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
-        """Forget members that are no longer in the site, and never confirm anything. A session that
-        has moved to one may have been used there: it is suspect.
+        """Forget members that are no longer in the site, because they will never confirm anything.
+        A session that has moved to such a member may have been used there, so it is suspect.
         """
         for key in self.given():
             if self._given[key].member not in known:
@@ -202,7 +204,7 @@ class SessionHolder:
 
     def on_disk(self, done: Done) -> None:
         broker = self._broker
-        # while there are no open changes, only the current commit is to be waited for
+        # if there are no open changes, only the current commit has to be waited for
         number = broker.changes.number - 1 if broker.changes.empty else broker.promise()
         if broker.committed >= number:
             done()
@@ -261,8 +263,8 @@ class SessionHolder:
 
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
-        for a second disk, so does this, because the member answers identifiers that the session has
-        received.
+        for a second disk, the hand-over waits, too, because the member answers identifiers that the
+        session has received.
         """
 
         def hand_over() -> None:
@@ -309,7 +311,7 @@ class SessionHolder:
         place: Place,
         done: Callable[[str | None], None],
     ) -> None:
-        """Bring a session here. parts: None if they are here already."""
+        """Bring a session to this gateway. parts: None if they are here already."""
         broker = self._broker
         self._end(key)
         order = SessionImport(
@@ -341,12 +343,12 @@ class SessionHolder:
         key, name = order.key, printable(name_of(order.key))
         del self._taking[key]
         if order.state is None:
-            log.error("%s: its session cannot be taken: %s", name, order.wrong)
+            log.error("%s: its session cannot be moved here: %s", name, order.wrong)
         else:
             self._given.pop(key, None)
             moving.arrive(self._broker, order.state)
             self.places.put(key, place)
-            log.info("%s: its session has come", name, extra=about(client=name_of(key)))
+            log.info("%s: its session has arrived", name, extra=about(client=name_of(key)))
         done(order.wrong)
         self._moved(key)
 
@@ -379,8 +381,8 @@ class SessionHolder:
         self.on_disk(done)
 
     def _end(self, key: str) -> None:
-        """End the session that is here. Its client has a newer one elsewhere, so its will is not
-        published.
+        """End the session that is here. Its client has a newer session at another member, so the
+        will is not published.
         """
         broker, session = self._broker, self.session(key)
         if session is None:
@@ -411,8 +413,8 @@ class SessionHolder:
         self._mark_all_suspect()
         if self.places.in_doubt:
             log.warning(
-                "a member cannot say whether sessions here are over: they are in doubt until their"
-                " clients come"
+                "a member cannot tell whether sessions here have ended: they are suspect until "
+                "their clients connect"
             )
         self._broker.promise()
         self.on_disk(done)

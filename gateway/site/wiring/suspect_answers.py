@@ -1,5 +1,5 @@
-"""Record of answers for suspect sessions. In: clients, as they are answered. Out: a file, some
-seconds later (`gateway/store/doubts.py`).
+"""Record of answers for suspect sessions. In: clients that were answered. Out: a file, some seconds
+later (`gateway/store/doubts.py`).
 """
 
 import asyncio
@@ -13,7 +13,8 @@ from gateway.store.doubts import LONGEST, MOST, Doubt, read, write
 log = logging.getLogger(__name__)
 
 WRITE_S = 5.0
-"""Interval of writes: many clients that return while a member is silent cost one file in this time.
+"""Interval of writes: if many clients return while a member is silent, one file is written in this
+time.
 """
 
 
@@ -43,7 +44,7 @@ class Doubts:
         try:
             write(self._folder, doubts)
         except OSError as error:
-            log.warning("what was answered in doubt is in the log only: %s", error)
+            log.warning("answers for suspect sessions are recorded only in the log: %s", error)
 
     def close(self) -> None:
         if self._timer is not None:

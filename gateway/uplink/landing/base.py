@@ -36,7 +36,7 @@ class Claimed(OncewayError):
 
 
 class Way(StrEnum):
-    """The ways by which only the first of two gateways gets a name at the landing place."""
+    """The ways to ensure that only the first of two gateways gets a name at the landing place."""
 
     RENAME = "rename"
     LINK = "link"
@@ -64,7 +64,7 @@ _TEXTS = {
 class Landing(ABC):
     """A place below one URL. Names are relative, with `/`. Every method raises Unreachable if the
     place does not work. shared: whether other gateways may write there under this gateway's name,
-    by mistake or after a card was cloned. Set it to False only if none can.
+    by mistake or after a card was cloned. Set it to False only if no other gateway can.
     """
 
     def __init__(self, url: str, shared: bool = True) -> None:
@@ -73,9 +73,9 @@ class Landing(ABC):
         self._way: Way | None = None
 
     def prove(self, gateway: str) -> Way:
-        """Return the way in which this place refuses a second file of one name. It is tried once
-        per connection, with the uplink's own files below the gateway's folder. Raises NotExclusive
-        if there is no such way, unless the place is not shared.
+        """Return the way in which this place refuses a second file of one name. The proof is made
+        once per connection, with the uplink's own files below the gateway's folder. Raises
+        NotExclusive if there is no such way, unless the place is not shared.
         """
         if self._way is None:
             with self.attempt("find out whether a taken name is refused"):
@@ -101,9 +101,9 @@ class Landing(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Put bytes under a name atomically, and only if the name is free. Return False if it is
-        taken; its file is untouched. Raises Claimed if another gateway has begun to put other bytes
-        there.
+        """Put bytes under a name atomically, and only if the name is free. Return False if the name
+        is taken; the existing file stays as it is. Raises Claimed if another gateway has begun to
+        put other bytes there.
         """
 
     @abstractmethod
@@ -111,8 +111,8 @@ class Landing(ABC):
         """Put bytes under a name atomically, whether or not it is taken."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Whether these bytes, which `create` has just put, are under a name, by the best proof
-        short of fetching them.
+        """Return whether a name has these bytes, which `create` has just written. Uses the best
+        proof that does not fetch them.
         """
         return self.read(name) == data
 
@@ -129,8 +129,8 @@ class Landing(ABC):
         """Remove the file under a name, if it is there."""
 
     def move_marker(self, old: str | None, new: str) -> bool:
-        """Create an empty file `new`, and remove `old` if given. Return False if markers are
-        useless, because listing a folder is free.
+        """Create an empty file `new`, and remove `old` if given. Return False if the place needs no
+        markers, because listing a folder is cheap.
         """
         return False
 
@@ -145,8 +145,8 @@ class Landing(ABC):
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Turn any error of a file system into Unreachable: each fsspec file system raises its own
-        kinds.
+        """Turn any error of a file system into Unreachable, because each fsspec file system raises
+        its own kinds of error.
         """
         try:
             yield

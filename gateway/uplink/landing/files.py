@@ -1,8 +1,8 @@
 """Landing places made of files: a file is written under a hidden name, then gets its final name in
 the way that the place has proven (`proof.py`).
 
-Where a rename or a hard link fails on a taken name, that decides between two gateways of one name.
-Where a rename replaces an existing file, a claim decides: a file or folder
+If a rename or a hard link fails on a taken name, that failure decides between two gateways of one
+name. If a rename replaces an existing file, a claim decides: a file or folder
 LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. The gateway that creates the claim
 checks that the final name is free, renames, and removes the claim. Three rules keep this safe at
 every interruption:
@@ -82,8 +82,9 @@ class FileLanding(Landing, proof.Files):
             self.remove(name)
 
     def swap(self, hidden: str, name: str) -> None:
-        """Give a hidden file its final name, whether or not it is taken. Where a rename refuses a
-        taken name, the existing file is set aside, so an interruption leaves one or the other.
+        """Give a hidden file its final name, whether or not it is taken. If the place's rename
+        refuses a taken name, the existing file is set aside first, so an interruption leaves the
+        old or the new file.
         """
         try:
             return self.move(hidden, name)
@@ -121,7 +122,7 @@ class FileLanding(Landing, proof.Files):
         return hidden
 
     def _give(self, way: Way, hidden: str, name: str) -> bool:
-        """Give a hidden file its final name. Return False if that is taken."""
+        """Give a hidden file its final name. Return False if the name is taken."""
         try:
             (self.link if way is Way.LINK else self.move)(hidden, name)
         except Exception as error:

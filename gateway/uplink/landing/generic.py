@@ -21,7 +21,7 @@ _CLAIM = (
 
 
 class GenericLanding(FileLanding):
-    """A place `protocol://…`. options: as of the file system's class."""
+    """A place `protocol://…`. options: those of the file system's class."""
 
     ways = (Way.RENAME, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
 

@@ -1,14 +1,14 @@
 """A proof of the way in which a place made of files refuses a second file of one name: each way is
-tried.
+tested.
 
 In: the primitives of a place, and a gateway's folder for the proof's own files. Out: the first of
-the place's ways that works. The tries have the shape of the real operations: from GATEWAY/.incoming
-into GATEWAY, or a claim in GATEWAY/.claims.
+the place's ways that works. The tests use the same folders as the real operations: from
+GATEWAY/.incoming into GATEWAY, or a claim in GATEWAY/.claims.
 
 A way works if the place refuses a taken name, then does the same operation on a free name, then
-refuses the taken name again. The taken name must keep its bytes. So an error without relation to
-the name, such as "busy", proves nothing. A place that checks first and writes later is detected as
-far as one connection can: both tries begin before one of them ends (`make_files`).
+refuses the taken name again. The taken name must keep its bytes. So an error that does not depend
+on the name, such as "busy", proves nothing. A place that checks first and writes later is detected
+as far as possible with one connection: both creations begin before one of them ends (`make_files`).
 
 If files cannot be removed, the files of one proof stay (`_KeptProof`), and later proofs reuse them.
 So their number is bounded.
@@ -48,7 +48,7 @@ _TROUBLE = (
     errno.ENFILE,
     errno.ENOMEM,
 )
-"""Error numbers of a disk, a network or a process, without relation to a name."""
+"""Error numbers of a disk, a network or a process: the error does not depend on a name."""
 
 
 class Files(ABC):
@@ -100,8 +100,8 @@ class Files(ABC):
         """Return the names in a folder; none if it does not exist."""
 
     def trouble(self, error: Exception) -> bool:
-        """Whether an error has no relation to a name or an operation: the connection is lost, the
-        disk is full.
+        """Whether an error depends neither on the name nor on the operation: for example, the
+        connection is lost or the disk is full.
         """
         return isinstance(error, TimeoutError | ConnectionError | EOFError) or (
             isinstance(error, OSError) and error.errno in _TROUBLE
@@ -175,7 +175,7 @@ def is_proof(name: str) -> bool:
 
 
 class _Try:
-    """A try of one way, under unique names. label: part of these names."""
+    """A test of one way, under unique names. label: part of these names."""
 
     def __init__(self, files: Files, gateway: str, way: Way, label: str) -> None:
         self.way, self.label = way, label
@@ -188,13 +188,13 @@ class _Try:
 
     @property
     def paths(self) -> list[str]:
-        """Return all names that the try may have taken."""
+        """Return all names that the test may have created."""
         hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
         return [self._taken, self._free, *hidden]
 
     def holds(self) -> bool:
-        """Whether a taken name is refused before and after a free one is given. Raises an error of
-        the place if a free name cannot be given.
+        """Return whether a taken name is refused, before and after a free name is given. Raises an
+        error of the place if a free name cannot be given.
         """
         if self.way is Way.CLAIM_FILE:
             begun = self._files.make_files(self._taken) and self._files.make_files(self._free)
@@ -207,7 +207,7 @@ class _Try:
         return self._refuses_the_taken()
 
     def still_holds(self) -> bool:
-        """Whether the name that this try once took is refused now."""
+        """Return whether the name that this test once created is refused now."""
         try:
             return self._refuses_the_taken()
         except Exception as error:
@@ -238,7 +238,7 @@ class _Try:
 
 
 class _Proof:
-    """A proof that tries ways with its own files, which `clean` removes."""
+    """A proof: it tests ways with its own files, which `clean` removes."""
 
     def __init__(self, files: Files, gateway: str) -> None:
         self._files, self._gateway = files, gateway
@@ -249,8 +249,8 @@ class _Proof:
                 self._folders.append(f"{gateway}/{INCOMING}")
 
     def hold(self, way: Way) -> _Try | None:
-        """Return a successful try of the way, or None. A way that fails is tried once more, because
-        a busy place must not change its way.
+        """Return a successful test of the way, or None. A way that fails is tested once more, so
+        that a busy place does not change its way.
         """
         failure: Exception
         for _ in range(2):
@@ -275,8 +275,8 @@ class _Proof:
         return None
 
     def clean(self, held: _Try | None) -> bool:
-        """Remove the files of all trials but `held`. If the place refuses to remove a file, keep
-        the successful trial and return True.
+        """Remove the files of all tests but `held`. If the place refuses to remove a file, keep the
+        successful test and return True.
         """
         others = [tried for tried in self._tries if tried is not held]
         try:
@@ -289,7 +289,7 @@ class _Proof:
         return False
 
     def _stays(self, tried: _Try) -> bool:
-        """Remove the files of a try. Return whether any of them stays."""
+        """Remove the files of a test. Return whether any file remains."""
         folders = tried.way is Way.CLAIM_FOLDER
         remove = self._files.remove_folder if folders else self._files.remove
         left = [path for path in tried.paths if refuses(self._files, remove, path)]
@@ -304,7 +304,7 @@ class _KeptProof:
         self._path = f"{gateway}/{CLAIMS}/{_PROOF}kept"
 
     def load(self) -> _Try | None:
-        """Return the successful try, or None if there is no such note."""
+        """Return the successful test, or None if there is no such note."""
         try:
             text = (self._files.get(self._path) or b"").decode(errors="replace")
         except Exception as error:

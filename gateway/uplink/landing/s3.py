@@ -40,10 +40,12 @@ _BUSY = (
     "ConditionalRequestConflict",
 )
 _BUSY_STATUS = (409, 429, 500, 502, 503, 504)
-"""Answers of a store that asks for a later retry: S3's codes, and HTTP's."""
+"""Response codes of a store that asks for a later retry: S3's codes, and HTTP's."""
 
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0)
-"""Most seconds before each retry of one request: the wait is drawn from the upper half."""
+"""Longest time, in seconds, before each retry of one request: the wait is drawn from the upper
+half.
+"""
 
 _TAKEN = 412
 _UNKNOWN = (400, 405, 501)
@@ -67,8 +69,8 @@ def _small_loader() -> Any:
 
 
 class S3Landing(Landing):
-    """A place `s3://bucket/folder`. options: as of s3fs.S3FileSystem; without key and secret, the
-    usual places of AWS credentials are used.
+    """A place `s3://bucket/folder`. options: those of s3fs.S3FileSystem; without key and secret,
+    the usual places of AWS credentials are used.
     """
 
     def __init__(self, url: str, options: dict[str, Any], shared: bool = True) -> None:
@@ -205,9 +207,9 @@ class S3Landing(Landing):
 
 
 def _patiently(request: Callable[[], T]) -> T:
-    """Make a request, and repeat it after a pause while the store is busy. A missing answer is not
-    repeated here, but by the uplink. A repeated put may find its own object there, which the caller
-    compares.
+    """Make a request, and repeat it after a pause while the store is busy. If no answer arrives,
+    the uplink repeats the whole operation. A repeated put may find its own object under the name,
+    so the caller compares the bytes.
     """
     for pause in _PAUSES_S:
         try:

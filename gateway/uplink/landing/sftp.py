@@ -2,9 +2,9 @@
 
 A file is written under a hidden name, synced if the server supports it (fsync@openssh.com), and
 renamed. SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name is
-taken, on a server that follows the draft, as OpenSSH does. Others replace the existing file; there
-a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects each byte on its
-way (RFC 4253, section 6.4), so only the size is checked afterwards.
+taken, on a server that follows the draft, as OpenSSH does. Other servers replace the existing file;
+on such a server a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects
+each byte on its way (RFC 4253, section 6.4), so only the size is checked afterwards.
 
 The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file of the option
 `known_hosts`.
@@ -31,7 +31,7 @@ _NO_ANSWER = (
     asyncssh.SFTPQuotaExceeded,
 )
 _DENIED = (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied)
-"""Answers of a server that does not support an operation, or forbids it in general."""
+"""Error codes of a server that does not support an operation, or forbids it in general."""
 _ONLY_NEW = asyncssh.FXF_WRITE | asyncssh.FXF_CREAT | asyncssh.FXF_EXCL
 
 _BLOCK = 256 * 1024
@@ -39,8 +39,8 @@ _BLOCK = 256 * 1024
 
 
 class SftpLanding(FileLanding):
-    """A place `sftp://user@host:port/folder`. options: as of asyncssh.connect, such as client_keys
-    = ["/etc/onceway/id_ed25519"].
+    """A place `sftp://user@host:port/folder`. options: those of asyncssh.connect, such as
+    client_keys = ["/etc/onceway/id_ed25519"].
     """
 
     ways = (Way.RENAME, Way.LINK, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
@@ -133,8 +133,9 @@ class SftpLanding(FileLanding):
         self._wait(write, len(data))
 
     def move(self, old: str, new: str) -> None:
-        """Rename, by another operation if the server does not support or allow that one. The first
-        working operation is the only one from then on, because the result of `proof` applies to it.
+        """Rename a file. If the server does not support or allow the operation, try another one.
+        The first operation that works is used from then on, because the result of `proof` applies
+        to it.
         """
         if self._mover is None and self._way is Way.RENAME:
             self._mover = self._rename  # proven by an earlier connection

@@ -2,8 +2,8 @@
 connections.
 
 In: the primitives of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
-claims and proofs, and the errors of those that stay. A name that cannot be removed (a server
-without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) stops nothing.
+claims and proofs, and the errors of those that cannot be removed. A name that cannot be removed (a
+server without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) stops nothing.
 """
 
 from collections.abc import Callable

@@ -313,9 +313,12 @@ def test_a_plain_conversation_in_mqtt_5_byte_by_byte() -> None:
     """The same in MQTT 5, where CONNACK tells our limits."""
     world = World(receive_maximum=65535, topic_aliases=0, packet_bytes=1000)
     client = world.open(V5)
+    connack = (
+        f"20 23 00 00 20 26 0010 {b'onceway-identity'.hex()} 0006 {b'counts'.hex()} 27000003E8"
+    )
     converse(
         client,
-        ("10 0E 0004 4D515454 05 02 003C 00 0001 61", "20 08 00 00 05 27000003E8"),
+        ("10 0E 0004 4D515454 05 02 003C 00 0001 61", connack),
         ("82 07 000A 00 0001 74 02", "90 04 000A 00 02"),
         ("30 06 0001 74 00 6869", "30 06 0001 74 00 6869"),
         ("32 08 0001 74 0001 00 6869", "32 08 0001 74 0001 00 6869 40 02 0001"),

@@ -115,7 +115,7 @@ async def test_wait_for_the_log_of_a_radio_board_is_reported(site: RadioSite) ->
     await site.rows("roof-1", 1, PATIENCE_S)
     code, _, error = await said(site, "device", "log", "roof-1", "--wait", "7")
     assert code == 1
-    assert "roof-1 is on a radio: it gets the question when it speaks next" in error
+    assert "roof-1 is on a radio: it gets the command when it next sends" in error
     assert "has the command, and has not answered within 7 s" in error
 
 

@@ -18,6 +18,7 @@ from gateway.uplink.batch import Manifest, Origin, encode
 from gateway.uplink.signing import FILE as KEY_FILE
 from gateway.uplink.signing import load_or_make
 from hil.formats.batches import signed
+from hil.judge.seen import Seen
 from hil.observe.history import Event, History, read
 from hil.observe.landing import LandingHop
 from hil.observe.spool import SpoolHop
@@ -119,15 +120,23 @@ def test_a_store_that_is_gone_with_its_card_waits_for_nothing_and_says_what_had_
         put(database, sequence)
     put_batch(database, 1, last=1, landed=99)
     hop = SpoolHop(tmp_path / "gateway.db", history)
+    put(database, 4)
+    database.execute("UPDATE spool SET device = NULL, incarnation = NULL WHERE sequence = 4")
+    database.execute("UPDATE spool SET sequence = NULL WHERE sequence = 4")
     hop.look()
     database.close()
     gone = (tmp_path / "gateway.db").rename(tmp_path / "dead.db")
-    assert hop.bury(gone, lost=True) == 2
+    assert hop.bury(gone, lost=True) == 3
     hop.look()
     assert hop.close()
-    told = [(event.event, event.data["sequence"]) for event in read(history.path)]
-    assert told[-2:] == [("died", 2), ("died", 3)]
-    assert hop.landed == hop.committed == 3
+    events = list(read(history.path))
+    told = [(event.event, event.data["sequence"], event.data["position"]) for event in events]
+    assert told[-3:] == [("died", 2, 2), ("died", 3, 3), ("died", None, 4)]
+    assert hop.landed == hop.committed == 4
+    judged = Seen()
+    for event in events[-3:]:
+        judged.take(event)
+    assert {key.sequence for key in judged.died} == {2, 3, 4}
 
 
 def test_nothing_has_died_on_a_card_that_is_landed(tmp_path: Path, history: History) -> None:

@@ -135,7 +135,7 @@ def test_a_commit_of_ours_whose_vector_is_not_whole_is_taken_back(
     with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
         durability.take_back_torn(str(table))
     assert versions(table)[-1] == version - 1
-    assert "was cut off, as by a power cut" in caplog.text
+    assert "was cut off, for example by a power cut" in caplog.text
 
 
 def test_the_rows_of_a_delete_that_was_taken_back_are_there_again(

@@ -108,9 +108,9 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
         query.processAllAvailable()
         job.sql(f"RESTORE TABLE publications TO VERSION AS OF {version}")
         put(job, 3)
-        with pytest.raises(Exception, match="the table was set back"):
+        with pytest.raises(Exception, match="the table was restored to an older version"):
             query.processAllAvailable()
-        assert "the table was set back" in str(sink.failure)
+        assert "the table was restored to an older version" in str(sink.failure)
     finally:
         query.stop()
     job.take()
@@ -135,7 +135,7 @@ def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     sink.save()
     forget_the_log(job)
     job.sql("alter table publications set tblproperties ('a' = '1')")
-    with pytest.raises(OncewayError, match="put back from a copy"):
+    with pytest.raises(OncewayError, match="restored from a copy"):
         sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 2)
     again = job.open()
     again(job.micro_batch([row("dev", number, payload=PAYLOAD) for number in (2, 3)]), 0)
@@ -157,7 +157,7 @@ def test_readings_that_are_put_back_under_the_ingest_are_not_taken_for_themselve
     readings.with_name("backup").rename(readings)
     forget_the_log(job)
     job.spark.sql(f"alter table delta.`{readings}` set tblproperties ('a' = '1')")
-    with pytest.raises(OncewayError, match="put back from a copy"):
+    with pytest.raises(OncewayError, match="restored from a copy"):
         sink(job.micro_batch([row("dev", 3, payload=PAYLOAD)]), 2)
     job.open().catch_up()
     assert [key[2] for key in job.readings("dev")] == [1, 2, 3]
@@ -325,7 +325,7 @@ def test_another_table_in_the_place_of_the_old_one_is_not_written_to(
     other = Job(job.spark, job.landing.parent / "other", writer)
     other.open()(other.micro_batch([row("dev", 2)]), 0)
     shutil.copytree(other.publications, job.publications)
-    with pytest.raises(OncewayError, match="another one stands in its place"):
+    with pytest.raises(OncewayError, match="replaced by another one"):
         sink(job.micro_batch([row("dev", 3)]), 1)
 
 

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, write_deltalake
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
+from gateway.ingest import clean as cleaning
 from gateway.ingest.cli import app
 from gateway.ingest.landing.place import Landing
 from gateway.uplink.manifest import cleaned_json
@@ -77,6 +78,21 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
         assert left(landing) == {feed: [] for feed in FEEDS}
         expected = {"ffffffff": 7} if what.endswith(".json") else {}
         assert Landing(str(landing)).cleaned_epochs("bad") == expected | {EPOCH: 3}
+
+
+def test_what_goes_is_noted_before_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a crash in between would leave a gap that holds the feed."""
+    with open_folder() as folder:
+        landing, table = fill(folder)
+
+        def killed(self: Landing, *_: object) -> int:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Landing, "delete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            next(cleaning.clean(Landing(str(landing)), str(table), 0))
+        assert left(landing) == {feed: [1, 2, 3] for feed in FEEDS}
+        assert Landing(str(landing)).cleaned(f"a/{EPOCH}") == 3
 
 
 def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:

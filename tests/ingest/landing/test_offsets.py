@@ -71,7 +71,7 @@ def test_a_missing_number_holds_its_feed_alone_and_is_reported(
         put(tmp_path, "a", 3, 4)
         assert state.advance({A: 2, B: 2}, ALL) == {A: 6, B: 2}
         state.advance({A: 6, B: 2}, ALL)
-    assert caplog.records[-1].message == f"{A} goes on: batch 3 has come"
+    assert caplog.records[-1].message == f"{A} continues: batch 3 has arrived"
     assert state.holes == {}
 
 

@@ -545,5 +545,5 @@ def test_a_table_that_went_back_in_time_is_not_written_to(lake: Lake) -> None:
     sink(lake.micro_batch(rows("i", 1)), 0)
     shutil.rmtree(lake.publications)
     backup.rename(lake.publications)
-    with pytest.raises(OncewayError, match="the table was deleted or put back from a copy"):
+    with pytest.raises(OncewayError, match="the table was deleted, restored from a copy"):
         sink(lake.micro_batch(rows("i", 2)), 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import sqlite3
 from collections import deque
 from collections.abc import Callable
@@ -220,10 +221,12 @@ class Sites:
         *,
         clean: bool = False,
         device: DeviceIdentity | None = None,
+        version: Version = Version.V5,
     ) -> Client:
         """A client whose CONNECT was sent, and that had time to be answered."""
-        client = self[name].open(device=device)
-        self.say(client, Connect(client_id, Version.V5, clean, properties=FOREVER), wait=wait)
+        client = self[name].open(device=device, version=version)
+        properties = FOREVER if version is Version.V5 else None
+        self.say(client, Connect(client_id, version, clean, properties=properties), wait=wait)
         return client
 
     def say(self, client: Client, *packets: Packet, wait: float = 0.2) -> None:
@@ -281,7 +284,7 @@ def test_a_silent_member_costs_a_second_at_most_and_is_marked(
         sites.pass_time(0.6)
     assert not client.take(Connack).session_present
     assert sites.members["a"].site.marked == 1
-    assert "b did not answer" in caplog.text
+    assert re.search("^c: answered in doubt, b did not answer", "\n".join(caplog.messages), re.M)
 
 
 def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
@@ -341,7 +344,7 @@ def test_state_forgotten_by_a_restore_swallows_no_publish(
     for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
         sites.join(*pair)
     sites.pass_time(2)
-    assert "a member cannot say whether sessions here are over" in caplog.text
+    assert "a member cannot tell whether sessions here have ended" in caplog.text
     comes_back_unknown(sites, "c3")
     assert not sites.members["b"].site.holder.places, "all have heard of it"
 
@@ -561,6 +564,45 @@ def test_a_pubrel_that_is_unknown_here_is_answered_by_the_one_that_knows_it(site
     site.member.want_release("c", 9, sites.now, lambda known, silent: answers.append(known))
     sites.pass_time(0.2)
     assert answers == [True]
+
+
+@pytest.mark.parametrize("version", [Version.V3_1, Version.V3_1_1, Version.V5])
+def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Version) -> None:
+    """Before MQTT 5 every PUBCOMP says success, so the connection ends. When all members say no,
+    MQTT 3.1.1 allows it.
+    """
+    client = sites.connect("b", version=version, wait=2)
+    client.take(Connack)
+    sites.part_silently("a", "b")
+    sites.say(client, Pubrel(9), wait=3)
+    if version is Version.V5:
+        assert client.take(Pubcomp).reason == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        return
+    assert client.closed
+    assert not client.received
+    assert sites.members["b"].site.marked == 1
+    sites.join("a", "b")
+    sites.pass_time(2)
+    client = sites.connect("b", version=version, wait=2)
+    client.take(Connack)
+    sites.say(client, Pubrel(9), wait=3)
+    assert client.take(Pubcomp) == Pubcomp(9)
+
+
+@pytest.mark.parametrize("version", [Version.V3_1_1, Version.V5])
+def test_no_success_is_forged_when_too_many_pubrels_wait(
+    sites: Sites, version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.site.wiring.local_member.MOST_RELEASES", 0)
+    client = sites.connect("b", version=version)
+    client.take(Connack)
+    sites.say(client, Pubrel(9))
+    if version is Version.V5:
+        assert client.take(Pubcomp).reason == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+    else:
+        assert client.closed
+        assert not client.received
+    assert sites.members["b"].site.marked == 1
 
 
 def test_a_board_moves_with_its_marks(sites: Sites) -> None:

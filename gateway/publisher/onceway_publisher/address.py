@@ -1,0 +1,64 @@
+"""The gateway's address and login. In: a URL such as mqtts://user:password@pi:8883. Out: host,
+port, TLS, login.
+"""
+
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from onceway_publisher.errors import Unreadable
+
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+
+
+@dataclass(frozen=True)
+class Address:
+    """An address. tls: None for a plain connection."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def login(self) -> list[str | bytes]:
+        """User and password, for CONNECT."""
+        if self.user is None:
+            return []
+        return [self.user] if self.password is None else [self.user, self.password]
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def address(
+    url: str, user: str | None, password: str | None, tls: ssl.SSLContext | str | None
+) -> Address:
+    """Return the address in a URL. user, password: instead of those in the URL. tls: a context, or
+    the path of a CA file. Raises Unreadable.
+    """
+    parts, port = urlsplit(url), 0
+    with suppress(ValueError):
+        port = parts.port or PORTS.get(parts.scheme, 0)
+    if not port or parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/"):
+        raise Unreadable(
+            f"{parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r} is no address of"
+            " a gateway. Write mqtts://HOST or mqtt://HOST, with :PORT where it is another one"
+        )
+    if tls is not None and parts.scheme == "mqtt":
+        raise Unreadable("tls is for an address that begins with mqtts://")
+    if parts.scheme == "mqtts" and not isinstance(tls, ssl.SSLContext):
+        try:
+            tls = ssl.create_default_context(cafile=tls)
+        except (OSError, ssl.SSLError) as error:
+            raise Unreadable(f"{tls}: this CA file cannot be read: {error}") from error
+    user = user if user is not None else parts.username and unquote(parts.username)
+    if password is None and parts.password:
+        password = unquote(parts.password)
+    if password is not None and user is None:
+        raise Unreadable("a password needs a user")
+    context = tls if isinstance(tls, ssl.SSLContext) else None
+    return Address(parts.hostname, port, context, user or None, password)

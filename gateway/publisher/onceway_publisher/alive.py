@@ -1,0 +1,49 @@
+"""When a connection needs a PINGREQ, and when it counts as dead. In: the time, in seconds of any
+monotonic clock, and word of packets in both directions. Out: bytes, waits, and the reason to give
+up.
+"""
+
+from onceway_publisher.packets import PING
+
+ANSWER_S = 15.0
+"""Longest time for a connection, a CONNACK, a PINGRESP, or a write to the socket."""
+STALLED_S = 120.0
+"""Longest time without an acknowledgement while messages are in flight. Pauses of a gateway without
+room last half a minute."""
+
+
+class Alive:
+    """The times of one connection. keep_alive: in seconds; 0 for none."""
+
+    def __init__(self, keep_alive: float, now: float) -> None:
+        self._every = keep_alive / 2 if keep_alive else float("inf")
+        self._sent = self._answered = now
+        self._pinged: float | None = None
+
+    def ping(self, now: float, sends: bool) -> bytes:
+        """Return a PINGREQ if one is due. sends: other bytes leave now [MQTT-3.1.2-20]."""
+        if self._pinged is not None or now - self._sent < self._every:
+            self._sent = now if sends else self._sent
+            return b""
+        self._sent = self._pinged = now
+        return PING
+
+    def heard(self, now: float, acknowledgement: bool) -> None:
+        self._pinged = None
+        if acknowledgement:
+            self._answered = now
+
+    def wait(self, now: float, in_flight: bool) -> float:
+        """Return the seconds until one of the other calls has something to say."""
+        if not in_flight:
+            self._answered = now
+        ends = self._sent + self._every if self._pinged is None else self._pinged + ANSWER_S
+        return max(0.0, min(ends, self._answered + STALLED_S) - now)
+
+    def silence(self, now: float, in_flight: bool) -> str | None:
+        """Return the reason why the connection counts as dead, or None."""
+        if self._pinged is not None and now - self._pinged >= ANSWER_S:
+            return f"the gateway was silent for {ANSWER_S:g} s"
+        if in_flight and now - self._answered >= STALLED_S:
+            return f"the gateway acknowledged nothing for {STALLED_S:g} s"
+        return None

@@ -1,0 +1,145 @@
+"""`onceway publish` (and `onceway-publish`): messages of a shell script, each exactly once in the
+table. In: a value on the command line, or a line of standard input a message. Out: exit
+code 0 once the gateway has everything.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onceway_publisher.errors import PublisherError, StillWaiting, Unreadable
+from onceway_publisher.publisher import Publisher
+
+_CODES: tuple[tuple[type[PublisherError], int], ...] = ((StillWaiting, 75), (Unreadable, 2))
+"""Exit codes: messages wait in the journal (EX_TEMPFAIL), or a line or option cannot be used. Any
+other failure is 1."""
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command("publish")
+def publish(
+    to: Annotated[str, typer.Option(help="Gateway, such as mqtts://pi or mqtt://USER@pi:1883.")],
+    device: Annotated[
+        str, typer.Option(help="Name of the device in the table, and client identifier.")
+    ],
+    topic: Annotated[
+        str | None, typer.Argument(help="Topic; with --json, lines may have their own.")
+    ] = None,
+    value: Annotated[
+        str | None, typer.Argument(help="Value; without it, each line of standard input is one.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the values, such as Cel.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Journal; by default DEVICE.onceway in this folder.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="File of the CA that signs the gateway.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="File with the password; else $ONCEWAY_PASSWORD.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait at the end until the gateway has all.", min=0)
+    ] = 30.0,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Lines are objects with value, and topic, unit, name, time, retain as needed;"
+            " print an object for each message.",
+        ),
+    ] = False,
+) -> None:
+    """Publish values, each exactly once in the table.
+
+    A number goes as a number, true and false as truth values, anything else as text. A message is
+    kept in the journal until the gateway has it: if the command ends before, with exit code 75, the
+    next call with this journal sends it.
+
+    Example: onceway publish --to mqtts://pi --device boiler sensors/boiler/temp 61.2 --unit Cel
+    """
+    logging.getLogger("onceway_publisher").addHandler(logging.NullHandler())  # errors say it
+    common = {"topic": topic, "unit": unit}
+    try:
+        if topic is None and not as_json:
+            raise Unreadable("name a topic, or give --json lines that have their own")
+        login = _password(password_file)
+        publisher = Publisher(
+            to,
+            device=device,
+            journal=journal or Path(f"{device.replace('/', '_')}.onceway"),
+            password=login,
+            tls=str(ca) if ca else None,
+            wait_s=max(wait, 1.0),
+            stop_s=0,
+        )
+        given = sys.stdin if value is None else [value]
+        asyncio.run(_publish(publisher, _messages(given, common, as_json), wait, as_json))
+    except PublisherError as error:
+        print(json.dumps({"error": str(error)}) if as_json else f"error: {error}", file=sys.stderr)
+        code = next((one for kind, one in _CODES if isinstance(error, kind)), 1)
+        raise typer.Exit(code) from error
+
+
+def _password(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get("ONCEWAY_PASSWORD")
+    try:
+        return file.read_text(encoding="utf8").rstrip("\n")
+    except OSError as error:
+        raise Unreadable(f"{file}: {error.strerror}") from error
+
+
+def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dict[str, Any]]:
+    """Yield what each line publishes. Raises Unreadable, with the number of the line."""
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r\n")
+        if not line:
+            continue
+        if not as_json:
+            yield {**common, "value": _typed(line)}
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise Unreadable(f"line {number} is not JSON: {error}") from error
+        known = {"topic", "value", "unit", "name", "time", "retain"}
+        if not isinstance(found, dict):
+            found = {"value": found}
+        said = {key: value for key, value in {**common, **found}.items() if value is not None}
+        if said.keys() - known or not {"topic", "value"} <= said.keys():
+            raise Unreadable(
+                f"line {number} needs a topic and a value, and may have unit, name, time and retain"
+            )
+        yield said
+
+
+def _typed(text: str) -> float | bool | str:
+    if text in ("true", "false"):
+        return text == "true"
+    if not _NUMBER.fullmatch(text):
+        return text
+    return float(text) if set(text) & set(".eE") else int(text)
+
+
+async def _publish(
+    publisher: Publisher, messages: Iterator[dict[str, Any]], wait: float, as_json: bool
+) -> None:
+    async with publisher:
+        while (said := await asyncio.to_thread(next, messages, None)) is not None:
+            taken = await publisher.publish(said.pop("topic"), said.pop("value"), **said)
+            if as_json:
+                print(json.dumps(vars(taken)), flush=True)
+        await publisher.flush(wait)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,39 @@
+"""The errors of a publisher. Each text names the cause, the place and a remedy."""
+
+
+class PublisherError(Exception):
+    """An expected failure."""
+
+
+class JournalError(PublisherError):
+    """The journal cannot be opened or written."""
+
+
+class JournalLocked(JournalError):
+    """Another process has this journal open."""
+
+
+class JournalFull(PublisherError):
+    """The journal holds as much as it may, and no room came in time. The message is not taken."""
+
+
+class Unreadable(PublisherError):
+    """A value, topic or address that cannot be used as it was given."""
+
+
+class Refused(PublisherError):
+    """The gateway does not let this client in. reason: the reason code of CONNACK."""
+
+    def __init__(self, text: str, reason: int = 0) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class NoIdentity(Refused):
+    """The gateway ignores the identity of this client's messages, so that repeated ones would stand
+    in the table twice.
+    """
+
+
+class StillWaiting(PublisherError, TimeoutError):
+    """The gateway has not taken the message in time. The message stays in the journal."""

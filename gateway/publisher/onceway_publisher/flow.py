@@ -1,0 +1,199 @@
+"""Messages on their way to the gateway, by the rules of MQTT 5 for a sender (section 4.3.3),
+without I/O.
+
+In: messages of the journal, answers, the time. Out: bytes to send, and messages that the gateway
+has.
+
+  PUBREC, 0x80 and above          → the flow is over; the message goes out again, after a pause
+  PUBREC, less                    → PUBREL
+  PUBCOMP, 0                      → the gateway has the message
+  PUBCOMP, anything else          → the message goes out again, after a pause
+  session present at a reconnect  → PUBLISH with DUP, or PUBREL, with the same packet identifier
+  no session                      → each message goes out again, in a new flow
+
+"Again" always means: with the same incarnation and sequence, by which the table knows it. A refusal
+for lack of room (0x97) stops the other messages, too; each other refusal concerns one message.
+"""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onceway_publisher import packets
+from onceway_publisher.packets import Answer, Kind
+
+WINDOW = 32
+"""Most messages in flight."""
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+QUOTA_EXCEEDED = 0x97
+FAILURE = 0x80
+"""The lowest reason code that says failure."""
+_NOT_FOUND = 0x92
+
+
+@dataclass(eq=False)
+class Message:
+    """A message of the journal. tries: refusals so far."""
+
+    incarnation: int
+    sequence: int
+    topic: str
+    payload: bytes
+    retain: bool = False
+    tries: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.incarnation, self.sequence
+
+    def packet(self, id: int, dup: bool) -> bytes:
+        pairs = ("incarnation", str(self.incarnation)), ("seq", str(self.sequence))
+        return packets.publish(self.topic, self.payload, id, dup, self.retain, pairs)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The gateway's reason for not taking a message."""
+
+    message: Message
+    kind: Kind
+    reason: int
+    text: str
+
+
+@dataclass
+class _Sent:
+    message: Message
+    released: bool = False
+    """Whether PUBREC has come: then PUBREL is sent again, never PUBLISH [MQTT-4.3.3-6]."""
+
+
+@dataclass
+class Outcome:
+    """The consequences of an answer."""
+
+    out: bytes = b""
+    taken: Message | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass
+class Flow:
+    """The flows of one client. Times are those of any monotonic clock, in seconds."""
+
+    chance: random.Random = field(default_factory=random.Random)
+    window: int = 0
+    """Messages that may be in flight; 0 without a connection."""
+    limit: int = 0
+    """Largest packet that the gateway takes, in bytes."""
+    _ready: deque[Message] = field(default_factory=deque)
+    _later: list[tuple[float, int, Message]] = field(default_factory=list)
+    """Refused messages: when each goes out again, a number that makes each entry unique."""
+    _sent: dict[int, _Sent] = field(default_factory=dict)
+    _turn: int = 0
+    _closed_until: float = float("-inf")
+    """Time until which nothing new goes out, because the gateway has no room."""
+    _closed: int = 0
+    """Refusals for lack of room since a message was last taken."""
+    _id: int = 0
+
+    def __post_init__(self) -> None:
+        self._id = self.chance.randrange(0xFFFF)
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._later) + len(self._sent)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._sent)
+
+    @property
+    def refused(self) -> int:
+        return len(self._later)
+
+    def add(self, messages: Iterable[Message]) -> None:
+        self._ready.extend(messages)
+
+    def connected(self, present: bool, receive_maximum: int, limit: int) -> bytes:
+        """Return the packets of a new connection that are sent again, in their original order
+        [MQTT-4.6.0-1]. present: the gateway still has the session.
+        """
+        self.window, self.limit = min(WINDOW, receive_maximum), limit
+        out: list[bytes] = []
+        anew = []
+        for id, one in list(self._sent.items()):
+            packet = packets.pubrel(id) if one.released else one.message.packet(id, dup=True)
+            if present and len(packet) <= limit and len(out) < receive_maximum:
+                out.append(packet)
+            else:
+                anew.append(self._sent.pop(id).message)
+        self._ready.extendleft(reversed(anew))
+        return b"".join(out)
+
+    def disconnected(self) -> None:
+        self.window = 0
+
+    def send(self, now: float) -> tuple[bytes, list[Refusal]]:
+        """Return the packets that may be sent now, and the messages that no packet may hold."""
+        out, refused, again = [], [], []
+        while self._later and self._later[0][0] <= now:
+            again.append(heapq.heappop(self._later)[2])
+        self._ready.extendleft(reversed(again))
+        while self._ready and len(self._sent) < self.window and now >= self._closed_until:
+            message = self._ready.popleft()
+            packet = message.packet(id := self._next_id(), dup=False)
+            if len(packet) > self.limit:
+                refused.append(self._refuse(message, Answer(Kind.PUBREC, id, 0x95), now))
+                continue
+            self._sent[id] = _Sent(message)
+            out.append(packet)
+        return b"".join(out), refused
+
+    def due(self, now: float) -> float | None:
+        """Return the seconds until `send` has something to send without any other event."""
+        times = [self._later[0][0]] if self._later else []
+        if self._ready and len(self._sent) < self.window:
+            times.append(self._closed_until)
+        return max(0.0, min(times) - now) if times else None
+
+    def take(self, answer: Answer, now: float) -> Outcome:
+        """Process an answer. One that fits no flow changes nothing."""
+        one = self._sent.get(answer.id)
+        if answer.kind is Kind.PUBREC:
+            if one is None:
+                return Outcome(packets.pubrel(answer.id, _NOT_FOUND))
+            if answer.reason < FAILURE or one.released:
+                one.released = True
+                return Outcome(packets.pubrel(answer.id))
+        elif answer.kind is not Kind.PUBCOMP or one is None or not one.released:
+            return Outcome()
+        del self._sent[answer.id]
+        if answer.kind is Kind.PUBCOMP and answer.reason == 0:
+            self._closed = 0
+            return Outcome(taken=one.message)
+        return Outcome(refusal=self._refuse(one.message, answer, now))
+
+    def _refuse(self, message: Message, answer: Answer, now: float) -> Refusal:
+        message.tries += 1
+        until = now + self._pause(message.tries)
+        if answer.reason == QUOTA_EXCEEDED:
+            if now >= self._closed_until:
+                self._closed += 1
+                self._closed_until = now + self._pause(self._closed)
+            until = self._closed_until
+        self._turn += 1
+        heapq.heappush(self._later, (until, self._turn, message))
+        return Refusal(message, answer.kind, answer.reason, answer.text)
+
+    def _pause(self, tries: int) -> float:
+        """Return a pause in seconds. It grows with each try; a random part spreads clients."""
+        longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))
+        return longest * self.chance.uniform(0.5, 1)
+
+    def _next_id(self) -> int:
+        """Return a packet identifier that no message in flight has [MQTT-2.2.1-3]."""
+        self._id = self._id % 0xFFFF + 1
+        return self._next_id() if self._id in self._sent else self._id

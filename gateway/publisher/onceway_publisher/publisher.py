@@ -1,0 +1,504 @@
+"""`Publisher`: messages of a program, each exactly once in the table.
+
+In: messages. Out: a journal on this machine's disk, and MQTT 5 at QoS 2 to a gateway, for as long
+as it takes. `flow.py` has the rules of a message, `journal.py` those of the disk.
+
+The first connection of each process begins a new session: the process before may have left packet
+identifiers there, and another machine with a copy of the journal, too. Later connections resume
+the session, so a subscriber gets each message once while the process lives.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from onceway_publisher import packets
+from onceway_publisher.address import address
+from onceway_publisher.alive import ANSWER_S, Alive
+from onceway_publisher.errors import (
+    JournalError,
+    JournalFull,
+    NoIdentity,
+    PublisherError,
+    Refused,
+    StillWaiting,
+    Unreadable,
+)
+from onceway_publisher.flow import Flow, Message, Refusal
+from onceway_publisher.journal import Journal
+from onceway_publisher.packets import Answer, Connack, Disconnect, PacketError, Reader
+from onceway_publisher.payload import Value, checked_topic, payload
+
+log = logging.getLogger("onceway_publisher")
+
+READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
+"""User property of CONNECT: refusals shall come as reason codes, not as the connection's end."""
+IDENTITY = "onceway-identity"
+"""User property of CONNACK: "counts" if the gateway heeds this client's `incarnation` and `seq`."""
+
+SESSION_S = 86_400
+"""Time for which the gateway keeps the session of a lost connection."""
+KEEP_ALIVE_S = 30
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 30.0
+"""Longest wait between two connections. One that lasted as long counts as a good one."""
+FORGET_AFTER_S = 0.2
+"""Time after which a message that the gateway has leaves the journal, if no other commit comes."""
+OVERHEAD = 256
+"""Size of a message beside its topic and payload, in bytes."""
+
+_BAD = range(0x84, 0x8D)
+"""Reason codes of CONNACK that only a person can mend: version, identifier, user, rights."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The identity of a message, by which the table knows it."""
+
+    device: str
+    incarnation: int
+    sequence: int
+
+
+class Publisher:
+    """A publisher, as an asynchronous context manager. `SyncPublisher` is the same for threads.
+
+    url: mqtts://HOST or mqtt://HOST, with user, password and port where needed. device: the client
+    identifier, and the device in the table. journal: a file that only this program uses.
+    max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room there.
+    start_s: how long the start waits for the gateway's first answer. stop_s: how long the end
+    waits until the gateway has all. Whatever is left then stays in the journal for the next start.
+    tls: an SSL context, or the path of a CA file. incarnation: of a new journal; by chance, if
+    None.
+
+    Entering raises NoIdentity where the gateway ignores the identity of this client's messages,
+    Refused where it does not let the client in, JournalError, or Unreadable. While the gateway
+    cannot be reached, messages wait in the journal.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        device: str,
+        journal: str | Path,
+        user: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | str | None = None,
+        max_messages: int = 10_000,
+        max_bytes: int = 16 << 20,
+        wait_s: float = 10.0,
+        start_s: float = 5.0,
+        stop_s: float = 5.0,
+        incarnation: int | None = None,
+    ) -> None:
+        self._address = address(url, user, password, tls)
+        if not device or len(device.encode()) > 256 or set(device) & set("/+#\0"):
+            raise Unreadable(
+                f"{device!r} is no name of a device: 1 to 256 bytes, without / + and #"
+            )
+        self.device = device
+        self.problem: str | None = None
+        """The present reason why messages wait, or None."""
+        self.on_taken: Callable[[Publication], object] | None = None
+        """Called in the event loop with each publication that the gateway has."""
+        self._path, self._incarnation = Path(journal), incarnation
+        self._bounds = max_messages, max_bytes
+        self._wait_s, self._start_s, self._stop_s = wait_s, start_s, stop_s
+        self._flow = Flow()
+        self._count = self._bytes = 0
+        self._new: list[tuple[tuple[str, bytes, bool], asyncio.Future[Message]]] = []
+        self._taken: list[tuple[int, int]] = []
+        self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
+        """Callers that wait until the gateway has a message."""
+        self._open = False
+        self._refused: Refused | None = None
+        self._said: dict[str, None] = {}
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._disk = ThreadPoolExecutor(1, "onceway-publisher")
+        try:
+            self._journal = await loop.run_in_executor(
+                self._disk, Journal, self._path, self.device, self._incarnation
+            )
+        except BaseException:
+            self._disk.shutdown(wait=False)
+            raise
+        if self._journal.copied:
+            log.warning("%s was copied or restored: it gets a new incarnation", self._path)
+        self._flow.add(self._journal.waiting)
+        for message in self._journal.waiting:
+            self._hold(message.topic, message.payload)
+        self._wake, self._to_disk, self._less = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._answered = loop.create_future()
+        self._open = True
+        self._writing = asyncio.create_task(self._write())
+        self._serving = asyncio.create_task(self._serve())
+        try:
+            await asyncio.wait([self._answered], timeout=self._start_s)
+            if self._refused is not None:
+                raise self._refused
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            with suppress(StillWaiting):
+                await self.flush(self._stop_s)
+        finally:
+            await self._end()
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that the gateway does not have yet."""
+        return self._count
+
+    async def publish(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        unit: str | None = None,
+        name: str | None = None,
+        time: float | None = None,
+        retain: bool = False,
+        wait: bool = False,
+    ) -> Publication:
+        """Publish a value; return once it is in the journal on disk, from where it reaches the
+        table whatever happens to this program or the gateway.
+
+        value: a number, a text or a truth value is sent as SenML, with `unit`, `name` (by default
+        the topic's last level) and `time` (seconds since 1970, by default now); bytes as they are.
+        wait: return once the gateway has it; after `wait_s` raise StillWaiting, and the message
+        stays in the journal. After a cancellation the message may be sent or not.
+
+        Raises JournalFull if no room came within `wait_s`; then the message is not taken. Raises
+        Refused while the gateway refuses this client, JournalError, or Unreadable.
+        """
+        content = payload(checked_topic(topic), value, unit, name, time)
+        if not self._open:
+            raise PublisherError("this publisher has not begun, or has ended")
+        if self._refused is not None:
+            raise self._refused
+        await self._wait_for_room(topic, content)
+        self._hold(topic, content)
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._new.append(((topic, content, retain), future))
+        self._to_disk.set()
+        message = await future
+        publication = Publication(self.device, *message.key)
+        if wait:
+            await self._wait_for(message)
+        return publication
+
+    async def flush(self, within_s: float | None = None) -> None:
+        """Wait until the gateway has all messages. Raises StillWaiting after `within_s` seconds."""
+        try:
+            async with asyncio.timeout(within_s):
+                while self._count:
+                    self._less.clear()
+                    await self._less.wait()
+        except TimeoutError:
+            text = f"{self._count} messages wait in {self._path}"
+            raise StillWaiting(f"{text}: {self.problem}" if self.problem else text) from None
+
+    # Bounds
+
+    def _fits(self, topic: str, content: bytes) -> bool:
+        messages, size = self._bounds
+        new = len(topic.encode()) + len(content) + OVERHEAD
+        return self._count < messages and (not self._count or self._bytes + new <= size)
+
+    def _hold(self, topic: str, content: bytes, sign: int = 1) -> None:
+        self._count += sign
+        self._bytes += sign * (len(topic.encode()) + len(content) + OVERHEAD)
+
+    def _release(self, topic: str, content: bytes) -> None:
+        self._hold(topic, content, -1)
+        self._less.set()
+
+    async def _wait_for_room(self, topic: str, content: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                while not self._fits(topic, content):
+                    self._less.clear()
+                    await self._less.wait()
+        except TimeoutError:
+            why = f": {self.problem}" if self.problem else ""
+            raise JournalFull(
+                f"{self._path} holds {self._count} messages, as much as it may (max_messages,"
+                f" max_bytes), and there was no room for {self._wait_s:g} s{why}"
+            ) from None
+
+    # The journal
+
+    async def _write(self) -> None:
+        """Write new messages and forget those that the gateway has: one commit for all that came
+        while the last one ran.
+        """
+        while self._open:
+            if not self._new and self._taken:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._to_disk.wait(), FORGET_AFTER_S)
+            else:
+                await self._to_disk.wait()
+            self._to_disk.clear()
+            await self._commit()
+
+    async def _commit(self) -> None:
+        new, taken = self._new, self._taken
+        self._new, self._taken = [], []
+        loop = asyncio.get_running_loop()
+        try:
+            written = await loop.run_in_executor(
+                self._disk, self._journal.write, [one for one, _ in new], taken
+            )
+        except JournalError as error:
+            self._taken = taken + self._taken
+            for (topic, content, _), future in new:
+                self._release(topic, content)
+                if not future.done():
+                    future.set_exception(error)
+            return
+        self._flow.add(written)
+        self._wake.set()
+        for message, (_, future) in zip(written, new, strict=True):
+            if not future.done():
+                future.set_result(message)
+
+    async def _wait_for(self, message: Message) -> None:
+        """Wait until the gateway has a message."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[message.key] = waiter
+        try:
+            await asyncio.wait_for(waiter, self._wait_s)
+        except TimeoutError:
+            why = f": {self.problem}" if self.problem else ""
+            raise StillWaiting(
+                f"the gateway has not taken the message for {self._wait_s:g} s; it waits in"
+                f" {self._path}{why}"
+            ) from None
+        finally:
+            del self._waiting[message.key]
+
+    def _note_taken(self, message: Message) -> None:
+        self._taken.append(message.key)
+        self._to_disk.set()
+        self._release(message.topic, message.payload)
+        if (waiter := self._waiting.get(message.key)) is not None and not waiter.done():
+            waiter.set_result(None)
+        if self.on_taken is not None:
+            try:
+                self.on_taken(Publication(self.device, *message.key))
+            except Exception:
+                log.exception("on_taken has failed")
+
+    # The connection
+
+    async def _serve(self) -> None:
+        """Keep a connection, with pauses that grow while nothing gets through."""
+        loop, wait, self._clean = asyncio.get_running_loop(), FIRST_WAIT_S, True
+        while True:
+            self._progress, start = False, loop.time()
+            try:
+                await self._connection()
+            except Refused as error:
+                self._refused = error
+                self._trouble(str(error))
+            except (OSError, PacketError, PublisherError, asyncio.IncompleteReadError) as error:
+                self._trouble(f"{self._address}: {str(error) or type(error).__name__}")
+            except Exception as error:  # whatever it is, the messages are in the journal
+                log.exception("the connection has failed")
+                self._trouble(f"{self._address}: {error!r}")
+            finally:
+                self._flow.disconnected()
+            if not self._answered.done() and self._refused is not None:
+                self._answered.set_result(None)
+            good = self._progress or loop.time() - start > LONGEST_WAIT_S
+            wait = FIRST_WAIT_S if good else min(2 * wait, LONGEST_WAIT_S)
+            await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311
+
+    async def _connection(self) -> None:
+        at = self._address
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection(at.host, at.port, ssl=at.tls)
+        try:
+            packets_of = Reader()
+            hello = packets.connect(
+                self.device, self._clean, KEEP_ALIVE_S, SESSION_S, (READS_REASON_CODES,), at.login
+            )
+            async with asyncio.timeout(ANSWER_S):
+                writer.write(hello)
+                await writer.drain()
+                early: list[packets.Packet] = []
+                while not early:
+                    early += packets_of.feed(await _read(reader))
+            connack, *rest = early
+            self._accepted(connack)
+            assert isinstance(connack, Connack)  # noqa: S101
+            writer.write(
+                self._flow.connected(
+                    connack.session_present, connack.receive_maximum, connack.packet_limit
+                )
+            )
+            self._clean = False
+            for packet in rest:
+                self._take(packet, writer)
+            await self._exchange(reader, packets_of, writer, connack.keep_alive)
+        except asyncio.CancelledError:
+            writer.write(packets.disconnect(0))
+            raise
+        finally:
+            writer.close()
+            with suppress(OSError):
+                async with asyncio.timeout(1):
+                    await writer.wait_closed()
+
+    def _accepted(self, connack: packets.Packet) -> None:
+        """Check the gateway's answer to CONNECT. Raises Refused or PacketError."""
+        if not isinstance(connack, Connack):
+            raise PacketError(f"the answer to CONNECT was {connack}")
+        said = f" ({connack.text})" if connack.text else ""
+        if connack.reason in _BAD:
+            raise Refused(
+                f"{self._address} does not let {self.device!r} in: reason code"
+                f" 0x{connack.reason:02x}{said}. Check user, password and rights"
+                " (`onceway user add`, [[acl]])",
+                connack.reason,
+            )
+        if connack.reason:
+            raise PacketError(f"reason code 0x{connack.reason:02x}{said}")
+        counts = connack.user.get(IDENTITY)
+        if counts is None:
+            raise NoIdentity(
+                f"{self._address} is no Onceway gateway, or one of version 0.2 or older: its"
+                f" CONNACK does not say {IDENTITY}. There, messages that are sent again would stand"
+                " in the table twice"
+            )
+        if counts != "counts" or connack.maximum_qos < 2:
+            user = self._address.user or ""
+            raise NoIdentity(
+                f"{self._address} ignores the identity of messages of {self.device!r}, so those"
+                " that are sent again would stand in the table twice. Add this line to an [[acl]]"
+                f' section with users = ["{user}"] in gateway.toml, and reload the gateway:'
+                f' identity = ["{self.device}"]'
+            )
+        if self.problem is not None:
+            log.info("connected to %s; %d messages wait", self._address, self._count)
+        self._refused = self.problem = None
+        self._said.clear()
+        if not self._answered.done():
+            self._answered.set_result(None)
+
+    async def _exchange(
+        self,
+        reader: asyncio.StreamReader,
+        packets_of: Reader,
+        writer: asyncio.StreamWriter,
+        keep_alive: int | None,
+    ) -> None:
+        """Send and receive until the connection ends. Raises the reason."""
+        loop = asyncio.get_running_loop()
+        alive = Alive(KEEP_ALIVE_S if keep_alive is None else keep_alive, loop.time())
+        read = asyncio.ensure_future(_read(reader))
+        wake = asyncio.ensure_future(self._wake.wait())
+        try:
+            while True:
+                out, refusals = self._flow.send(loop.time())
+                for refusal in refusals:
+                    self._note_refusal(refusal)
+                out += alive.ping(loop.time(), bool(out))
+                if out:
+                    writer.write(out)
+                async with asyncio.timeout(ANSWER_S):
+                    await writer.drain()
+                due = self._flow.due(loop.time())
+                wait = alive.wait(loop.time(), self._flow.in_flight > 0)
+                await asyncio.wait(
+                    {read, wake},
+                    timeout=wait if due is None else min(wait, due),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if wake.done():
+                    self._wake.clear()
+                    wake = asyncio.ensure_future(self._wake.wait())
+                if read.done():
+                    for packet in packets_of.feed(read.result()):
+                        alive.heard(loop.time(), isinstance(packet, Answer))
+                        self._take(packet, writer)
+                    read = asyncio.ensure_future(_read(reader))
+                if (silence := alive.silence(loop.time(), self._flow.in_flight > 0)) is not None:
+                    raise PacketError(silence)
+        finally:
+            read.cancel()
+            wake.cancel()
+
+    def _take(self, packet: packets.Packet, writer: asyncio.StreamWriter) -> None:
+        match packet:
+            case Answer():
+                outcome = self._flow.take(packet, asyncio.get_running_loop().time())
+                writer.write(outcome.out)
+                if outcome.taken is not None:
+                    self._progress = True
+                    self.problem = self.problem if self._flow.refused else None
+                    self._note_taken(outcome.taken)
+                if outcome.refusal is not None:
+                    self._note_refusal(outcome.refusal)
+            case Disconnect(reason=reason, text=text):
+                if reason == 0x8E:
+                    self._clean = True  # the session is another connection's now
+                    text += ". Another program uses this device's name"
+                raise PacketError(f"the gateway ended the connection: 0x{reason:02x} {text}")
+            case Connack():
+                raise PacketError("a second CONNACK")
+
+    def _note_refusal(self, refusal: Refusal) -> None:
+        said = f" ({refusal.text})" if refusal.text else ""
+        self._trouble(
+            f"{self._address} did not take a message for {refusal.message.topic!r}:"
+            f" {refusal.kind.name} 0x{refusal.reason:02x}{said}; it is sent again"
+        )
+
+    def _trouble(self, text: str) -> None:
+        """Set `problem`; log each new one once until messages get through again."""
+        self.problem = text
+        if text not in self._said:
+            self._said[text] = None
+            if len(self._said) > 100:
+                del self._said[next(iter(self._said))]
+            log.warning("%s", text)
+
+    async def _end(self) -> None:
+        """Stop, and write what the gateway has taken to the journal."""
+        self._open = False
+        self._serving.cancel()
+        await asyncio.wait([self._serving])
+        self._to_disk.set()
+        await self._writing
+        if self._new or self._taken:
+            await self._commit()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._disk, self._journal.close)
+        self._disk.shutdown(wait=False)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    if not (data := await reader.read(65_536)):
+        raise ConnectionResetError("the gateway has closed the connection")
+    return data

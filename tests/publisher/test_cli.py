@@ -1,0 +1,105 @@
+"""`onceway publish` in a shell."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.commands import exit_codes
+from gateway.mqtt.packets import Connack
+from gateway.mqtt.reason import ReasonCode as R
+from tests.publisher.server import IGNORED, Server, server
+
+ONCEWAY = Path(sys.executable).with_name("onceway")
+
+
+async def published(
+    own: Server, folder: Path, *words: str, given: str = ""
+) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(ONCEWAY, "publish", "--to", f"mqtt://127.0.0.1:{own.port}", "--device", "boiler"),
+        *words,
+        cwd=folder,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, error = await process.communicate(given.encode())
+    return process.returncode or 0, out.decode(), error.decode()
+
+
+def values(own: Server) -> list[object]:
+    records = [json.loads(one.payload)[0] for one in own.publishes]
+    return [next(it[key] for key in ("v", "vb", "vs") if key in it) for it in records]
+
+
+async def test_a_value_of_the_command_line(tmp_path: Path) -> None:
+    async with server() as own:
+        words = ("sensors/boiler/temp", "61.2", "--unit", "Cel")
+        assert await published(own, tmp_path, *words) == (0, "", "")
+        (record,) = json.loads(own.publishes[0].payload)
+        assert (record["n"], record["u"], record["v"]) == ("temp", "Cel", 61.2)
+        assert (tmp_path / "boiler.onceway").exists()
+
+
+async def test_each_line_of_standard_input_is_a_message(tmp_path: Path) -> None:
+    given = "1\n2.5\n\n.5\ntrue\n1_0\nnan\nopen door\n-3e2"
+    async with server() as own:
+        assert await published(own, tmp_path, "t", given=given) == (0, "", "")
+        assert values(own) == [1, 2.5, 0.5, True, "1_0", "nan", "open door", -300.0]
+        assert len({*own.taken}) == 8
+
+
+async def test_json_lines_in_and_out(tmp_path: Path) -> None:
+    given = '{"topic": "a", "value": 1, "unit": "V", "time": 1700000000}\n{"value": "x"}\n7\n'
+    async with server() as own:
+        code, out, error = await published(own, tmp_path, "t", "--json", given=given)
+        assert (code, error) == (0, "")
+        assert [one.topic for one in own.publishes] == ["a", "t", "t"]
+        assert values(own) == [1, "x", 7]
+        assert [json.loads(line)["sequence"] for line in out.splitlines()] == [1, 2, 3]
+
+
+async def test_what_the_gateway_does_not_take_waits_for_the_next_call(tmp_path: Path) -> None:
+    async with server() as own:
+        own.refuse = lambda packet: R.QUOTA_EXCEEDED
+        code, _, error = await published(own, tmp_path, "t", "1", "--wait", "0.2")
+        assert code == exit_codes.KEPT
+        assert error.startswith("error: 1 messages wait in boiler.onceway: ")
+        own.refuse = lambda packet: R.SUCCESS
+        assert await published(own, tmp_path, "t", "2") == (0, "", "")
+        assert values(own)[-2:] == [1, 2]
+        assert [sequence for _, sequence in own.taken] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "code", "text"),
+    [
+        ((), "", exit_codes.USAGE, "name a topic"),
+        (("a/#", "1"), "", exit_codes.USAGE, "no topic of a message"),
+        (("t", "--json"), "{", exit_codes.USAGE, "line 1 is not JSON"),
+        (("--json",), '{"value": 1}', exit_codes.USAGE, "line 1 needs a topic"),
+        (("t", "--json"), '{"value": 1, "qos": 1}', exit_codes.USAGE, "line 1 needs"),
+        (("t", "1", "--password-file", "none"), "", exit_codes.USAGE, "No such file"),
+        (("t", "1", "--journal", "no/j"), "", exit_codes.FAILED, "Create the folder"),
+    ],
+)
+async def test_what_is_wrong_is_told(
+    words: tuple[str, ...], given: str, code: int, text: str, tmp_path: Path
+) -> None:
+    async with server() as own:
+        found = await published(own, tmp_path, *words, given=given)
+        assert found[0] == code
+        assert text in found[2]
+        assert "Traceback" not in found[2]
+
+
+async def test_an_ignored_identity_is_told_and_nothing_is_sent(tmp_path: Path) -> None:
+    async with server() as own:
+        own.connack = Connack(False, properties=IGNORED)
+        code, _, error = await published(own, tmp_path, "t", "1", "--json")
+        assert code == exit_codes.FAILED
+        assert 'identity = ["boiler"]' in json.loads(error)["error"]
+        assert own.publishes == []
