@@ -30,14 +30,9 @@ class DamagedRows(Numbers):
         return next((str(item) for table in tables for item in broken(self._db, table)), None)
 
     def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
-<<<<<<< HEAD
-        """Return the damaged rows among the oldest `count` waiting ones; each with its cells as
-        literals of SQL, by column. Raises sqlite3.DatabaseError if such a row cannot be found by
-        its number.
-=======
         """Return the damaged rows among the oldest `count` waiting rows, each with its cells as SQL
-        literals, by column.
->>>>>>> main
+        literals, by column. Raises sqlite3.DatabaseError if such a row cannot be found by its
+        number.
         """
         found = list(broken(self._db, "spool", self.last_cut()[1], count))
         columns = list(CELLS["spool"])

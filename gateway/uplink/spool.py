@@ -30,7 +30,7 @@ from gateway.store.schema import (
     leave_log,
     refuse_half_salvaged,
 )
-from gateway.uplink.damaged_rows import DamagedRows
+from gateway.uplink.damaged_rows import HELD, DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
@@ -94,13 +94,14 @@ class Volume:
 class Totals:
     """Totals since the database was created. batches, messages, bytes: of landed Parquet files.
     messages: each publication once, whether a reading, a status of a board or another message.
-    failures: failed attempts.
+    failures: failed attempts. held: rows that were set aside because they were damaged.
     """
 
     batches: int
     messages: int
     bytes: int
     failures: int
+    held: int = 0
 
 
 class NoSpool(OncewayError):
@@ -462,7 +463,7 @@ class Spool(DamagedRows):
 
     def totals(self) -> Totals:
         return Totals(
-            *(int(self.get(key) or 0) for key in (_BATCHES, _MESSAGES, _BYTES, _FAILURES))
+            *(int(self.get(key) or 0) for key in (_BATCHES, _MESSAGES, _BYTES, _FAILURES, HELD))
         )
 
     # A new epoch

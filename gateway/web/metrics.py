@@ -360,6 +360,7 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
     yield _counter("uplink_messages", "Messages that have landed", totals.messages)
     yield _counter("uplink_readings", "Older name of uplink_messages", totals.messages)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
+    yield _counter("uplink_held", "Damaged rows that were set aside and do not land", totals.held)
     yield _counter("uplink_failures", "Tries to land a batch that failed", totals.failures)
 
 

@@ -138,6 +138,8 @@ def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
         assert literals["id"] == "1"
     assert [it[0] for it in leaving(folder)] == list(range(2, ROWS + 1))
     assert "changed" not in " ".join(check(folder))
+    with closing(Spool(folder, to_read=True)) as spool:
+        assert spool.totals().held == 1
 
 
 def test_lost_check_holds_its_rows(folder: Path) -> None:
