@@ -122,8 +122,9 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
 
 def _radio_figures(registry: Registry) -> dict[str, dict[str, float | None]]:
     """Return by name how the running gateway last received its boards by radio. age: in s. rssi: in
-    dBm. snr: in dB. airtime: of the board's frames within an hour, in s; `limit`: largest airtime
-    that each radio may use, in s. left: airtime that the gateway's radio may still use, in s.
+    dBm. snr: in dB. airtime: that of the board's frames within an hour, in s; `limit`: largest
+    airtime that each radio may use, in s. left: airtime that the gateway's radio may still use, in
+    s.
     """
     return {
         board["name"]: {key: board[key] for key in ("age", "rssi", "snr", "airtime")}

@@ -1,6 +1,6 @@
 """The ways of three packets through the gateway: which files they pass, and with how many calls.
 
-`python -m tests.walks` prints each step of each way; `python -m tests.house` holds the figures
+`python -m tests.walks` prints each step of each path; `python -m tests.house` holds the figures
 against their limits. A newcomer who follows a packet reads these files, in this order.
 """
 
@@ -44,7 +44,7 @@ class Walk:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Pairs of files that call each other both ways."""
+        """Pairs of files that call each other."""
         return [(a, b) for a, b in self.calls if a < b and (b, a) in self.calls]
 
 

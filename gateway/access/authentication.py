@@ -24,12 +24,12 @@ from gateway.mqtt.reason import ReasonCode
 _REMEMBERED = 4096
 _HOOK_KEYS = "command", "url", "hook_remember_s"
 _ONE_AT_A_TIME = threading.Lock()
-"""Held during a comparison, which takes 32 MiB."""
+"""Lock that is held during a comparison, which takes 32 MiB."""
 
 
 class Passwords:
-    """Fast and slow checks of passwords. Replaced as a whole by a reload. earlier: those in force
-    until now, if a password that was found correct there is to count.
+    """Fast and slow checks of passwords. A reload replaces the object. earlier: the object in force
+    until now. If given, passwords that it has found correct stay valid.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Passwords:
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
     def _remembered(self, earlier: "Passwords") -> dict[str, tuple[bytes, float]]:
-        """Return the passwords that were found correct, of users about whom the same file entry, or
-        the same hook, decides now.
+        """Return the passwords that `earlier` found correct, for users about whom the same file
+        entry or the same hook still decides.
         """
         same_hook = all(
             getattr(self._section, key) == getattr(earlier._section, key) for key in _HOOK_KEYS
@@ -75,7 +75,7 @@ class Passwords:
 
     @property
     def asked_for(self) -> bool:
-        """Whether there are any users."""
+        """Whether passwords are used at all: there are users, or a hook."""
         return bool(self._users.hashes) or self._hook is not None
 
     def asks_hook(self, name: str) -> bool:
@@ -91,7 +91,8 @@ class Passwords:
         self, name: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
         """Compare a password with its hash, or ask the hook about a user without one. Return the
-        refusal, or None. Slow on purpose; for any thread. client, address, listener: for the hook.
+        refusal, or None. Slow on purpose. May run on any thread. client, address, listener: passed
+        to the hook.
         """
         until = inf
         if self._hook is not None and self.asks_hook(name):
@@ -129,7 +130,9 @@ class ListenerAccess(ByAcl):
         return self.identifiers.choose(caller.user, wanted)
 
     def may_identify(self, caller: Caller) -> bool:
-        """Whether a client may state identities. Under a board's name, a section must allow it."""
+        """Whether a client may state identities. A client with a board's name needs a section that
+        allows it.
+        """
         if self.identifiers.is_board(caller.client):
             return caller.acl.named_to_identify(caller.user, caller.client)
         return super().may_identify(caller)
@@ -186,5 +189,5 @@ class ListenerAccess(ByAcl):
         )
 
     def holds(self, caller: Caller) -> bool:
-        """Whether an anonymous connection that was let in would be let in again."""
+        """Whether an anonymous connection that was let in would be let in again now."""
         return self.takes_anonymous or not caller.is_accepted or caller.user is not None

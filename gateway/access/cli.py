@@ -18,7 +18,7 @@ from gateway.errors import OncewayError, UsageError
 app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_help=True)
 
 LEAST = 8
-"""Least characters of a password."""
+"""Shortest password, in characters."""
 
 FileOption = Annotated[Path | None, typer.Option("--file", help="The file of users.")]
 
@@ -43,8 +43,8 @@ def add(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a user, or change its password, of 8 characters at least. A running gateway takes the
-    user at once.
+    """Add a user, or change a user's password. A password has at least 8 characters. A running
+    gateway accepts the user at once.
 
     Example: onceway user add alice
     """
@@ -57,8 +57,8 @@ def add(
 
 
 def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json: bool) -> None:
-    """Make the running gateway read the users again, and say whether it has done so. Exit code 1:
-    it runs, and has not.
+    """Make the running gateway read the users again, and report whether it has done so. Exit code
+    1: it runs, but has not.
     """
     taken, refused, why = False, None, ""
     try:
@@ -97,7 +97,7 @@ def _ask() -> str:
 def remove(
     name: str, file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Remove a user. A running gateway ends its connections at once.
+    """Remove a user. A running gateway ends the user's connections at once.
 
     Example: onceway user remove alice
     """
@@ -110,7 +110,7 @@ def remove(
 def list_users(
     file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show the names.
+    """Show the names of all users.
 
     Example: onceway user list
     """

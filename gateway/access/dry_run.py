@@ -10,7 +10,7 @@ from gateway.broker.access import Acl
 from gateway.config import AclSection
 
 _NAMED = 5
-"""Most names in one sentence; beyond that, only their number."""
+"""Largest number of names in one sentence; beyond it, the sentence has only their number."""
 
 
 def mistakes(

@@ -1,9 +1,9 @@
 """Users that an external service knows: a command or an HTTP URL is asked.
 
-In: a user name and a password, with client identifier, address and listener. Out: yes, no, or a
-timeout, which counts as no; so does an answer that is cut off (`hook_answer.py`). All calls run on
-a thread of `logins.py`, never on the event loop. The password goes only to the hook's standard
-input or into the body of the request.
+In: a user name and a password, with client identifier, address and listener. Out: yes or no. A
+timeout counts as no, and so does an answer that is cut off (`hook_answer.py`). All calls run on a
+thread of `logins.py`, never on the event loop. The password goes only to the hook's standard input
+or into the body of the request.
 """
 
 import http.client

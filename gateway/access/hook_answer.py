@@ -2,7 +2,8 @@
 
 In: the bytes of a connection. Out: the status of the first final answer. An answer that ends within
 its status line, its header or its body raises `CutOff`: a proxy or a dying server may send 200
-before it knows. Without Content-Length and chunks, the end of the connection ends the body.
+before the result is known. Without Content-Length and chunks, the end of the connection ends the
+body.
 """
 
 import re

@@ -1,7 +1,7 @@
 """A connection to the server of the hook, within a deadline.
 
 In: the server's URL and a deadline. Out: a socket, TLS or plain. Raises OSError (such as
-TimeoutError) if there is none in time.
+TimeoutError) if no connection is made in time.
 """
 
 import socket
@@ -19,9 +19,7 @@ class Server:
         self._port = url.port or (443 if self._encrypted else 80)
 
     def connect(self, until: float) -> socket.socket:
-        """Connect. until: on the clock of `time.monotonic`. The TLS handshake still has to
-        be done.
-        """
+        """Connect. until: on the clock of `time.monotonic`. The caller makes the TLS handshake."""
         found = connect(self._host, self._port, until)
         found.settimeout(max(0.001, until - time.monotonic()))
         if not self._encrypted:

@@ -1,7 +1,7 @@
-"""Client identifiers: which user may have which.
+"""Client identifiers: the rule which user may use which identifier.
 
 In: a user name, and the identifier in a CONNECT. Out: the valid identifier, or a reason to refuse.
-`[access]` holds the rule. A name in the device registry belongs to a board, or to a user of the
+The rule is in `[access]`. A name in the device registry belongs to a board, or to a user of the
 same name.
 """
 

@@ -1,18 +1,18 @@
 """Checks of logins off the event loop: one password after the other, fairly.
 
-In: orders of the broker, each a CONNECT with a check. Out: the answer to each, handed to
-`answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with up to
-MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
+In: orders of the broker, each a CONNECT with a check. Out: the answer to each, handed to `answered`
+on the event loop. Questions for a hook (`hook.py`) have a separate queue with up to MOST_AT_ONCE at
+a time, so a hook that hangs does not block users of the file.
 
 A comparison takes a fifth of a second on a small machine and 32 MiB, so there is one at a time,
 and:
 
 - turns alternate between addresses, and an address has a bounded number of places, so a flood
   blocks no other address;
-- after a few wrong passwords an address waits before it may try the same user again, and after some
-  more before it may try any. Each wait is twice as long, and until its end the answer is 0x9F;
-- a login from the same address before frees that user from the waits for other names there, and
-  gives a queue apart from theirs;
+- after a few wrong passwords, an address must wait before it may try the same user again, and after
+  some more, before it may try any user. Each wait is twice as long as the one before, and until its
+  end the answer is 0x9F; - a login from an address before frees this user from the waits of other
+  names at that address, and gives a separate queue;
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 
@@ -35,14 +35,16 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 200
 MOST_OF_ONE = 32
 MOST_AT_ONCE = 8
-"""Most questions at a time for a hook, which may be slow."""
+"""Largest number of simultaneous calls of a hook, which may be slow."""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
 
 
 class BackOff:
-    """Failures by key, and the end of each key's wait. free: number of failures without a wait."""
+    """Number of failures by key, and the end of each key's wait. free: number of failures that
+    cause no wait.
+    """
 
     LONGEST_S = 60.0
     FORGET_S = 600.0
@@ -71,8 +73,8 @@ class BackOff:
 
 
 class Trusted:
-    """Users who have logged in rightly, with the address from which they did. They do not wait for
-    the wrong names of others at that address, as behind a proxy.
+    """Users who have logged in correctly, each with the address. At that address, for example a
+    proxy's, they do not wait because of other users' failures.
     """
 
     MOST = 4096
@@ -84,7 +86,7 @@ class Trusted:
         return pair in self._pairs
 
     def add(self, address: str, user: str) -> None:
-        """Note a right password."""
+        """Note a correct password."""
         self._pairs.pop((address, user), None)
         if len(self._pairs) >= self.MOST:
             del self._pairs[next(iter(self._pairs))]
@@ -101,13 +103,13 @@ class _Threads(Executor):
 
 
 class _Line:
-    """Questions that wait for one kind of answer. at_once: most questions in progress."""
+    """A queue of checks of one kind. at_once: largest number of checks in progress."""
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
         self.waiting: FairQueue[Ask] = FairQueue(MOST_WAITING, MOST_OF_ONE)
         self.under_way = 0
-        """Questions in progress, or about to start."""
+        """Number of checks in progress, or about to start."""
 
 
 class Logins:
@@ -214,13 +216,13 @@ class Logins:
 
 
 def _pair(order: Ask) -> tuple[str, str]:
-    """Return address and user of a question."""
+    """Return address and user of an order."""
     return origin(order.connection.peer.address), order.question.user
 
 
 def _failed(order: Ask) -> Refusal:
-    """Return the refusal after an internal error. The error affects only this client: those behind
-    it are still checked.
+    """Return the refusal after an internal error. The error affects only this client: the checks
+    behind it continue.
     """
     log.exception(
         "%s: refused after an internal error",

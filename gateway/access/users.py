@@ -51,7 +51,7 @@ class Hash:
         return fits and self.n > 1 and self.n.bit_count() == 1 and len(self.key) == _HASH
 
     def fits(self, password: bytes) -> bool:
-        """Whether this is the password. Takes as long for a wrong one."""
+        """Whether this is the password. A wrong password takes as long as the right one."""
         return hmac.compare_digest(self.key, _scrypt(password, self.salt, self.n, self.r, self.p))
 
     def __str__(self) -> str:
@@ -59,8 +59,9 @@ class Hash:
 
 
 NOBODY = Hash(_N, _R, _P, bytes(_SALT), bytes(_HASH))
-"""A hash that no password fits. Comparing takes as long as with a real one, so response times do
-not reveal which names exist."""
+"""A hash that fits no password. A comparison takes as long as with a real hash, so response times
+do not reveal which names exist.
+"""
 
 
 def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:

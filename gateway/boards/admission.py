@@ -4,11 +4,11 @@ admit`.
 
 In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the device's key; the
 end of a connection whose device was revoked or has a new key; and `DATA/pending.json`, the
-unregistered boards that ask to be admitted now: `[{"name": …, "port": …}]`.
+unregistered boards that ask for admission now: `[{"name": …, "port": …}]`.
 
 The registry is `DATA/registry.db`, table `device` (`provisioning/registry.py`). It is checked every
-second beside the event loop, and read again after a change. So a change needs no restart, and a
-slow disk or writer does not delay the gateway.
+second beside the event loop, and read again after a change. So a change takes effect without a
+restart, and a slow disk or writer does not delay the gateway.
 """
 
 import asyncio
@@ -56,11 +56,11 @@ done, the registry read before stays in force.
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
 COMMANDS = "commands/"
-"""Begin of the topics of commands; the board's name follows."""
+"""Beginning of the topics of commands; the board's name follows."""
 _LONGEST = 64
-"""Most bytes of a command that may set an interval."""
+"""Largest number of bytes of a command that may set an interval."""
 _MOST_TOLD = 1000
-"""Most names of unregistered boards that are logged, once each."""
+"""Largest number of names of unregistered boards that are logged, once each."""
 
 
 class Registry:
@@ -164,13 +164,13 @@ class Registry:
         return known is None or all(_welcome(known, name, stranger) for name in names)
 
     def knows(self, name: str) -> bool:
-        """Return whether the name is registered, even if revoked. A registry that cannot be read
-        counts as knowing every name.
+        """Return whether the name is registered, even if revoked. While the registry cannot be
+        read, every name counts as registered.
         """
         return self._known is None or name in self._known
 
     def reserves(self, name: str) -> bool:
-        """Return whether the name is registered, as far as is known now."""
+        """Return whether the name is registered, according to the last successful read."""
         return self._known is not None and name in self._known
 
     def is_admitted_by_name(self, name: str) -> bool:
@@ -267,8 +267,8 @@ class DeviceAccess(ByAcl):
         self.stranger = stranger
 
     def greets(self, name: str, proved: bool) -> LinkRefusal | None:
-        """Return why a board of this name may not greet, or None if it may. proved: the board has
-        proved its key.
+        """Return why a board of this name may not connect, or None if it may. proved: whether the
+        board has proved its key.
         """
         if not self._registry.admits(name, self.stranger):
             return LinkRefusal.STRANGER
@@ -347,8 +347,8 @@ def commanded(registry: Registry, run: PublishRun) -> None:
 
 
 class Watch:
-    """A check of the registry and the ports, every second from its creation until `close`. Disk
-    access runs on its own thread. changed: called when the registry has changed.
+    """A check of registry and ports that runs every second, from its creation until `close`. Disk
+    access runs on a separate thread. changed: called when the registry has changed.
     """
 
     def __init__(
@@ -452,7 +452,7 @@ class Watch:
                 share(self._engine, name, "interval", None)
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
-        """Return the gateway's current view of its boards."""
+        """Return the gateway's current knowledge of its boards."""
         devices = (connection.peer.device for connection in self._engine.broker.connections)
         connected = {device.name for device in devices if device is not None}
         ports = self._ports()
@@ -478,7 +478,7 @@ class Watch:
 
     def _is_refused(self, port: PortStatus) -> bool:
         """Return whether a board of the registry is refused at this port. If the board was
-        registered after the refusal, its next greeting succeeds.
+        registered after the refusal, its next HELLO succeeds.
         """
         if port.refused is None or not port.is_open or port.refusal is LinkRefusal.STRANGER:
             return False
@@ -486,7 +486,7 @@ class Watch:
         return not (port.refusal is LinkRefusal.UNKNOWN_KEY and entered)
 
     def _strangers(self) -> list[dict[str, str]]:
-        """Return the boards that ask to be admitted without success; each is logged once."""
+        """Return the boards that ask for admission without success. Each is logged once."""
         strangers = [
             {"name": port.refused, "port": port.path} | _unknown_key(port)
             for port in self._ports()
@@ -506,14 +506,14 @@ class Watch:
 
 
 def _unknown_key(port: PortStatus) -> dict[str, str]:
-    """Return the hint that an unregistered board greets with a key: its name alone does not admit
-    it.
+    """Return the hint that an unregistered board has a key, so that its name alone is not enough to
+    admit it.
     """
     return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 
 
 def pending(folder: Path) -> list[dict[str, str]] | None:
-    """Return the unregistered boards that ask the gateway of this data directory to be admitted,
+    """Return the unregistered boards that ask the gateway of this data directory for admission,
     with `name` and `port`; None if no gateway runs there.
     """
     if holder(folder / "gateway.lock") is None:

@@ -1,13 +1,13 @@
 """The list of devices for the centre: publications on the topic `onceway/devices`.
 
-In: the device registry. Out: one publication at QoS 1 after each change of the registry, and once
-a day. It is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `onceway device list
+In: the device registry. Out: one publication at QoS 1 after each change of the registry, and once a
+day. It is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `onceway device list
 --json`. The ingest fills board, firmware and link of its table of devices from it. With an
 `[uplink]` the topic is spooled whatever `[spool] topics` says; without one nothing is published.
 
 DATA/device-list.json has the hash and the time of the newest list, and the number of its row, so
-that a restart does not publish the same list again. A store that has no such row yet was restored
-or made again: it gets the list.
+that a restart does not publish the same list again. If the store has no such row, it was restored
+or newly created: the list is published again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 FILE = "device-list.json"
 DAY_S = 86_400
 LOOK_S = 3600
-"""Interval of looks at the age of the newest list, in seconds: the age counts through restarts and
-corrections of the clock.
+"""Seconds between two checks of the newest list's age. Restarts and corrections of the clock do not
+affect the age.
 """
 RETRY_S = 60
 ANSWER_S = 30
@@ -80,7 +80,7 @@ class DeviceList:
                 await asyncio.wait_for(self._changed.wait(), wait_s)
 
     def _due(self) -> str | None:
-        """Return the list if it is to be published now."""
+        """Return the list if it must be published now, else None."""
         if not self._engine.broker.config.spooled or not self._registry.readable:
             return None
         devices = sorted(self._registry.registered().items())

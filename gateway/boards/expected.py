@@ -35,7 +35,7 @@ LEAST_S = 30.0
 UNKNOWN_S = 60.0
 """Assumed interval of a board that is not connected and whose interval is unknown, in seconds."""
 UNKNOWN_CONNECTED_S = 3600.0
-"""Assumed interval of a connected board whose interval is unknown: the board may measure seldom."""
+"""Assumed interval of a connected board whose interval is unknown: the board may measure rarely."""
 INTERVALS = 3
 """Number of missed intervals that make a problem."""
 NEVER = 0.0
@@ -46,7 +46,9 @@ Value = dict[str, Any]
 Word = Literal["fine", "new", "paused", "silent", "unplugged", "refused", "elsewhere"]
 PROBLEMS: tuple[Cause, ...] = ("silent", "unplugged", "refused")
 WORDS: tuple[Word, ...] = ("fine", "new", "paused", *PROBLEMS)
-"""The words of boards that are judged here. `elsewhere`: another gateway of the site judges it."""
+"""The states of boards that this gateway judges. (`elsewhere` means that another gateway of the
+site judges the board.)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Memory:
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
     """The interval set by a person; NEVER: none is due."""
+    silent: float = 0.0
+    """Seconds of silence in earlier runs of the gateway, up to the last reading."""
     paused: float | None = None
     """End of a pause, during which the board is not a problem."""
     problem: str = ""
@@ -88,12 +92,14 @@ class Memory:
 
     @property
     def interval(self) -> float | None:
-        """Return the seconds between two readings; NEVER if none are due, None if unknown."""
+        """Return the seconds between two readings; NEVER if no reading is due, None if unknown."""
         return self.gaps.interval if self.wanted is None else self.wanted
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether that interval is only on its way to a board of which none is known."""
+        """Whether the interval was only commanded, to a board whose interval is otherwise
+        unknown.
+        """
         return self.wanted is None and not self.gaps.confirmed and self.gaps.learnt is None
 
 
@@ -103,7 +109,7 @@ class BoardState:
 
     word: Word
     interval: float | None
-    """Seconds between two readings; NEVER if none are due, None if unknown."""
+    """Seconds between two readings; NEVER if no reading is due, None if unknown."""
     heard: float | None
     """Time of the last reading; None before the first one."""
     what: str = ""
@@ -119,9 +125,10 @@ class BoardState:
 def judge(
     name: str, known: Memory, seen: Seen, now: float, quiet_from: float, gone_from: float | None
 ) -> BoardState:
-    """Return how a board is: this function alone decides it.
+    """Return the state of a board. No other code decides about it.
 
-    quiet_from: silence before this time does not count, since the gateway could not hear the board.
+    quiet_from: silence before this time does not count, except that of earlier runs: the gateway
+    could not hear the board. After a start, each board has an interval or an hour to speak.
     gone_from: when its port was first seen to be gone; None while the port is there.
     """
 
@@ -170,11 +177,12 @@ def _by_silence(
     if interval is None or known.is_uncertain:
         interval = max(unknown, interval or unknown)
         last = last if seen.connected else max(last, known.met or last)
-    if known.problem != "silent":
-        last = max(last, quiet_from)
     limit = INTERVALS * interval
     if known.wanted is None:
         limit = max(limit, LEAST_S)
+    if known.problem != "silent":
+        after_start = min(interval, UNKNOWN_CONNECTED_S)
+        last = max(last, quiet_from - min(known.silent, limit - after_start))
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
     if known.wanted is None and not known.gaps.confirmed:
@@ -207,9 +215,9 @@ class Expected:
         self._saved = -math.inf
         self.clock = clock
         self.states: dict[str, BoardState] = {}
-        """States by name, as of the last check."""
+        """States by name, from the last check."""
         self.elsewhere: Collection[str] = ()
-        """Boards that another gateway of the site may hold, as of the last check."""
+        """Boards whose session another gateway of the site may have, from the last check."""
         self._seen: Mapping[str, Seen] = {}
 
     @property
@@ -218,7 +226,7 @@ class Expected:
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     def state_of(self, name: str) -> BoardState:
-        """Return the state of a board, also of one that another gateway of the site judges."""
+        """Return the state of a board, even if another gateway of the site judges it."""
         if (state := self.states.get(name)) is not None:
             return state
         known = self._memory(name)
@@ -230,27 +238,28 @@ class Expected:
         return state is not None and state.is_problem
 
     def was_problem(self, name: str) -> bool:
-        """Whether a board was a problem at the last look, also at the one before a restart."""
+        """Whether a board was a problem at the last check, which may have been before a restart."""
         known = self._known.get(name)
         return known is not None and bool(known.problem)
 
     def heard_ago(self, name: str) -> float | None:
         """Return the seconds since a board's last reading; None before its first one."""
-        state = self.states.get(name)
-        if state is None or state.heard is None:
+        known = self._known.get(name)
+        if known is None or known.heard is None:
             return None
-        return max(0.0, self.clock() - state.heard)
+        return max(0.0, self.clock() - known.heard)
 
     def hear(self, name: str, measured: float | None = None, value: Value | None = None) -> None:
-        """Record a reading. measured: when the board took it, in seconds of any origin; None if the
-        board does not say. value: its content, if readable.
+        """Record a reading of a registered board, which may be newer than the last check. measured:
+        when the board took it, in seconds of any origin; None if the board does not say. value: its
+        content, if readable.
         """
-        known = self._known.get(name)
-        if known is None:
-            return
-        now = self.clock()
+        known, now = self._memory(name), self.clock()
+        is_first = known.heard is None
         known.gaps.take(measured, now)
-        known.heard, known.value = now, value or known.value
+        known.heard, known.value, known.silent = now, value or known.value, 0.0
+        if is_first:
+            self._set(name)
 
     def tell(self, name: str, interval: float, *, confirmed: bool = True) -> None:
         """Record a board's interval. NEVER: the board has stopped measuring. confirmed: whether the
@@ -287,7 +296,7 @@ class Expected:
         return self._known[name]
 
     def _set(self, name: str) -> None:
-        """Save a person's setting and judge the board again at once."""
+        """Save the news about a board, and judge it again at once."""
         self._new = True
         if name in self.states:
             self.states[name] = self._look_at(name, self._seen.get(name), self.clock())
@@ -310,9 +319,9 @@ class Expected:
     def look(
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
     ) -> list[str]:
-        """Judge these boards of the registry. seen: boards of which something is seen. elsewhere:
-        boards of the registry that another gateway of the site may hold; they are not judged here.
-        Return the names that have left the registry.
+        """Judge these boards of the registry. seen: what the gateway knows of boards at present.
+        elsewhere: boards of the registry whose session another gateway of the site may have; this
+        gateway does not judge them. Return the names that have left the registry.
         """
         now = self.clock()
         if self._started is None:
@@ -341,7 +350,8 @@ class Expected:
             return self.saved.unwritten
         self._new, self._saved = False, now
         rows = {
-            name: {**asdict(known), "gaps": known.gaps.kept()}
+            name: asdict(known)
+            | {"gaps": known.gaps.kept(), "silent": self._silence(name, known, now)}
             for name, known in self._known.items()
         }
         return json.dumps(rows)
@@ -358,16 +368,24 @@ class Expected:
             if seen.port is not None and seen.port != known.port:
                 known.port, self._new = seen.port, True
         if seen.lent:
-            self._quiet[name] = now
+            self._quiet[name], known.silent = now, 0.0
         self._note_port(name, known, seen, now)
-        assert self._started is not None  # noqa: S101 - set by the first look
-        quiet = max(self._quiet.get(name, 0.0), self._started)
+        quiet = self._quiet_from(name, now)
         state = judge(name, known, seen, now, quiet, self._gone.get(name))
         problem = state.word if state.is_problem else ""
         if problem != known.problem:
             known.problem, self._new = problem, True
             self._log(name, state)
         return state
+
+    def _quiet_from(self, name: str, now: float) -> float:
+        """Return the time before which silence does not count in this run of the gateway."""
+        return max(self._quiet.get(name, 0.0), now if self._started is None else self._started)
+
+    def _silence(self, name: str, known: Memory, now: float) -> float:
+        """Return the seconds of silence of this run and the earlier ones."""
+        last = known.since if known.heard is None else known.heard
+        return known.silent + max(0.0, now - max(last, self._quiet_from(name, now)))
 
     def _note_port(self, name: str, known: Memory, seen: Seen, now: float) -> None:
         """Record since when the port of a board has been missing."""
@@ -377,11 +395,13 @@ class Expected:
             self._gone.setdefault(name, now)
 
     def _leave(self, name: str, now: float) -> None:
-        """Keep of a board that may be at another gateway its interval and what a person has set."""
+        """For a board that may be at another gateway, keep only its interval and what a person has
+        set.
+        """
         known = self._known[name]
         if known.problem or known.port is not None:
             known.problem, known.port, self._new = "", None, True
-        self._quiet[name] = now
+        self._quiet[name], known.silent = now, 0.0
         self._gone.pop(name, None)
 
     def _forget(self, name: str) -> None:
@@ -399,7 +419,7 @@ class Expected:
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:
-    """Correct times that lie in the future: after a new store the time axis is another one."""
+    """Correct times that lie in the future: a new store begins a new time axis."""
     for one in known:
         one.since = min(one.since, now)
         one.heard = None if one.heard is None else min(one.heard, now)
@@ -418,7 +438,7 @@ def _read(file: Path) -> dict[str, Memory]:
         return {}
 
 
-_NUMBERS = ("since", "heard", "met", "wanted", "paused")
+_NUMBERS = ("since", "heard", "met", "wanted", "paused", "silent")
 
 
 def _memory(row: dict[str, Any]) -> Memory:

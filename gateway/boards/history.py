@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 FILE = "history.json"
 POINTS = 1500
-"""Most numbers kept for one name of one board; 16 bytes each."""
+"""Largest number of values kept for one name of one board; 16 bytes each."""
 MOST = 1000
-"""Most names of all boards together: 24 MB."""
+"""Largest number of names of all boards together: 24 MB."""
 _SPARE = 100
-"""Points beyond POINTS at which the oldest are dropped together."""
+"""Number of points beyond POINTS at which the oldest ones are dropped together."""
 
 Row = dict[str, Any]
 

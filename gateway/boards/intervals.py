@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEPT = 8
-"""Most gaps kept."""
+"""Largest number of gaps kept."""
 LEAST_S = 1.0
-"""Readings closer to the first one of a measurement than this belong to it. The interval of a board
-that measures more often is a little above this.
+"""Seconds from the first reading of a measurement within which further readings belong to it. If a
+board measures more often, its interval counts as a little longer than this.
 """
 SURE = 3
 """Number of gaps after which a commanded interval no longer counts, and after which a shorter one
 is known.
 """
 ALIKE = 1.5
-"""Largest ratio of the longest to the shortest of gaps that are alike."""
+"""Gaps are alike if the longest is at most this many times the shortest."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
@@ -47,8 +47,8 @@ class Gaps:
     gaps_since_command: int = 0
     """Number of gaps since that command."""
     confirmed: bool = True
-    """Whether the board itself has reported that interval; otherwise the command is still on its
-    way.
+    """Whether the board itself has reported that interval. Otherwise the command may still be on
+    its way.
     """
 
     @property
@@ -61,7 +61,7 @@ class Gaps:
         newest = gaps[-self._alike() :]
         older = gaps[: -len(newest)]
         is_shorter = older and min(older) > ALIKE * max(newest)
-        # after an outage, a board's journal comes in a hurry
+        # after an outage, a board sends its journal quickly
         if len(newest) >= SURE and is_shorter and older[-1] <= ALIKE * _usual(older):
             return max(newest)
         return _usual(gaps) if gaps else None
@@ -103,8 +103,8 @@ class Gaps:
             self.commanded = None
 
     def tell(self, interval: float, *, confirmed: bool = True) -> None:
-        """Record an interval that the board was commanded or reports. A longer one counts at once,
-        a shorter one when gaps confirm it, since the board may refuse it.
+        """Record an interval that the board was commanded or reports. A longer interval counts at
+        once, a shorter one only when gaps confirm it, because the board may refuse it.
         """
         self.commanded, self.gaps_since_command, self.confirmed = interval, 0, confirmed
 
@@ -127,7 +127,7 @@ class Gaps:
 
 
 def _usual(gaps: list[float]) -> float:
-    """Return the longest of these gaps but one."""
+    """Return the second longest of these gaps."""
     return sorted(gaps)[-2:][0]
 
 

@@ -1,4 +1,4 @@
-"""Listening to a board's answers on `logs/NAME`."""
+"""A subscription to a board's answers on `logs/NAME`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 PATIENCE_S = 10
 """Longest silence of a board on a serial line, in seconds."""
 RADIO_PATIENCE_S = 3600
-"""Longest time until a radio board gets a question, in seconds: longer than its interval."""
+"""Longest time until a radio board gets a command, in seconds: longer than its interval."""
 ANSWER_S = 600
-"""Longest time from the question to the answer, and between two lines, in seconds. A radio board
+"""Longest time from the command to the answer, and between two lines, in seconds. A radio board
 must stay silent after each of its frames, for minutes if the law is strict and the frames are long.
 """
 ALIVE_S = 5.0
-"""Seconds between two empty rows, which show that the wait goes on."""
+"""Seconds between two empty rows, which show that the command still waits."""
 MOST = 10_000
-"""Most messages in the queue."""
+"""Largest number of messages in the queue."""
 _FAILURE = 0x80
 
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from gateway.runtime.engine import Engine
 
 MOST_LINES = MOST
-"""Most lines that a board can keep."""
+"""Largest number of lines that a board can keep."""
 LONGEST = 256
-"""Bytes of a line that are read; a board's line has 40 characters after the time."""
+"""Largest number of bytes of a line that are read. A board's line has 40 characters after
+the time.
+"""
 WHOLE_S = 60
 """Longest time for the whole log of a board on a serial line, in seconds."""
 
@@ -73,8 +75,8 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
 
 
 async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
-    """Return the same rows at once, from a board on a serial line, for a user. Raises OncewayError,
-    also if the access rules forbid it to this user.
+    """Return the rows of `read` as a list, from a board on a serial line, for a user. Raises
+    OncewayError, for example if the access rules do not allow it to this user.
     """
     acl = engine.broker.acl
     if not acl.may_write(user, "", f"commands/{device}"):

@@ -5,9 +5,9 @@ In: names without a session here, and the sessions of the other gateways. Out: t
 session at no gateway. A single gateway of the site judges them, so that people get one
 notification.
 
-For `SELDOM_S`, a silent gateway may hold a board: the gateway may be starting again. From then on
-it counts as dead, and the replies of the others decide: a board that none of them holds is judged.
-A board that is a problem already stays one meanwhile.
+For `SELDOM_S`, a silent gateway may have a board's session, because it may be restarting. After
+that it counts as dead, and only the replies of the others decide: a board whose session none of
+them has is judged. Until then, a board that is a problem stays one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 ASK_S = 60.0
 """Seconds between two queries while a board has no session at any gateway."""
 SELDOM_S = 600.0
-"""Seconds between two queries while each board has a session at a gateway. The last whole reply
-counts for this time after the first query that a gateway did not answer.
+"""Seconds between two queries while each board has a session at a gateway. After a query that a
+gateway did not answer, the last complete reply is used for this time.
 """
 
 Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
@@ -31,27 +31,28 @@ Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
 
 
 class Nowhere:
-    """The search for boards without a session. holders: None without a site. is_ours: whether this
-    gateway does the search, and not another one.
+    """The search for boards without a session. holders: None without a site. is_ours: returns
+    whether this gateway does the search, and not another one.
     """
 
     def __init__(self, holders: Holders | None, is_ours: Callable[[], bool] = lambda: True) -> None:
         self._holders = holders
         self._is_ours = is_ours
         self._held: set[str] | None = None
-        """The clients in the reply that counts; None before the first query."""
+        """The clients in the last complete reply; None before the first query."""
         self._seen: frozenset[str] = frozenset()
-        """The names of that query; a name added since then was not part of it."""
+        """The names in the query of the last complete reply."""
         self._partial: tuple[set[str], frozenset[str]] | None = None
-        """The same of the last reply, if a gateway was silent."""
+        """Clients and names of the last reply, if a gateway was silent."""
         self._asked = -math.inf
         self._unanswered: float | None = None
-        """Time of the first query since the last whole reply, if there was one."""
+        """Time of the first query after the last complete reply, if there was one."""
         self._task: asyncio.Task[None] | None = None
 
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
-        """Return the names that have a session at no gateway, as of the last reply. before: those
-        that are a problem: they count until the first reply, and while a gateway is silent.
+        """Return the names that have a session at no gateway, according to the last reply. before:
+        names that are a problem already. They are returned until the first reply, and while a
+        gateway is silent.
         """
         if not self._is_ours():
             self._held, self._partial = None, None

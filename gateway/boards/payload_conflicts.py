@@ -2,8 +2,8 @@
 
 In: each publication of a board, duplicates included. Out: the boards that sent another payload
 under a used sequence (`gateway/payload/rewording.py`). The broker drops a duplicate without looking
-at its payload, so a conflict can be seen only here. A start recalls the publications in the spool;
-the ingest compares again with the table.
+at its payload, so only this module can detect a conflict. A start recalls the publications in the
+spool; the ingest compares again with the table.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from gateway.store.views import newest_of_boards
 log = logging.getLogger(__name__)
 
 KEPT = WINDOW
-"""Publications kept for each board: as many as its anti-replay window covers."""
+"""Number of publications kept for each board: as many as its anti-replay window covers."""
 LONGEST = 256
 """Longest payload that is kept, in bytes; the library's boards send shorter ones."""
 MOST_BOARDS = 2_500
-"""Most boards; together they take at most 64 MB."""
+"""Largest number of boards; together they take at most 64 MB."""
 RECALLED = 20_000
 """Number of newest publications in the spool that a start recalls."""
 
 
 @dataclass(slots=True)
 class PayloadConflicts:
-    """The payload conflicts of one board. sequence: the last one; last: µs, any origin."""
+    """The payload conflicts of one board. sequence: that of the last conflict. last: its time, µs
+    of any origin.
+    """
 
     count: int = 0
     sequence: int = 0

@@ -41,7 +41,7 @@ FORGET_US = 3 * 3_600_000_000
 hourly (firmware/src/ow_flow.c).
 """
 MOST_FAULTS = 16
-"""Most sensor faults kept for one board."""
+"""Largest number of sensor faults kept for one board."""
 FIGURES = ("life", "worn", "aside", "denied", "boot", "bad", "again", "interval")
 _TOPIC_END = "/status"
 _MOST_BYTES = 256
@@ -52,15 +52,15 @@ _KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
 Status = dict[str, float]
-"""The FIGURES that a board has reported, and `seen`: the time in UTC, if the clock was known;
-`keyed`: 1 if the board has ever proved its key, 0 if not, as with older firmware.
+"""The FIGURES that a board has reported. Also `seen`: the time in UTC, if the clock was known;
+`keyed`: 1 if the board has ever proved its key, 0 if not, for example with older firmware.
 """
 
 
 @dataclass(slots=True)
 class Refusal:
-    """The publications of one board that were refused for a lasting reason. topic: of the last one.
-    last: µs, any origin.
+    """The publications of one board that were refused for a lasting reason. topic: that of the last
+    one. last: its time, µs of any origin.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class Refusal:
 @dataclass(slots=True)
 class Loss:
     """The publications that one board has lost to damaged memory since the gateway's start.
-    sequence: of the last one; last: µs, any origin.
+    sequence: that of the last one. last: its time, µs of any origin.
     """
 
     sequence: int
@@ -128,7 +128,7 @@ class Boards:
             _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
 
     def greeted(self, name: str, *, keyed: bool) -> None:
-        """Record that a board of the registry has greeted."""
+        """Record that a board of the registry has connected."""
         known = self._statuses.get(name, {})
         if known.get(KEYED) != keyed:
             self._new = True
@@ -245,7 +245,7 @@ class Boards:
 
     def _find_well(self, name: str, topic: str, payload: bytes) -> None:
         """End the faults of quantities that have a value again: a board that restarts with a good
-        sensor sends no end of a fault.
+        sensor does not report the end of the fault.
         """
         from gateway.payload.readings import readings  # not needed on a gateway without boards
 

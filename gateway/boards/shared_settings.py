@@ -1,8 +1,8 @@
 """A person's settings for a board, shared by all gateways of a site: a board may move to any of
 them, and each gateway judges the boards whose sessions it has.
 
-In: settings that were made here. Out: the same settings at each gateway, also at one that was away
-or starts later.
+In: settings that were made here. Out: the same settings at each gateway, even if it was absent or
+starts later.
 
 Settings are retained messages of the gateway itself, which the gateways of a site share
 (`gateway/site/wiring/retained.py`):
@@ -30,7 +30,7 @@ from gateway.runtime.engine import Engine
 PREFIX = "$onceway/boards/"
 Kind = Literal["paused", "interval"]
 _MOST = 20_000
-"""Most messages that are looked at."""
+"""Largest number of messages that are read."""
 
 
 def topic_of(name: str, kind: Kind) -> str:
@@ -71,10 +71,10 @@ class SharedSettings:
         self._retained = engine.broker.retained
         self._expected = expected
         self._taken: dict[str, int] = {}
-        """Version of each message that was taken over, by topic."""
+        """Version of each message that was applied, by topic."""
 
     def take(self, names: Collection[str]) -> None:
-        """Take over the settings of these boards that have changed."""
+        """Apply the changed settings of these boards."""
         topics = self._retained.after(PREFIX, None, _MOST)
         for topic in topics:
             message, (name, kind) = self._retained.get(topic), _split(topic)

@@ -43,7 +43,7 @@ class AgreedFile:
             return {}, 0
 
     def write(self, changed: dict[str, Digest], number: int, gone: Iterable[str] = ()) -> None:
-        """Keep changed digests; None deletes one. gone: further topics to delete. Raises
+        """Write changed digests; None deletes one. gone: further topics to delete. Raises
         OncewayError.
         """
         rows = [(topic, state) for topic, state in changed.items() if state is not None]

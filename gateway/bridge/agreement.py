@@ -1,7 +1,7 @@
 """The comparison of retained messages, ours with those of the other broker of a bridge.
 
-In: for each topic the digest of the retained payload here, of the one there, and of the one that
-both had. Out: whether ours goes there, theirs comes here, or nothing happens. No I/O.
+In: for each topic, the digest of our retained payload, of theirs, and of the payload that both had.
+Out: whether ours is sent, theirs is taken, or nothing is done. No I/O.
 
 Rules, for one topic:
 
@@ -10,9 +10,10 @@ Rules, for one topic:
 - If both changed, ours wins for a topic of `up`, theirs for any other.
 - Without an agreement there is no deletion: the message of the side that has one wins.
 
-An agreement counts only if the other broker has still everything that it had then. The proof is a
-number in a retained message there, the *mark*. The bridge writes a higher number after both sides
-agreed. If the other broker shows a lower one, it has lost later messages. Then no agreement counts.
+An agreement counts only if the other broker still has everything that it had at the time of the
+agreement. The proof is a number in a retained message at the other broker, the *mark*. The bridge
+writes a higher number after both sides agreed. If the other broker shows a lower number, it has
+lost later messages, and no agreement counts.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
 
 
 def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
-    """Return what a topic gets if access rules forbid a step: the state of the other side, if that
-    side has a message.
+    """Return the step for a topic if access rules forbid the right one: the state of the other
+    side, if that side has a message.
     """
     if forbidden is Step.TAKE:
         return Step.NOTHING if ours is None else Step.SEND
@@ -63,8 +64,8 @@ def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
 
 
 class Agreement:
-    """Digests by topic, and the number of the mark that covers them. most: topics kept. held,
-    number: from the disk.
+    """Digests by topic, and the number of the mark that covers them. most: largest number of
+    topics. held, number: content of the file.
     """
 
     def __init__(self, most: int, held: dict[str, bytes], number: int) -> None:
@@ -75,7 +76,7 @@ class Agreement:
         self._fresh: dict[str, Digest] = {}
         """Agreements that no mark covers yet."""
         self._written: dict[str, Digest] = {}
-        """Agreements that the mark covers which is being written."""
+        """Agreements that are covered by the mark that is being written."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -93,7 +94,9 @@ class Agreement:
             self._fresh.pop(topic, None)
 
     def agreed(self, topic: str, *, known: bool) -> Digest:
-        """Return the agreement about a topic. known: the other broker has all that it had."""
+        """Return the agreement about a topic. known: whether the other broker has everything that
+        it had.
+        """
         return self._held.get(topic) if known else None
 
     def topics(self) -> Iterable[str]:
@@ -106,7 +109,7 @@ class Agreement:
 
     def begin_mark(self, least: int = 0) -> int:
         """Return the number of a mark that covers all agreements noted until now. least: a number
-        that the other broker has already.
+        that the other broker already has.
         """
         self._written |= self._fresh
         self._fresh = {}
@@ -127,8 +130,9 @@ class Agreement:
         return changed
 
     def cut(self) -> None:
-        """Forget agreements that no mark covers, because the connection is lost. The older ones
-        about their topics are gone, too: by those, a newer change back would seem to be none.
+        """Forget agreements that no mark covers, because the connection is lost. The older
+        agreements about their topics are dropped, too: with them, a newer change back to the older
+        state would not be noticed.
         """
         for topic in self._fresh.keys() | self._written.keys():
             self._held.pop(topic, None)

@@ -50,7 +50,7 @@ class BridgeAside:
         self, session: Session, identifier: int, kind: str, reason: str, *, taken: bool
     ) -> bool:
         """Set aside a message in flight. Return False if there is none. kind: the reason without
-        figures. taken: the other broker may have received the message.
+        figures. taken: whether the other broker may have received the message.
         """
         broker, name = self._engine.broker, self._section.name
         done = set_aside(broker, session, identifier, name, reason, self._most, taken=taken)

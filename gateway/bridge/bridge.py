@@ -56,13 +56,13 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60.0
 SETTLED_S = 10.0
-"""Duration of a good connection: after it, the next attempt comes soon."""
+"""Seconds after which a connection counts as good: when it ends, the next attempt follows soon."""
 _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
-"""Packet identifiers of requests count down from here, away from those of messages."""
+"""Packet identifiers of requests count down from this number, away from those of messages."""
 _MOST_LOOPS = 16
-"""Most loops that are logged, each with the bridge that closes it."""
+"""Largest number of loops that are logged, each with the bridge that closes it."""
 
 _Request = tuple[bool, str]
 """Whether to subscribe or unsubscribe, and a filter at the other broker."""
@@ -86,7 +86,7 @@ class Bridge:
         self._sampler: asyncio.TimerHandle | None = None
         self._suspects = Suspects()
         self._in_flight = 65_535
-        """Most messages in flight that the other broker accepts."""
+        """Largest number of messages in flight that the other broker accepts."""
         self._released: set[int] = set()
         """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
         self._asked: dict[int, _Request] = {}
@@ -94,7 +94,7 @@ class Bridge:
         self._given_up: set[_Request] = set()
         """Requests at which the other broker closes the connection."""
         self._not_taken = 0
-        """Messages from the other broker that can never be taken here, since the start."""
+        """Messages from the other broker that our broker can never accept, since the start."""
         self._looped = 0
         """Messages that came back in a loop of bridges and were stopped, since the start."""
         self._unconfirmed = 0
@@ -102,7 +102,7 @@ class Bridge:
         self._start_over: Callable[[str], None] = lambda reason: None
         """Callback with a reason to end the connection and the session at the other broker."""
         self._loops: set[str] = set()
-        """Bridges that brought messages back, each logged once."""
+        """Bridges that returned messages; each is logged once."""
         self._lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
@@ -326,7 +326,7 @@ class Bridge:
     async def _try_without_messages(
         self, far: FarConnection, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
     ) -> None:
-        """Subscribe to one filter at a time, and check that the connection holds for a while."""
+        """Subscribe to one filter at a time, and check that the connection lasts for a while."""
         for request in requests:
             if (packet := self._request(request, far)) is not None:
                 answer = await far.ask(packet, ANSWER_S)
@@ -354,10 +354,10 @@ class Bridge:
     def held_back(self) -> None:
         """Give up the guilty releases that are held back, if no other release waits for PUBCOMP.
 
-        The other broker may keep such an identifier for good, and would take a later message for
-        the old one. So a new session begins there, with a new word that is on disk before the
-        identifier may be used again. Messages that wait for PUBREL there would be lost with the
-        session.
+        The other broker may keep such an identifier forever, and would treat a later message as the
+        old one. So a new session begins at the other broker, with a new word that is on disk before
+        the identifier may be used again. Messages that wait for PUBREL at the other broker would be
+        lost with the session.
         """
         near = self._near
 
@@ -402,7 +402,7 @@ class Bridge:
 
     def _pair(self) -> Pair:
         """Return the pair of sessions. If our session no longer exists, a new word is drawn, so
-        that the session at the other broker is not met again.
+        that the session at the other broker is not used again.
         """
         held = self._pairing.read()
         if held is None or self._session is None:
@@ -411,7 +411,7 @@ class Bridge:
 
     @property
     def _full_name(self) -> str:
-        """The name of the bridge for people at other gateways."""
+        """The name of the bridge for users of other gateways."""
         return f"{self._engine.broker.config.gateway.name}/{self.section.name}"
 
     def _mark(self, pair: Pair) -> str:
@@ -437,8 +437,8 @@ class Bridge:
     # -- subscriptions
 
     def _subscribe_packets(self) -> list[Packet]:
-        """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, or has
-        too many.
+        """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, and for
+        those that it should not have.
         """
         section, session = self.section, self._session
         held = {} if session is None else session.subscriptions
@@ -543,7 +543,7 @@ class Bridge:
 
     def _soon(self, doing: str, call: Callable[[], None]) -> None:
         """Call a function after the current work of our broker. An exception in the call ends this
-        bridge's connection to it. doing: for the log, as a clause behind "while".
+        bridge's connection to our broker. doing: for the log, as a clause behind "while".
         """
 
         def serve() -> None:
@@ -612,7 +612,7 @@ class Bridge:
         self._received += 1
 
     def not_taken(self, topic: str, why: str) -> None:
-        """Count and log a message from the other broker that our broker can never take."""
+        """Count and log a message from the other broker that our broker can never accept."""
         self._not_taken += 1
         name = self.section.name
         if self._engine.broker.log_throttle.allows(f"bridge {name} cannot take a message"):
@@ -626,7 +626,7 @@ class Bridge:
 
     def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
         """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed. up: our broker sends it, so its queue has to forget it.
+        it crossed. up: whether our broker has sent it, so that it must be removed from our queue.
         """
         self._looped += 1
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:
@@ -697,7 +697,7 @@ class Bridges:
         self._bridges = [Bridge(engine, section) for section in sections]
 
     async def start(self) -> None:
-        """End the sessions of removed bridges, and start the others."""
+        """End the sessions of removed bridges, and start all configured ones."""
         wanted = {bridge.section.client for bridge in self._bridges}
         for client in list(self._engine.broker.sessions):
             if client.startswith(BRIDGE) and client not in wanted:

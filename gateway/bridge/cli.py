@@ -88,8 +88,8 @@ def aside(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the messages that can never reach the other broker, with the reason. With --json also
-    their payloads, in base64.
+    """Show the messages that can never reach the other broker, with the reason. With --json, also
+    show their payloads, in base64.
 
     Example: onceway bridge aside
     """

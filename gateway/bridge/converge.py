@@ -1,12 +1,12 @@
-"""Retained messages that both brokers of a bridge hold.
+"""Brings the retained messages of both brokers of a bridge into agreement.
 
 In: the retained messages here, and those of the other broker after each connect. Out: messages in
-either direction until both sides hold the same, by the rules of `agreement.py`. Nothing is sent
-that does not differ.
+either direction until both sides have the same, by the rules of `agreement.py`. Equal messages are
+not sent.
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
-a round trip of PINGREQ brings no message. So what crosses by itself does not cross twice. A topic
-that changes during the comparison is left alone, for its change crosses by itself.
+a round trip of PINGREQ brings no message. So a message that crosses by itself does not cross twice.
+A topic that changes during the comparison is skipped, because its change crosses by itself.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from gateway.runtime.engine import Engine
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-"""Seconds until a comparison is made again that left something to do, or failed."""
+"""Seconds until an incomplete or failed comparison is repeated."""
 PER_BATCH = 10
 BATCH_S = 0.1
-"""At most PER_BATCH retained messages leave in BATCH_S."""
+"""Seconds in which at most PER_BATCH retained messages are sent."""
 _SETTLED_S = 2.0
-"""Seconds that a connection has to hold before the comparison."""
+"""Seconds for which a connection must last before the comparison."""
 _NOTHING_HERE_S = 4.0
-"""Further seconds if this gateway has no such messages: only theirs can be missing."""
+"""Additional seconds if this gateway has no such messages, so that only theirs can be missing."""
 _SOON_S = 0.2
 """Seconds from an agreement to its mark."""
 _MARKS = 20
 _MARK_S = 30.0
-"""Marks that may leave at once, and seconds until one more may."""
+"""Number of marks that may be sent at once, and seconds until one more may be sent."""
 _AT_ONCE = 500
-"""Topics that are compared without a break."""
+"""Number of topics that are compared without a break."""
 _MARK_TOPIC = "$onceway/bridge/"
 
 
 @dataclass(slots=True)
 class Link:
-    """One connection of the bridge. present: the other broker still had our session.
+    """One connection of the bridge. present: whether the other broker still had our session.
     tries_suspects: whether a message is sent alone, because it may end the connection.
     """
 
@@ -84,12 +84,12 @@ class Convergence:
         self.here = self.there = 0
         """Retained messages of both brokers at the last comparison."""
         self.error = ""
-        """Why the comparison is not complete."""
+        """Why the comparison is not complete, or None."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
         self._crossing = False
-        """Whether messages cross that make both brokers equal."""
+        """Whether messages that make both brokers equal are crossing now."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._marks = float(_MARKS)
@@ -109,7 +109,7 @@ class Convergence:
         return "differ" if self.differ else "equal"
 
     async def crossings(self) -> Crossings:
-        """Return a record for a new connection."""
+        """Return a new `Crossings` for a new connection."""
         if not self._read:
             held, number = await asyncio.to_thread(self._file.read)
             most = self._engine.broker.limits.retained
@@ -118,7 +118,7 @@ class Convergence:
         return Crossings(self.agreement, self.refused, self._changed.set)
 
     def begin(self, link: Link) -> None:
-        """Compare, and keep marks, until `end`."""
+        """Compare, and keep the mark up to date, until `end`."""
         if self._section.retained:
             self._task = asyncio.create_task(self._run(link))
 
@@ -161,7 +161,7 @@ class Convergence:
     # -- one comparison
 
     async def _compare(self, link: Link) -> None:
-        """Compare both brokers, and let cross what differs."""
+        """Compare both brokers, and let the differing messages cross."""
         agreement = self.agreement
         await self._quiet(link)
         before = {found.topic: found for found in self._ours()}
@@ -204,7 +204,7 @@ class Convergence:
         return 0 if session is None else session.send_flow.messages
 
     def _filters(self) -> list[str]:
-        """Return the filters there, each once."""
+        """Return the filters at the other broker, each once."""
         section = self._section
         return sorted({section.prefix + item for item in (*section.up, *section.down)})
 
@@ -228,7 +228,7 @@ class Convergence:
     async def _steps(
         self, link: Link, survey: Survey, before: dict[str, Retained], known: bool
     ) -> dict[str, Step]:
-        """Return what each topic needs that differs, and note the topics that do not differ."""
+        """Return the step for each topic that differs, and note the topics that do not differ."""
         agreement, retained = self.agreement, self._engine.broker.retained
         prefix, readable = self._section.prefix, self._readable(survey)
         theirs_of = {
@@ -272,7 +272,7 @@ class Convergence:
         return may(INSIDE, client, topic)
 
     def _readable(self, survey: Survey) -> list[str]:
-        """Return our filters whose retained messages the other broker shows."""
+        """Return our filters whose retained messages can be read at the other broker."""
         section = self._section
         return [
             item
@@ -283,7 +283,7 @@ class Convergence:
     # -- what crosses
 
     async def _cross(self, link: Link, survey: Survey, steps: dict[str, Step]) -> None:
-        """Send and take what differs, a bounded number of messages a second."""
+        """Send and take the differing messages, a bounded number per second."""
         retained = self._engine.broker.retained
         seen = {topic: retained.get(topic) for topic in steps}
         failed = 0
@@ -357,7 +357,7 @@ class Convergence:
         return _MARK_TOPIC + link.mark
 
     async def _first_mark(self, link: Link, survey: Survey, least: int, gone: list[str]) -> None:
-        """Write a mark and read it, which shows whether the other broker keeps it."""
+        """Write a mark and read it, to find out whether the other broker keeps it."""
         agreement = self.agreement
         await link.far.settled()
         topic = self._mark_topic(link)
@@ -383,7 +383,7 @@ class Convergence:
             self.proves = True
 
     async def _keep_mark(self, link: Link) -> None:
-        """Cover new agreements by a mark, at most one in _MARK_S on the average."""
+        """Cover new agreements by a mark, on the average at most one in _MARK_S."""
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
         crossings, retained = link.crossings, self._engine.broker.retained

@@ -14,7 +14,7 @@ from gateway.mqtt.packets import Puback, Publish, Pubrec
 from gateway.mqtt.reason import ReasonCode
 
 _MOST_REFUSED = 1000
-"""Most refused messages that are remembered."""
+"""Largest number of refused messages that are remembered."""
 
 
 class Crossings:
@@ -26,11 +26,11 @@ class Crossings:
         self._agreement = agreement
         self._changed = changed
         self.refused = refused
-        """Messages that the other broker can never take, by topic."""
+        """Messages that the other broker can never accept, by topic."""
         self._leaving: dict[int, tuple[str, Digest]] = {}
         self._arriving: dict[int, tuple[str, Digest] | None] = {}
         self.unsure: dict[str, Digest] = {}
-        """Messages at QoS 0 that our broker may have taken, by topic."""
+        """Messages at QoS 0 that our broker may have accepted, by topic."""
         self._own: dict[int, tuple[str, Digest, asyncio.Future[bool]]] = {}
         self.arrived: set[str] = set()
         """Topics that arrived from the other broker since `arrived` was cleared."""
@@ -39,7 +39,7 @@ class Crossings:
 
     @property
     def open(self) -> int:
-        """Number of messages from the other broker whose flow is not over."""
+        """Number of messages from the other broker whose flow is not finished."""
         return len(self._arriving)
 
     def _note(self, topic: str, state: Digest) -> None:
@@ -69,7 +69,7 @@ class Crossings:
             self.never(*found)
 
     def never(self, topic: str, state: Digest) -> None:
-        """Note that the other broker can never take a message."""
+        """Note that the other broker can never accept a message."""
         if len(self.refused) < _MOST_REFUSED:
             self.refused[topic] = state
 
@@ -107,8 +107,8 @@ class Crossings:
         self._arriving.pop(identifier, None)
 
     def publish(self, packet: Publish) -> tuple[Publish, asyncio.Future[bool]]:
-        """Return a message of the bridge's own for our broker, and a future that tells whether our
-        broker takes it. The identifier is that of no message of the other broker.
+        """Return a message of the bridge itself for our broker, and a future for whether our broker
+        accepts it. No message of the other broker has its packet identifier.
         """
         number = next(
             number

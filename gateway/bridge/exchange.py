@@ -1,7 +1,7 @@
 """The packets of one connection of a bridge, between our broker and the other one.
 
 In: packets of both sides. Out: each packet on the other side, and reports of messages that cannot
-go there: a message that does not fit, that the other broker refuses for good, or that is guilty of
+be sent: a message that does not fit, that the other broker refuses for good, or that is guilty of
 closed connections. If our broker refuses a message of the other broker for now, the message waits
 (`held.py`).
 
@@ -101,7 +101,7 @@ class Watcher(Protocol):
 
     def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
         """Set aside a message that our broker has sent. kind: the reason without figures. taken:
-        the other broker may have received the message.
+        whether the other broker may have received the message.
         """
 
     def refused(self, identifier: int, reason: ReasonCode) -> None:
@@ -123,14 +123,14 @@ class Watcher(Protocol):
         """Count a message from the other broker."""
 
     def not_taken(self, topic: str, why: str) -> None:
-        """Count and log a message from the other broker that our broker can never take."""
+        """Count and log a message from the other broker that our broker can never accept."""
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""
 
     def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
         """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed. up: our broker sends it, so its queue has to forget it.
+        it crossed. up: whether our broker has sent it, so that it must be removed from our queue.
         """
 
     def waits(self, topic: str) -> None:
@@ -179,7 +179,7 @@ class Exchange:
         mark: str,
         crossings: Crossings,
     ) -> None:
-        """Serve both sides. mark: of the bridge (`translate.py`)."""
+        """Serve both sides. mark: the bridge's mark (`translate.py`)."""
         self._crossings = crossings
         retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
         self._translator = Translator(self._watcher.section.prefix, bool(retain), mark)
@@ -226,8 +226,8 @@ class Exchange:
         self._go_on(far)
 
     def _incoming(self, far: FarConnection, packet: Publish) -> list[Packet]:
-        """Return a message of the other broker for ours. If our broker can never take it, refuse it
-        and return an empty list.
+        """Return a message of the other broker, in a list, for our broker. If our broker can never
+        accept it, refuse it and return an empty list.
         """
         self._watcher.count_received()
         reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
@@ -243,7 +243,7 @@ class Exchange:
         return []
 
     def _done_with(self, far: FarConnection, packet: Publish) -> list[Packet]:
-        """Acknowledge a message of the other broker that does not go on. At QoS 2 the PUBREL goes
+        """Acknowledge a message of the other broker that does not cross. At QoS 2, its PUBREL goes
         to our broker, which answers it.
         """
         if packet.qos:
@@ -252,7 +252,7 @@ class Exchange:
         return []
 
     def _refuse(self, far: FarConnection, packet: Publish, reason: ReasonCode, why: str) -> None:
-        """Refuse a message of the other broker for good. why: for the log."""
+        """Refuse a message of the other broker for good. why: text for the log."""
         self._watcher.not_taken(packet.topic, why)
         self._crossings.finished(packet.packet_id)
         if (answer := refusal(packet, reason)) is not None:
@@ -296,8 +296,8 @@ class Exchange:
             self._watcher.suspect_answered()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
-        """Handle the answer to a PUBLISH. Return False if the other broker takes no message now.
-        inward: gets the packet that our broker needs.
+        """Handle the answer to a PUBLISH. Return False if the other broker accepts no message now.
+        inward: list to which the packet for our broker is added.
         """
         identifier, reason = packet.packet_id, packet.reason
         tries_suspects = self._suspects.tries_suspects
@@ -355,7 +355,7 @@ class Exchange:
             return []
 
     def _go_on(self, far: FarConnection) -> None:
-        """Send the PUBRELs that may leave: all, or only one while suspects are on trial."""
+        """Send the PUBRELs that may be sent: all, or only one while suspects are on trial."""
         if not self._to_release:
             return
         guilty = [item for item in self._to_release if self._is_guilty(item)]

@@ -1,9 +1,9 @@
 """The connection to the other broker: TCP or TLS, CONNECT, and packets.
 
-In: the address, the client identifier there, packets to send. Out: the limits in its CONNACK,
-received packets, and the end of the connection with its reason, in words for the log. No packet is
-larger than the other broker accepts [MQTT-3.2.2-15]. A peer that is silent for longer than the keep
-alive counts as dead.
+In: the address, the client identifier, packets to send. Out: the limits in the other broker's
+CONNACK, received packets, and the end of the connection with its reason, in words for the log. No
+packet is larger than the other broker accepts [MQTT-3.2.2-15]. A peer that is silent for longer
+than the keep alive counts as dead.
 """
 
 import asyncio
@@ -49,11 +49,13 @@ TCP_S = 15.0
 KEEP_ALIVE_S = 30
 RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
-"""Session Expiry Interval at the other broker, for messages in flight and new ones while we are
-away."""
+"""Session Expiry Interval at the other broker, for messages in flight, and for new ones while the
+bridge is disconnected.
+"""
 SMALLEST = 6
-"""Bytes of the smallest PUBLISH. A broker with a lower limit takes no message at all, and not even
-every acknowledgement."""
+"""Bytes of the smallest PUBLISH. A broker with a lower limit accepts no message at all, and not
+even every acknowledgement.
+"""
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
 """Errors with which the peer ends a connection. Other errors come from the network."""
 _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
@@ -62,7 +64,7 @@ _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
-    came: called with the packets of one read, after `listen`. lost: called once, with the reason,
+    came: callback with the packets of one read, after `listen`. lost: called once, with the reason,
     if the connection has ended by itself. Its second argument is True if the other broker ended it
     and the last packets may be the cause. drained: called when there is room for bytes again.
     """
@@ -169,8 +171,8 @@ class FarConnection(asyncio.Protocol):
             self._came(early)
 
     def close(self, forget: bool = False) -> None:
-        """End the connection from this side; `lost` is not called. forget: end the session there
-        too.
+        """End the connection from this side; `lost` is not called. forget: whether to end the
+        session at the other broker, too.
         """
         if self._transport is not None and not self._closed:
             bye = Disconnect()
@@ -214,7 +216,7 @@ class FarConnection(asyncio.Protocol):
     # -- packets
 
     def encoded(self, packet: Packet) -> bytes:
-        """Return the bytes of a packet. Raises Unfit if the other broker can never take it."""
+        """Return the bytes of a packet. Raises Unfit if the other broker can never accept it."""
         try:
             data = encode_within(packet, Version.V5, self._most)
             if data is not None:
@@ -240,8 +242,8 @@ class FarConnection(asyncio.Protocol):
         self, packet: Subscribe | Unsubscribe | Pingreq | Publish, within: float
     ) -> Packet | None:
         """Send a request and return its answer, or None if there is none within `within` seconds.
-        Raises OncewayError if the connection ends. One request at a time: before `listen`, or after
-        it on a connection that does nothing else.
+        Raises OncewayError if the connection ends. Make one request at a time: before `listen`, or
+        after it on a connection that does nothing else.
         """
         if self._closed:
             raise OncewayError("it closed the connection")
@@ -278,7 +280,7 @@ class FarConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
 
     async def settled(self) -> None:
-        """Wait until the other broker has handled everything that was sent. To be used after
+        """Wait until the other broker has handled everything that was sent. Use it after
         `listen`.
         """
         if self._closed:

@@ -1,14 +1,14 @@
 """Messages of the other broker that our broker refuses for now.
 
 In: messages of the other broker, the answers of our broker, the time. Out: messages to offer to our
-broker now, and expired ones. The other broker gets no answer while a message waits here, so it
-keeps the message too: a cut loses nothing.
+broker now, and expired ones. The other broker gets no answer while a message waits, so it keeps the
+message, too: a broken connection loses nothing.
 
 A message at QoS 1 or 2 waits behind earlier ones of its topic, so that their order stays
-[MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics go on. All waiting messages are offered
-again after FIRST_S, then after twice as long each time, up to LONGEST_S. At most Receive Maximum
-messages wait here. Beyond MOST_BYTES the connection has to end, and only the other broker keeps
-them.
+[MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All waiting messages
+are offered again after FIRST_S, then after twice as long each time, up to LONGEST_S. At most
+Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and only the other broker
+keeps them.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ MOST_BYTES = 4_000_000
 
 
 class Held:
-    """Waiting messages of one connection. passes: tells whether our broker's refusal is
+    """Waiting messages of one connection. passes: returns whether our broker's refusal is
     temporary.
     """
 
@@ -47,7 +47,7 @@ class Held:
         return sum(len(packet.payload) for packet, _ in self._waiting.values())
 
     def may_go(self, packet: Publish) -> bool:
-        """Take in a message. Return whether it goes to our broker now; otherwise it waits here."""
+        """Add a message. Return whether it goes to our broker now; otherwise it waits."""
         if not packet.qos:
             return True
         waits = any(packet.topic == other.topic for other, _ in self._waiting.values())
@@ -57,7 +57,7 @@ class Held:
 
     def answered(self, answer: Ack) -> Publish | None:
         """Handle our broker's answer to a message. Return the message if it is refused for good.
-        Afterwards `keeps` tells whether it waits here.
+        After that, `keeps` returns whether it waits.
         """
         packet, came = self._asked.pop(answer.packet_id, (None, 0.0))
         if packet is None:
@@ -71,7 +71,7 @@ class Held:
         return None
 
     def keeps(self, identifier: int) -> bool:
-        """Whether the message with a packet identifier waits here."""
+        """Whether the message with a packet identifier waits."""
         return identifier in self._waiting
 
     def topic(self, identifier: int) -> str:
@@ -79,7 +79,7 @@ class Held:
         return self._waiting[identifier][0].topic
 
     def next_wait(self) -> float:
-        """Double the wait, within its bounds. Return the seconds until `again` is to be called."""
+        """Double the wait, within its bounds. Return the seconds until the next call of `again`."""
         self.wait_s = min(max(FIRST_S, 2 * self.wait_s), LONGEST_S)
         return self.wait_s
 
@@ -98,7 +98,7 @@ class Held:
 
 
 def _left(packet: Publish, seconds: float) -> Publish | None:
-    """Return a message as it is `seconds` later, or None if it has expired [MQTT-3.3.2-5]."""
+    """Return a message in its form `seconds` later, or None if it has expired [MQTT-3.3.2-5]."""
     properties = packet.properties or {}
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     if expiry is None:

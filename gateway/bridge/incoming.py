@@ -1,8 +1,8 @@
 """A byte stream of the other broker, cut into packets.
 
-In: bytes. Out: packets, and an `Unusable` one for a PUBLISH that this gateway can never take. A
+In: bytes. Out: packets, and an `Unusable` for a PUBLISH that this gateway can never accept. A
 PUBLISH is unusable if its content breaks a rule, or if it is larger than the limit of this gateway.
-Its frame is whole, so the packets behind it can be read. The other broker keeps such a message and
+Its frame is intact, so the packets behind it can be read. The other broker keeps such a message and
 sends it on each connection, so ending the connection would stop the bridge for good.
 
 Of a PUBLISH that is too large, only its topic and packet identifier are kept.
@@ -20,13 +20,13 @@ from gateway.mqtt.topics import topic_name_problem
 from gateway.mqtt.wire import MAX_PACKET, MAX_U16
 
 _HEAD = 2 + MAX_U16 + 2
-"""Most bytes of topic and packet identifier at the start of a body."""
+"""Largest number of bytes of topic and packet identifier at the start of a body."""
 
 
 @dataclass(slots=True)
 class Unusable(Publish):
-    """A PUBLISH that this gateway can never take. reason: the answer, a code that PUBACK may carry.
-    why: the broken rule, in words. topic: the readable part.
+    """A PUBLISH that this gateway can never accept. reason: the answer, a code that PUBACK may
+    carry. why: the broken rule, in words. topic: the readable part.
     """
 
     reason: ReasonCode = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR

@@ -1,9 +1,10 @@
 """Pairs of sessions, ours and the other broker's: the file DATA/bridges/NAME.json.
 
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
-replaced, or our store has a new generation (`gateway/store/generation.py`), an old identifier on
-one side would swallow a new message. So the client identifier at the other broker contains a random
-word. In these cases a new word is drawn, and is on disk before the new session begins.
+replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are
+dangerous: a new message with such an identifier would count as a duplicate. So the client
+identifier at the other broker contains a random word. In these cases a new word is drawn, and is on
+disk before the new session begins.
 """
 
 import json
@@ -23,10 +24,10 @@ AGREED = ".agreed"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of sessions. word: in the client identifier at the other broker. joined: the session
-    there exists, and ours has received only its identifiers. down: the filters it may be subscribed
-    to. mark: the random part of the bridge's identity in the messages that cross it, the same for
-    every pair; empty in files of older releases.
+    """A pair of sessions. word: in the client identifier at the other broker. joined: whether the
+    session at the other broker exists, and ours has received only its identifiers. down: the
+    filters that it may be subscribed to. mark: the random part of the bridge's identity in the
+    messages that cross it, the same for every pair; empty in files of older releases.
     """
 
     word: str
@@ -51,7 +52,7 @@ class Pairing:
             return None
 
     def draw(self) -> Pair:
-        """Draw a new word: the session at the other broker no longer counts."""
+        """Draw a new word, so that the present session at the other broker is not used any more."""
         held = self.read()
         mark = "" if held is None else held.mark
         return self._keep(Pair(secrets.token_hex(4), False, mark=mark or secrets.token_hex(4)))
@@ -61,11 +62,13 @@ class Pairing:
         return pair if pair.mark else self._keep(replace(pair, mark=secrets.token_hex(4)))
 
     def join(self, pair: Pair) -> Pair:
-        """Note that the session there exists, and that ours has forgotten earlier identifiers."""
+        """Note that the session at the other broker exists, and that our session has forgotten
+        earlier identifiers.
+        """
         return self._keep(replace(pair, joined=True))
 
     def subscribe(self, pair: Pair, down: tuple[str, ...]) -> Pair:
-        """Note the filters that the session there may be subscribed to."""
+        """Note the filters that the session at the other broker may be subscribed to."""
         return pair if pair.down == down else self._keep(replace(pair, down=down))
 
     def _keep(self, pair: Pair) -> Pair:

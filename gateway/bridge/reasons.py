@@ -2,7 +2,7 @@
 
 In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. If
 a PUBACK or PUBREC blames the message, it is refused for good [MQTT-4.4.0-2] and set aside. A
-DISCONNECT that blames it counts as a close at the message in flight. At every other failure the
+DISCONNECT that blames it counts as a close at the message in flight. After every other failure the
 message waits, and is sent again later.
 """
 
@@ -49,7 +49,7 @@ OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
     ReasonCode.CONNECTION_RATE_EXCEEDED: "about how often the bridge connects",
     ReasonCode.MAXIMUM_CONNECT_TIME: "about how long the connection lasted",
 }
-"""Failures that pass, or that a person can mend, each with its meaning."""
+"""Failures that are temporary, or that a person can fix, each with its meaning."""
 
 
 def blames_message(reason: ReasonCode) -> bool:

@@ -39,8 +39,8 @@ def set_aside(
 ) -> SetAside | None:
     """Set aside the message in flight with a packet identifier. Return None if there is none.
 
-    taken: the receiver may have received the PUBLISH. At QoS 2 it may then still hold the
-    identifier, and would take a later message for this one. So PUBREL follows, and the identifier
+    taken: whether the receiver may have received the PUBLISH. If so, at QoS 2 it may still hold the
+    identifier, and would treat a later message as this one. So PUBREL follows, and the identifier
     is used again only after PUBCOMP.
     """
     found = session.send_flow.in_flight(identifier)
@@ -65,7 +65,7 @@ def set_aside(
 
 def take_out(session: Session, identifier: int, qos: int, *, taken: bool) -> None:
     """Remove a message in flight from the queue, within a step of the broker. The session has a
-    connection. taken: as for `set_aside`.
+    connection. taken: see `set_aside`.
     """
     flow = session.send_flow
     if qos == 1:

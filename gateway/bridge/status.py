@@ -15,12 +15,12 @@ class BridgeStatus:
     messages given up because the other broker closes the connection at their PUBREL; they may have
     arrived. not_taken: messages from the other broker that this gateway can never take. held:
     messages that this gateway refuses for now; the other broker keeps them. looped: messages that
-    came back in a loop of bridges and did not cross again. retained: one of STATES, or the
-    reason why both brokers cannot be compared. differ: retained topics that differ,
-    None while that is unknown. agreed: retained topics that both brokers are proven to agree on.
-    retained_here, retained_there: retained messages of both brokers at the last comparison.
-    oldest_s: age of the oldest waiting message in seconds, counted from the gateway's start at the
-    earliest; None if none waits. last_error: of the last connection that failed or ended.
+    came back in a loop of bridges and did not cross again. retained: one of STATES, or the reason
+    why both brokers cannot be compared. differ: retained topics that differ, None while that is
+    unknown. agreed: retained topics that both brokers are proven to agree on. retained_here,
+    retained_there: retained messages of both brokers at the last comparison. oldest_s: age of the
+    oldest waiting message in seconds, counted from the gateway's start at the earliest; None if
+    none waits. last_error: error of the last connection that failed or ended.
     """
 
     name: str
@@ -85,7 +85,7 @@ class QueueAge:
             del samples[1::2]
 
     def seconds(self, now: float, first: int) -> float:
-        """Return the age of the oldest message, at most two samples too little."""
+        """Return the age of the oldest message. It may be too low by two samples."""
         for time, after in self._samples:
             if after > first:
                 return now - time

@@ -1,10 +1,10 @@
-"""The retained messages of the other broker, read on a short connection of its own.
+"""The retained messages of the other broker, read on a separate short connection.
 
 In: filters. Out: the retained messages that match, and the number in the bridge's mark there
 (`agreement.py`). The connection has no session and reads at QoS 0, so a retained message costs one
 packet and no answer.
 
-MQTT says nothing about when the last retained message has come. A broker that sends them with the
+MQTT does not define when the last retained message has arrived. A broker that sends them with the
 SUBACK has sent all of them before its next PINGRESP. For others, the end is reached when two round
 trips of PINGREQ in a row, 0.2 s apart, bring nothing. A broker may drop messages at the bound of a
 client's output (mosquitto: `max_queued_messages`). So a missing topic is asked for again by its
@@ -34,24 +34,24 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.reason import ReasonCode
 
 _ANSWER_S = 30.0
-"""Timeout of each answer."""
+"""Timeout of each answer, in seconds."""
 _QUIET_S = 0.2
-"""Seconds between two round trips that have to bring nothing."""
+"""Seconds between two round trips in which no message may arrive."""
 _NAMES = 50
-"""Topics that are asked for by name in one SUBSCRIBE."""
+"""Number of topics that one SUBSCRIBE asks for by name."""
 
 
 class Survey:
-    """One reading of the other broker. most_bytes: of all payloads together."""
+    """One reading of the other broker. most_bytes: size limit of all payloads together."""
 
     def __init__(self, section: BridgeSection, packet_bytes: int, most_bytes: int) -> None:
         self._section = section
         self._most_bytes = most_bytes
         self._size = 0
         self.found: dict[str, Publish] = {}
-        """Retained messages by topic there."""
+        """Retained messages, by topic at the other broker."""
         self.unreadable: set[str] = set()
-        """Filters there that the other broker refuses."""
+        """Filters that the other broker refuses."""
         self._numbers = count(1)
         self._far = FarConnection(
             self._came, lambda reason, blamed: None, lambda: None, packet_bytes
@@ -90,7 +90,7 @@ class Survey:
             await self._ask(Unsubscribe(next(self._numbers), names))
 
     async def write(self, topic: str, payload: bytes) -> bool:
-        """Write a retained message. Return False if the other broker does not take it."""
+        """Write a retained message. Return False if the other broker does not accept it."""
         answer = await self._far.ask(Publish(topic, payload, 1, next(self._numbers), True), 5)
         return isinstance(answer, Puback) and answer.reason < ReasonCode.UNSPECIFIED_ERROR
 
@@ -103,7 +103,7 @@ class Survey:
                     self.unreadable.add(item)
 
     async def _silent(self) -> None:
-        """Wait until two round trips in a row bring nothing."""
+        """Wait until no message arrives in two consecutive round trips."""
         quiet = 0
         while quiet < 2:
             before = self._size

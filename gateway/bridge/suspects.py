@@ -9,21 +9,21 @@ every message in flight is a suspect, and suspects are tried alone:
   in flight when a connection closed  → suspect, with one close
   next connection                     → holds for a while without any message; a close now is no
                                         message's fault
-  then one suspect after the other    → acknowledged: no longer a suspect
-                                      → closed while it alone was in flight: one close more
+  then one suspect after the other → acknowledged: no longer a suspect → closed while it alone was
+  in flight: one more close
   `TIMES` closes                      → guilty
 
-A close long after several messages left makes them suspects, and adds nothing to earlier suspects.
-Many brokers process a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own (`Release`).
-Filters that are subscribed to are tried in the same way. The caller sends suspects alone, never
-sends guilty ones, and sends nothing else while `tries_suspects`.
+A close long after several messages were sent makes them suspects, and adds nothing to earlier
+suspects. Many brokers process a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own
+(`Release`). Filters that are subscribed to are tried in the same way. The caller sends suspects
+alone, never sends guilty ones, and sends nothing else while `tries_suspects`.
 """
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 TIMES = 3
-"""Closes that make a message guilty."""
+"""Number of closes that make a message guilty."""
 HOLD_S = 1.0
 """Time that a connection has to hold before a suspect is sent."""
 ANSWER_S = 3.0
@@ -49,7 +49,8 @@ class Suspects:
         """Number of closes by suspect."""
         self._in_flight: dict[Hashable, float] = {}
         """Keys sent on this connection and not answered, each with the time until which a close
-        counts as soon."""
+        counts as caused by it.
+        """
         self.in_a_row = 0
         """Number of guilty keys since the last acknowledged message."""
 
@@ -85,8 +86,8 @@ class Suspects:
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """Judge the end of the connection. blamed: the other broker closed it without naming a
-        reason other than a message.
+        """Judge the end of the connection. blamed: whether the other broker closed it, and named no
+        reason apart from a message.
         """
         in_flight, self._in_flight = self._in_flight, {}
         if blamed:

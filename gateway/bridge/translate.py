@@ -24,7 +24,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import MAX_U16, Reader, encode_varint
 
 _LONGEST_CHARACTER = 4
-"""Most bytes of a character in UTF-8."""
+"""Largest number of bytes of a character in UTF-8."""
 _OF_THE_LINE = (PropertyId.SUBSCRIPTION_IDENTIFIER, PropertyId.TOPIC_ALIAS)
 """Properties that are valid only on the other broker's connection."""
 
@@ -32,12 +32,12 @@ MARK = "onceway-bridge"
 """Name of the user property that each bridge adds to the messages that cross it. Its value is
 GATEWAY/BRIDGE/WORD, where WORD is random and stays the same for the life of the bridge."""
 MARK_BYTES = 512
-"""Most bytes by which the mark makes a packet longer."""
+"""Largest number of bytes by which the mark makes a packet longer."""
 NO_MARK = "a bridge that leaves no mark"
 
 
 class Unfit(Exception):
-    """A packet that the other broker can never take, with the reason in words. kind: the reason
+    """A packet that the other broker can never accept, with the reason in words. kind: the reason
     without figures.
     """
 
@@ -47,8 +47,8 @@ class Unfit(Exception):
 
 
 class Translator:
-    """The translator of one bridge. prefix: of topics there. retain: whether the other broker keeps
-    retained messages. mark: the value of MARK.
+    """The translator of one bridge. prefix: prefix of topics at the other broker. retain: whether
+    the other broker keeps retained messages. mark: the value of MARK.
     """
 
     def __init__(self, prefix: str, retain: bool, mark: str) -> None:
@@ -74,7 +74,9 @@ class Translator:
         return found | {PropertyId.USER_PROPERTY: [*user, *mark]}
 
     def to_far(self, packet: Publish, marked: bool) -> Publish:
-        """Return the packet for the other broker. Raises Unfit if its topic is too long there."""
+        """Return the packet for the other broker. Raises Unfit if its topic is too long with the
+        prefix.
+        """
         topic = self._prefix + packet.topic
         if len(topic) > MAX_U16 // _LONGEST_CHARACTER and len(topic.encode()) > MAX_U16:
             size = len(topic.encode())
@@ -121,7 +123,7 @@ def _user(properties: Properties) -> list[tuple[str, str]]:
 
 
 def refusal(packet: Publish, reason: ReasonCode) -> Ack | None:
-    """Return the answer to a message that cannot be taken, None at QoS 0."""
+    """Return the answer to a message that cannot be accepted, None at QoS 0."""
     if packet.qos == 2:
         return Pubrec(packet.packet_id, reason)
     return Puback(packet.packet_id, reason) if packet.qos else None

@@ -1,8 +1,8 @@
 """Access rules: who may connect, publish, subscribe and receive.
 
-Each check is answered with a reason to refuse, or None. `Access` is the part of one listener: at
-CONNECT it finds out who the client is. `Acl` says what each client may do. There is one `Acl` for
-the whole broker, because messages for the sessions of absent clients are judged too.
+Each check returns a reason to refuse, or None. `Access` is the part of one listener: at CONNECT it
+identifies the client. `Acl` defines what each client may do. There is one `Acl` for the whole
+broker, because messages for the sessions of absent clients are judged too.
 
 Rules of an ACL: without any section, every user may do everything. With sections, a client may do
 what any section that names its user and client identifier allows, unless another such section
@@ -31,7 +31,7 @@ from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256
 _FOUND = 65_536
-"""Most filters that are cached with client names filled in."""
+"""Largest number of filters that are cached with client names filled in."""
 
 Refusal = tuple[ReasonCode, str]
 """Reason and text."""
@@ -40,9 +40,9 @@ Refusal = tuple[ReasonCode, str]
 @dataclass(frozen=True, slots=True)
 class SlowCheck:
     """A check of a CONNECT that takes time, such as a password against a memory-hard hash. It runs
-    off the event loop. user: of the client once it is let in. answer: called once, on any thread.
-    holds: returns whether an answer that lets the client in is still valid; called on the event
-    loop. asks_others: the answer comes from another service, which may be slow.
+    off the event loop. user: user name of the client, once it is let in. answer: called once, on
+    any thread. holds: returns whether an answer that lets the client in is still valid; called on
+    the event loop. asks_others: whether the answer comes from another service, which may be slow.
     """
 
     user: str
@@ -52,7 +52,7 @@ class SlowCheck:
 
 
 class Caller(Protocol):
-    """A connection, as the access rules see it."""
+    """A connection, as far as the access rules need it."""
 
     user: str | None
     """The user name, None for anonymous clients and devices."""
@@ -94,9 +94,7 @@ class Ask:
 
 
 class Access(Protocol):
-    """The rules of one listener. `refuses_connect` sets `caller.user` of a caller that it
-    lets in.
-    """
+    """The rules of one listener. `refuses_connect` sets `user` of a caller that it lets in."""
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 
@@ -106,19 +104,17 @@ class Access(Protocol):
         """
 
     def holds(self, caller: Caller) -> bool:
-        """Whether a connection that was let in would be let in again."""
+        """Whether a connection that was let in would be let in again now."""
 
     def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None: ...
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
     def may_identify(self, caller: Caller) -> bool:
-        """Whether a client without reliable link may state the identity of its publications."""
+        """Whether a client without a reliable link may state its publications' identities."""
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
-        """Note that a device's publication has arrived, maybe again. Parameters: as in
-        `Spool.rows`.
-        """
+        """Note that a device's publication, maybe a duplicate, has arrived. See `Spool.rows`."""
 
     def note_publication(
         self,
@@ -135,9 +131,7 @@ class Access(Protocol):
 
 
 class ByAcl:
-    """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
-    in.
-    """
+    """Base of access rules that follow the ACL. Subclasses decide which clients are let in."""
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted
@@ -192,7 +186,7 @@ class Acl:
         return all(any(covers(wall, item) for wall in denied) for item in allowed)
 
     def may_identify(self, user: str | None, client: str) -> bool:
-        """Whether the identity that this client gives for its publications counts."""
+        """Whether the broker accepts the identities in this client's publications."""
         return _open(self._of_users) or self.named_to_identify(user, client)
 
     def named_to_identify(self, user: str | None, client: str) -> bool:
@@ -230,8 +224,8 @@ class Acl:
         return known
 
     def _rules(self, what: str, board: bool, user: str, client: str) -> tuple[list[str], list[str]]:
-        """Return the filters that allow and the filters that deny. The result is cached: there may
-        be many sections, many filters in one SUBSCRIBE, and many receivers of a message.
+        """Return the filters that allow and the filters that deny. The result is cached, because
+        there may be many sections, many filters in one SUBSCRIBE, and many receivers of a message.
         """
         about = what, board, user, client
         rules = self._found.get(about)
@@ -311,15 +305,14 @@ class Policy:
     receive_maximum: int = 1024
     """Receive Maximum of the broker, announced to its clients."""
     connections: int | None = None
-    """Most clients at a time. Here and in the next two fields, None means the value of `[limits]`.
-    """
+    """Largest number of clients. Here and in the next two fields, None means `[limits]`."""
     packet_bytes: int | None = None
     keep_alive_s: int | None = None
     keeps_sessions: bool = False
-    """Keep sessions whatever limits.session_expiry_s says."""
+    """Whether sessions are kept without regard to limits.session_expiry_s."""
     reads_reasons: bool = False
-    """Clients of this listener read the reason codes of PUBACK and PUBREC (`exchanges.py`)."""
+    """Whether clients of this listener read the codes of PUBACK and PUBREC (`exchanges.py`)."""
     never_moves: bool = False
-    """Sessions of this listener never move to another gateway."""
+    """Whether sessions of this listener never move to another gateway."""
     device_aliases: int = 0
-    """Most topic aliases per board; 0 where the bytes of an alias's first use are not worth it."""
+    """Largest number of topic aliases per board; 0 if they cost more bytes than they save."""

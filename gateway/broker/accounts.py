@@ -35,10 +35,10 @@ class Account:
         self.spooled = 0
         """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
-        """Times at which the published messages and bytes are paid off at the allowed rate."""
+        """Times from which on the published messages, and bytes, are within the rate again."""
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
-        """Return, in words, the bound that one more session or connection would exceed, or None."""
+        """Return the bound that one more session or connection would exceed, in words, or None."""
         quota = self.quota
         if quota is None:
             return None
@@ -63,7 +63,7 @@ class Account:
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
     def publishes(self, messages: int, size: int, now: float) -> float:
-        """Count published messages and bytes. Return for how many seconds to pause the clients."""
+        """Count published messages and bytes. Return the seconds to pause the user's clients."""
         quota = self.quota
         if quota is None:
             return 0.0
@@ -96,7 +96,7 @@ class Accounts:
             account.apply_quota(quota(name))
 
     def sweep(self, now: float) -> None:
-        """Forget users without sessions, connections, spooled bytes or debts of rate."""
+        """Forget users without sessions, connections, spooled bytes or excess over their rate."""
         for name in [name for name, account in self._all.items() if account.is_idle(now)]:
             del self._all[name]
 

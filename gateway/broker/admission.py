@@ -1,9 +1,10 @@
 """Bounds on the number and the rate of clients. In: a CONNECT's address. Out: a reason to refuse,
 or None.
 
-Rules: clients have a bound, in all and per listener, and so have sessions (0x97). CONNECTs from one
-address have a rate, with bursts of ten seconds' worth (0x9F). A client that takes its own session
-over counts once. A device on a serial line is never refused here: it has no other way in.
+Rules: the number of clients has a total bound and a bound per listener; the number of sessions has
+a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten seconds' worth
+(0x9F). A client that takes its own session over counts once. A device on a serial line is never
+refused by these bounds: it has no other connection.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gateway.mqtt.reason import ReasonCode
 
 _BURST_S = 10.0
 _NETWORK = 64
-"""Prefix length that is taken as one subscriber's IPv6 network (RFC 6177)."""
+"""Prefix length of the IPv6 network that counts as one address (RFC 6177)."""
 _ADDRESSES = 4096
 
 

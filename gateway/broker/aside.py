@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The most messages and bytes that may be kept for one bridge."""
+    """Largest number of messages, and of bytes, that are kept for one bridge."""
 
     messages: int
     size: int

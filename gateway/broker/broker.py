@@ -43,17 +43,19 @@ from gateway.mqtt.reason import ReasonCode
 log = logging.getLogger(__name__)
 
 _FEEDS = 4
-"""Sessions that get retained messages in one turn."""
+"""Number of sessions that get retained messages in one turn."""
 
 _AT_ONCE = 2000
-"""Most expired sessions, due wills and silent connections, each, that one call of `advance`
-handles. The rest follows in later calls."""
+"""Largest number of expired sessions, of due wills and of silent connections that one call of
+`advance` handles. The rest follows in later calls.
+"""
 
 _NO_CONNECT = "no CONNECT came in time (limits.connect_timeout_s)"
 
 _AXIS_S = 30.0
-"""Least seconds between two notes of the time axis in the store. A note is made only with a commit
-that happens anyway."""
+"""Shortest time, in seconds, between two records of the time axis in the store. A record is made
+only in a commit that happens anyway.
+"""
 
 
 class Broker(Core):
@@ -75,7 +77,7 @@ class Broker(Core):
         self.partial_nameless = 0
         """Bytes of incomplete packets from clients without an accepted CONNECT."""
         self.names = 0
-        """Bytes that topic aliases take."""
+        """Bytes of the names behind topic aliases."""
         self._feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
@@ -83,9 +85,7 @@ class Broker(Core):
         self.settle()
 
     def reconfigure(self, config: Config) -> None:
-        """Apply another configuration from now on. Values that a client was told at CONNECT stay
-        until its connection ends.
-        """
+        """Apply another configuration. Values in a CONNACK stay until its connection ends."""
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl, self.is_board)
@@ -122,7 +122,9 @@ class Broker(Core):
         self.hang_up(connection, reason, text)
 
     def hang_up(self, connection: Attached, reason: ReasonCode, text: str) -> None:
-        """End a connection on behalf of other work. An error in its farewell ends no other one."""
+        """End a connection on behalf of other work. An error while its DISCONNECT is written
+        affects no other connection.
+        """
         before = self.step.unfinished
         try:
             connection.disconnect(reason, text)
@@ -150,9 +152,7 @@ class Broker(Core):
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """Bind a connection to its session. Return the commit that CONNACK waits for, 0 for
-        none.
-        """
+        """Bind a connection to its session. Return the commit that CONNACK waits for, or 0."""
         pending = self.wills.pop(session.client, None)
         if pending is not None:
             self.will_bytes -= pending.size
@@ -168,7 +168,7 @@ class Broker(Core):
         return self.promise()
 
     def left(self, connection: Attached, will: bool) -> None:
-        """Take a connection that has ended out. will: whether its will is to be published."""
+        """Remove a connection that has ended. will: whether to publish its will."""
         self.connections.pop(connection, None)
         self.nameless.pop(connection, None)
         session = connection.session
@@ -212,7 +212,7 @@ class Broker(Core):
 
     def settle(self, coming: str | None = None) -> None:
         """Carry out the effects of a run of messages (`effects.py`). If this turn has taken long
-        enough, some of them wait for a later one. coming: a client that has a new connection; its
+        enough, some effects wait for a later turn. coming: a client that has a new connection; its
         will and the end of its old session do not wait.
         """
         self.step.unfinished += 1
@@ -247,7 +247,7 @@ class Broker(Core):
                 effects.waiting = False
 
     def _publish_will(self, client: str) -> None:
-        """Publish the due will of a client that is gone. If it is refused for now, or judging it
+        """Publish the due will of a client that is gone. If it is refused for now, or its check
         raises an exception, it is tried again later.
         """
         session = self.effects.wills.pop(client)
@@ -280,7 +280,7 @@ class Broker(Core):
     def _judge_will(
         self, client: str, session: Session | None, will: StoredWill
     ) -> tuple[PublishRun, ReasonCode | None]:
-        """Return a will as a message, and the reason not to publish it, or None."""
+        """Check a will. Return it as a message, and the reason not to publish it, or None."""
         expires = None if will.expiry is None else self.now + will.expiry
         with self.step:
             topic = self.router.topic(will.topic)
@@ -388,9 +388,7 @@ class Broker(Core):
         return commit
 
     def on_disk(self, number: int) -> int:
-        """Release all that waited for commit `number`, which is on disk. Return the number of
-        connections that waited.
-        """
+        """Release all that waited for this commit. Return the number of waiting connections."""
         self.committed = number
         self.statistics.commits += 1
         waiting = self.waits.held.pop(number, ())
@@ -422,7 +420,7 @@ class Broker(Core):
         return clients
 
     def _let_go(self, connection: Holder, call: Callable[[], None], what: str) -> None:
-        """Release a connection's pending acknowledgements; an error ends only this connection."""
+        """Release a connection's pending acknowledgements. An error ends only this connection."""
         before = self.step.unfinished
         try:
             call()
@@ -432,7 +430,7 @@ class Broker(Core):
             connection.fail(error, f"answers that waited for {what} are let go")
 
     def take_read(self, order: Order, rows: Any) -> None:
-        """Hand in the rows that an order has read."""
+        """Handle the rows that an order has read."""
         queue_pages.answer(self, order, rows)
         self.settle()
 
@@ -461,7 +459,7 @@ class Broker(Core):
         self.utc_start = utc_start
 
     def advance(self) -> None:
-        """Act on everything that is due. To be called about once a second."""
+        """Act on everything that is due. Call this about once a second."""
         now = self.now
         for connection in list(self.nameless):
             late = now - connection.seen > self.limits.connect_timeout_s

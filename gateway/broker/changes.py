@@ -31,7 +31,7 @@ from gateway.broker.will import StoredWill
 
 
 class PersistentSession(Protocol):
-    """A session, as the store sees it."""
+    """A session, as far as the store needs it."""
 
     @property
     def id(self) -> int: ...

@@ -41,17 +41,17 @@ _TOO_FAST = (
 )
 
 _SMALL = 4096
-"""Bytes of an incomplete packet that a connection may always keep."""
+"""Number of bytes of an incomplete packet that a connection may always keep."""
 _NAMES = 8
-"""Divisor: topic names behind aliases may take this part of the memory of queues."""
+"""Divisor: topic names behind aliases may take this fraction of the memory of queues."""
 _ALIAS_BYTES = 256
-"""Overhead of an alias beside its name, in bytes."""
+"""Overhead of an alias in addition to its name, in bytes."""
 _LOOK_S = 1.0
-"""Interval in which a last acknowledgement checks whether the peer gateway with the second disk
-still answers."""
+"""Seconds between two checks whether the peer gateway with the second disk still answers, while the
+last acknowledgement before the end waits.
+"""
 _NAMELESS = 8
-"""Divisor: incomplete packets of clients without an accepted CONNECT may take this part of the
-memory."""
+"""Divisor: the part of the memory for incomplete packets before an accepted CONNECT."""
 
 
 class _Held:
@@ -66,7 +66,7 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait until a commit is on two disks, or for earlier ones."""
+    """Acknowledgements that wait for a commit on two disks, or for earlier acknowledgements."""
 
     commit: int
     packets: bytes
@@ -136,15 +136,15 @@ class Connection:
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.bridge = False
-        """Subscriptions of this client are a bridge's: no local, RETAIN as published."""
+        """Whether this client is a bridge: subscriptions get no_local and retain_as_published."""
         self.keep_alive = 0.0
         """Seconds of silence after which the connection ends, 0 for no limit."""
         self.packet_limit = MAX_PACKET
         """Largest packet that the client accepts, in bytes."""
         self.receive_maximum = IDENTIFIERS
-        """Most QoS 1 and 2 messages in flight from the client."""
+        """Largest number of QoS 1 and 2 messages in flight from the client."""
         self.sent_aliases_limit = 0
-        """Most topic aliases that the client accepts."""
+        """Largest number of topic aliases that the client accepts."""
         self.named = False
         """Whether the client or the access rules chose the client identifier."""
         self.reads_reasons = False
@@ -161,11 +161,11 @@ class Connection:
             make=PublishRun,
             longest_request=limits.subscribe_bytes,
         )
-        """Bytes that were received and not acted on."""
+        """Bytes that were received and are not processed yet."""
         self.kept = 0
         """Bytes in `stream` at the last call of `keep`."""
         self.interrupted = False
-        """Whether complete packets may wait in `stream` because the turn was over."""
+        """Whether `stream` may contain complete packets, because the turn was over."""
         self.seen = broker.now
         """Time at which the client was last heard."""
         self.unheard = False
@@ -264,7 +264,7 @@ class Connection:
 
     @property
     def room(self) -> int:
-        """Bytes that may be sent until the connection is full."""
+        """Number of bytes that may be sent until the connection is full."""
         return self.broker.limits.outgoing_bytes - self.size
 
     def on_disk(self, number: int) -> None:
@@ -382,7 +382,7 @@ class Connection:
         return self.broker.acl
 
     def hear(self) -> None:
-        """Note that the client is read again."""
+        """Note that the gateway reads from the client again."""
         self.unheard = False
         self.seen = self.broker.now
 
@@ -396,8 +396,8 @@ class Connection:
             say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
     def remember(self, wire: bytes) -> bool:
-        """Count a name behind a topic alias. Return False if aliases take too much memory; each
-        connection may always keep a few.
+        """Count a name behind a topic alias. Return False if aliases take too much memory. Each
+        connection may always keep a few names.
         """
         broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
@@ -415,8 +415,8 @@ class Connection:
         self.broker.names -= _ALIAS_BYTES + len(wire)
 
     def keep(self, kept: int) -> None:
-        """Account for the received bytes that were not acted on. Raises ProtocolError if those of
-        all connections take too much memory.
+        """Account for the received bytes that are not processed yet. Raises ProtocolError if such
+        bytes of all connections take too much memory.
         """
         more = kept - self.kept
         if not more:
@@ -499,9 +499,9 @@ class Connection:
                 self.pause = None
 
     def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
-        """Refuse a publication where no reason code can: the client takes any code for success, its
+        """End the connection in place of a reason code: the client treats any code as success, its
         version has none, or the packet cannot be read. The connection ends after the
-        acknowledgements of earlier publications have left.
+        acknowledgements of earlier publications have been sent.
         """
         broker, pause = self.broker, self.pause
         if pause is None:
@@ -515,7 +515,7 @@ class Connection:
         self.part()
 
     def part(self) -> None:
-        """End a connection that was turned away, as soon as its acknowledgements have left."""
+        """End a connection after a refusal, as soon as its acknowledgements have been sent."""
         pause, broker = self.pause, self.broker
         if (
             pause is not None
@@ -534,7 +534,7 @@ class Connection:
             self.pause.put_off.clear()
 
     def _begin_pause(self) -> None:
-        """Start the pause of a client that was turned away, at the end of its connection."""
+        """Start the pause of a refused client, at the end of its connection."""
         pause, broker = self.pause, self.broker
         self._forget_put_off()
         if pause is not None and pause.farewell:
@@ -545,9 +545,8 @@ class Connection:
     # -- the end
 
     def fail(self, error: Exception, doing: str) -> None:
-        """End the connection after a call for it raised an exception that left shared state whole.
-        The end comes as soon as no iteration is in progress. Until then nothing is sent to the
-        client.
+        """End the connection after an exception that left shared state whole, as soon as no
+        iteration is in progress. Until then nothing is sent to the client.
         """
         blame(self.broker, self, error, doing)
         if self.state is not State.CLOSED:
@@ -617,14 +616,14 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """Name for logs: client if known, and address."""
+        """Name for logs: client identifier, if known, and address."""
         return f"{self.client} ({self.peer.address})" if self.client else self.peer.address
 
     # -- what the far end is told
 
     def _farewell(self, reason: ReasonCode, text: str) -> bytes:
-        """Return the broker's DISCONNECT. Empty before MQTT 5, which has none, and before CONNACK
-        has left [MQTT-3.14.0-1].
+        """Return the broker's DISCONNECT. Return empty bytes before MQTT 5, because the server has
+        no DISCONNECT, and before CONNACK was sent [MQTT-3.14.0-1].
         """
         if (
             self.version != Version.V5

@@ -40,8 +40,7 @@ class Core(Ledger):
         self.utc_start: int | None = None
         """Start of this boot in µs UTC, None while the clock is not known."""
         self.registered: Callable[[str], bool] = lambda client: False
-        """Whether a client identifier is reserved for a board. Set by the owner of the device
-        registry."""
+        """Whether a client identifier is reserved for a board. Set by the registry's reader."""
         self.acl = Acl(config.acl, self.is_board)
         self.router = Router(
             config.spooled,
@@ -88,7 +87,7 @@ class Core(Ledger):
         self.disk_lack = ""
         """Why the disk takes no messages, in words; empty while the disk takes them."""
         self.disk_room = sys.maxsize
-        """Most bytes of messages in the open changes. Publications beyond that are refused too."""
+        """Largest size of messages in the open changes. Further publications are refused."""
 
     def is_board(self, client: str) -> bool:
         """Whether a client without a user is a board: registered, or on a link of boards."""

@@ -13,11 +13,12 @@ from gateway.broker.topic import NOTICES
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""Most rows and bytes that one read takes from a queue in the store."""
+"""Largest number of rows, and of bytes, that one read takes from a queue in the store."""
 MOST_PENDING = 4 * PAGE_ROWS
-"""Most messages that a connected session holds in memory beyond those in flight, and at most
-`PAGE_BYTES`. The rest of its queue stays in the store. The value leaves room for a thousand devices
-that publish at once."""
+"""Largest number of messages that a connected session keeps in memory in addition to those in
+flight. Their size is at most `PAGE_BYTES`. The rest of its queue stays in the store. The value
+leaves room for a thousand devices that publish at once.
+"""
 PAGE_LOW = 64
 
 
@@ -104,8 +105,7 @@ class Load:
     session: int
     first: int
     whole: bool = False
-    """Whether commits before the reading hold all of the queue, so that the page cannot be empty.
-    """
+    """Whether commits before the read contain the whole queue, so that the page cannot be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,9 @@ class Collect:
     session: int
     first: int
     others: bool = False
-    """Whether to read the message numbers of its other rows too; the commit that ends the session
-    deletes those rows."""
+    """Whether to read the message numbers of the session's other rows, too. The commit that ends
+    the session deletes these rows.
+    """
 
 
 Order = Load | Collect
@@ -139,7 +140,7 @@ class Undelivered(NamedTuple):
 
 
 class Receiver(Protocol):
-    """The connection to the session's client, as the queue sees it."""
+    """The connection to the session's client, as far as the queue needs it."""
 
     @property
     def full(self) -> bool:

@@ -1,4 +1,4 @@
-"""Act on a client's bytes, one packet or one run of packets at a time.
+"""Processes a client's bytes, one packet or one run of packets at a time.
 
 In: bytes of a link, which `gateway.mqtt.stream` cuts into packets and runs. Out: the effect of each
 on the connection. The rest waits if the client does not read its output, or if the turn has taken
@@ -39,11 +39,11 @@ from gateway.mqtt.runs import Acks
 _PUBACK, _PUBREC, _PUBREL = 0x40, 0x50, 0x62
 
 _MOST_WAITING = 65_536
-"""Most bytes that may arrive before CONNECT is answered."""
+"""Largest number of bytes that may arrive before CONNECT is answered."""
 
 
 def receive(connection: Connection, data: bytes) -> None:
-    """Act on every packet that is complete with these new bytes."""
+    """Process every packet that is complete with these new bytes."""
     state, broker = connection.state, connection.broker
     if state is State.CLOSED:
         return
@@ -76,7 +76,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
     """Continue a CONNECT after the peer gateways have answered the session lookup. refused: why the
-    client cannot have its session.
+    client cannot get its session, or None.
     """
     if connection.state is not State.CLOSED:
         _accept(connection, packet, refused, asked=True)
@@ -99,7 +99,7 @@ def _accept(
 
 
 def _go_on(connection: Connection) -> None:
-    """Act on complete packets while there is time, and account for the bytes that stay."""
+    """Process complete packets while there is time, and account for the remaining bytes."""
     broker, stream = connection.broker, connection.stream
     effects = broker.effects
     connection.interrupted = False
@@ -203,9 +203,8 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
 
 
 def _pong(connection: Connection) -> None:
-    """Queue PINGRESP in order. If the disk fails, send it at once, so that a client that waits for
-    an acknowledgement does not take the broker for dead. CONNACK is first in any case
-    [MQTT-3.2.0-1].
+    """Queue PINGRESP in order. If the disk fails, send it at once, so that the client does not
+    conclude that the broker is dead. CONNACK is first in any case [MQTT-3.2.0-1].
     """
     broker = connection.broker
     if (

@@ -1,7 +1,8 @@
 """Side effects of a run of messages, noted until the run is done.
 
-In: notes from inside loops over routes, subscribers or sessions. Out: when no iteration is in
-progress, `Broker.settle` carries the effects out in this order, again and again until none remains:
+In: notes from inside loops over routes, subscribers or sessions. Out: the effects. When no
+iteration is in progress, `Broker.settle` carries them out in this order, and repeats that until
+none remains:
 
   1. A connection ends because a call for it has raised an exception.
   2. A session ends: its client is told, then its subscriptions and its queue are deleted.
@@ -10,8 +11,8 @@ progress, `Broker.settle` carries the effects out in this order, again and again
   4. All queues together hold too much: the longest ones give messages up.
   5. A will is published. Thousands of wills may take several turns: the store holds them until
      then.
-  6. The state of a session that ended with its connection is deleted. This may take several
-     turns too, because the store knows nothing of such a session.
+  6. The state of a session that ended with its connection is deleted. This may take several turns,
+     too, because such a session is not in the store.
 
 The loop ends: a session ends once, a will is published once, and messages that are distributed
 again overflow no queue (`fan_out.py`).

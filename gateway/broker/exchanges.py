@@ -7,13 +7,13 @@ Rules: an answer leaves after the commit that makes it true. A failure is report
 PUBREC, never together with a success for the same PUBLISH. MQTT before version 5 has no such
 report, so the connection is closed and nothing is acknowledged.
 
-Common clients take a PUBACK or PUBREC for success, whatever its reason code. So a temporary refusal
-(`lack.py`) ends the connection of an MQTT 5 client too, with DISCONNECT 0x97, and a pause follows
+Common clients treat a PUBACK or PUBREC as success, whatever its reason code. So a temporary refusal
+(`lack.py`) ends the connection of an MQTT 5 client, too, with DISCONNECT 0x97, and a pause follows
 (`pauses.py`). Clients that are known to read reason codes are excepted: boards, the gateway's own
 clients, clients that say so in CONNECT, and those of a listener that is configured so.
 
 More messages in flight than the broker's Receive Maximum get 0x93 [MQTT-3.3.4-7]. Before MQTT 5
-there is no Receive Maximum, and only the number of packet identifiers is a bound.
+there is no Receive Maximum, so only the number of packet identifiers is a bound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gateway.mqtt.wire import encode_string
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
-"""Most bytes of the names behind a client's topic aliases."""
+"""Largest number of bytes of the names behind a client's topic aliases."""
 _ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
 _NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
@@ -57,8 +57,8 @@ def receive(
 
 
 def go_on_after_pause(connection: Connection, session: Session) -> None:
-    """Process runs that were postponed in a pause that is over, while there is time; or end the
-    connection if it was turned away.
+    """Process runs that were postponed in a pause that is over, while there is time. If the client
+    was refused, end the connection instead.
     """
     broker = connection.broker
     connection.part()
@@ -186,7 +186,7 @@ def _spooled(broker: Broker, run: PublishRun) -> bool:
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
-    """Return the reason why a run cannot be taken as a whole, or None."""
+    """Return the reason why a run cannot be accepted as a whole, or None."""
     receive_flow, broker = session.receive_flow, connection.broker
     reason = connection.policy.access.refuses_publish(connection, run.topic)
     if reason is not None:
@@ -200,8 +200,8 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
 
 
 def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
-    """Return how many publications of a run can be taken at once, from the first one on. The
-    publications are alike: if the first one alone is refused, all are.
+    """Return how many publications of a run can be accepted at once, from the first one on. The
+    publications differ only in payload: if the first one alone is refused, all are.
     """
     taken, refused = 0, run.count + 1
     if run.qos:
@@ -217,7 +217,7 @@ def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
 
 
 def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Process as much of a run as can be taken at once, then the rest."""
+    """Process as much of a run as can be accepted at once, then the rest."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
         part = _taken(connection, session, run) or run.count
@@ -322,7 +322,7 @@ def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Id
 def _stated_identity(
     connection: Connection, session: Session, properties: Properties
 ) -> Identity | None:
-    """Return the identity that a client without reliable link gives in the user properties
+    """Return the identity that a client without a reliable link states in the user properties
     `incarnation` and `seq`. None unless both are whole numbers and the client may identify its
     publications.
     """
@@ -421,7 +421,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
     """Answer a PUBREL for an identifier that is unknown here, after the peer gateways have replied.
-    elsewhere: one of them has released it, and its disk has that.
+    elsewhere: whether one of them has released it, on its disk.
     """
     if connection.state is State.OPEN:
         reason = ReasonCode.SUCCESS if elsewhere else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND

@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 
 
 def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | None:
-    """Return the reason why a run cannot be taken at all, or None. Parameters: see `lacks`."""
+    """Return the reason why no part of a run can be accepted, or None. Parameters: see `lacks`."""
     lack = lacks(core, run, durable)
     return None if lack is None else lack.reason
 
 
 def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
-    """Return the reason why a run cannot be taken as a whole, or None. durable: the publisher's
-    session outlives its connection.
+    """Return the reason why a run cannot be accepted as a whole, or None. durable: whether the
+    publisher's session outlives its connection.
     """
     topic = core.router.routed(run.topic)
     if topic.refused:
@@ -63,7 +63,7 @@ def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
 
 
 def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
-    """Complete a lack with its text. If the publication can never be taken, remove the bound."""
+    """Complete a lack with its text. If the publication can never be accepted, remove the bound."""
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)
@@ -100,8 +100,8 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
 
 
 def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
-    """Return in words a bound that could not take even one publication of a run if it were empty,
-    or "". Such a publication is refused for good, because sending it again would never succeed.
+    """Return, in words, a bound that is too small for even one publication of a run, or "". Such a
+    publication is refused for good, because sending it again would never succeed.
     """
     text, limits = "", core.limits
     if topic.spooled and not core.spool.fits_when_empty(run, _account(core, run)):
@@ -249,7 +249,7 @@ def _with_room(core: Core, members: _Members, messages: Undelivered) -> _Members
 def _distribute_evenly(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give each subscriber an even share, for which all have room. Return the empty rest."""
+    """Give each subscriber an even share; all must have room. Return the rest: nothing."""
     each, more = divmod(messages.number, len(members))
     for index, member in enumerate(members):
         if part := each + (index < more):
@@ -310,7 +310,7 @@ def _give(
 
 def redistribute(core: Core, messages: Undelivered) -> None:
     """Give messages of an ended session to the other subscribers of a shared subscription, as far
-    as they have room. No queue overflows by this.
+    as they have room. This makes no queue overflow.
     """
     share = core.router.share(messages.share)
     if share is None:
@@ -366,7 +366,7 @@ def feed_retained(core: Core, session: Session) -> bool:
 
 
 _PAGE_BYTES = 262_144
-"""Most bytes of retained messages for one session in one step."""
+"""Largest number of bytes of retained messages for one session in one step."""
 
 
 def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:

@@ -2,11 +2,11 @@
 
 Rules: a second connection of a client takes the session over; the first one gets 0x8E and is closed
 [MQTT-3.1.4-3]. Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
-[MQTT-3.1.2-5]. CONNACK says which, after the commit that makes it true.
+[MQTT-3.1.2-5]. CONNACK tells the client which, after the commit that makes it true.
 
 A device on a reliable link must use its name as client identifier. A device with another
-incarnation has lost its memory and gets a new session, because old packet identifiers would swallow
-its new publications.
+incarnation has lost its memory and gets a new session, because new publications with old packet
+identifiers would count as duplicates.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
 ends when a user asks for its identifier: its messages were for another client.
@@ -76,8 +76,8 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 
 def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
-    """Give a known client its session. Raises ProtocolError if it cannot have one. asked: the peer
-    gateways have answered the session lookup (`neighbours.py`).
+    """Give a known client its session. Raises ProtocolError if it cannot have one. asked: whether
+    the peer gateways have answered the session lookup (`neighbours.py`).
     """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}

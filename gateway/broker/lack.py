@@ -1,4 +1,4 @@
-"""The reason why a publication is not taken, and the bound behind it.
+"""The reason why a publication is not accepted, and the bound behind it.
 
 In: a reason code, and for 0x97 (Quota exceeded) the bound that was reached. Out: the text for the
 client and the log, and the label of the metrics.
@@ -25,12 +25,12 @@ class Bound(StrEnum):
 
     @property
     def words(self) -> str:
-        """State of this bound, in words."""
+        """Text about this bound, for people."""
         return _BOUNDS[self][0]
 
     @property
     def passes(self) -> bool:
-        """Whether room returns without help, so that the same publication can succeed later."""
+        """Whether room returns without help, so that the publication can succeed later."""
         return _BOUNDS[self][1]
 
 
@@ -43,20 +43,21 @@ _BOUNDS = {
     Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # clients send PUBREL
     Bound.RETAINED: ("the retained messages have no room", False),  # until a client clears one
 }
-"""All bounds: text, and whether room returns. The comments say why; README.md has the table for
-users."""
+"""All bounds: text, and whether there will be room again. The comments give the reasons; README.md
+has the table for users.
+"""
 
 
 FOR_GOOD = "what they publish is refused for good"
-"""Text for a refusal for good, where no bound is the reason."""
+"""Text for a refusal for good that has another reason than a bound."""
 
 
 class Lack(NamedTuple):
-    """The reason why a publication is not taken."""
+    """The reason why a publication is not accepted."""
 
     reason: ReasonCode
     bound: Bound | None = None
-    """The bound that was reached. None: the same publication will never be taken."""
+    """The bound that was reached. None: the same publication will never be accepted."""
     text: str = ""
     """The bound and its configuration key, for the log; set by `fan_out.explained`."""
 

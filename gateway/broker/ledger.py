@@ -1,4 +1,4 @@
-"""Totals that every queue must know: bytes in all queues, open changes, orders for the store,
+"""Totals that all queues share: bytes in all queues, open changes, orders for the store,
 statistics.
 
 In: the messages that queues take, send and finish. Out: the open changes, and orders for the store.
@@ -50,7 +50,7 @@ class Statistics:
     vanished: int = 0
     """Messages that queues have lost in the store, since the start."""
     quota_pauses: int = 0
-    """Number of pauses in which a client was not read because its user published too much."""
+    """Pauses in reading from a client because its user published too much."""
     commits: int = 0
     pauses: dict[str, int] = field(default_factory=dict)
     """Connections that ended because a publication was refused for now, by bound (`lack.py`)."""
@@ -73,7 +73,7 @@ class Step:
     """Steps: pieces of work on shared state, each done as a whole or not at all.
 
     `unfinished` counts the steps that are in progress or that an exception has interrupted. After
-    such an exception, memory may hold state that no commit will ever hold, so nothing may be
+    such an exception, memory may contain state that no commit will ever contain, so nothing may be
     committed or acknowledged any more (`README.md`, "Where an exception ends").
 
     An exception does not end its step: the count stays, even if the exception is caught. An
@@ -115,7 +115,7 @@ class Sender(Protocol):
         """Send as much as the receiver accepts."""
 
     def fail(self, error: Exception, doing: str) -> bool:
-        """End the receiver's connection after an error. Return False if there is none."""
+        """End the receiver's connection after an error. Return False if there is no connection."""
 
 
 class Holder(Protocol):

@@ -6,16 +6,16 @@ duplicate, and rows for the commit that brings the publication to disk. A window
 restarts and Clean Start. So a board's PUBREL needs no commit: the PUBLISH already committed what
 PUBCOMP confirms.
 
-A window is never wrong about a sequence that it contains, but it may miss some. A sequence that is
-in the window is answered without taking the publication again, so a window is written in the same
-commit as its publications, or later. A publication that is not in the window is taken again under
-the same identity, and the table at the centre drops it. So a window may be outdated or lost without
-harm.
+A window is always right about a sequence that it contains, but it may lack some. If a sequence is
+in the window, its publication is acknowledged without being stored again, so a window is written in
+the same commit as its publications, or later. If a sequence is not in the window, its publication
+is stored again under the same identity, and the table at the centre drops the duplicate. So a
+window may be outdated or lost without harm.
 
-A sequence below the window counts as unknown and is taken. A board's journal has 60 places, and a
-larger one drops older entries (`firmware/src/ow_journal.h`). So a sequence that far behind was
-never taken here, or comes from a board whose EEPROM was written back. Answering it as a duplicate
-might lose it.
+A sequence below the window counts as unknown, and its publication is accepted. A board's journal
+has 60 places, and a larger journal drops older entries (`firmware/src/ow_journal.h`). So a sequence
+that far behind was never accepted here, or comes from a board whose EEPROM was restored. To treat
+it as a duplicate might lose it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gateway.broker.store_rows import MarkRow
 WINDOW = 64
 """Number of sequences below the highest one that a window covers."""
 PLACES = 4
-"""Most incarnations of a device whose windows are kept."""
+"""Largest number of incarnations of a device whose windows are kept."""
 _ALL = (1 << WINDOW) - 1
 
 
@@ -51,24 +51,24 @@ class Mark:
         self.place = place
         self.incarnation = incarnation
         self.highest = highest
-        """The highest sequence that was taken; 0 for none, since sequences begin with 1."""
+        """The highest accepted sequence; 0 for none, since sequences begin with 1."""
         self._window = window & _ALL
-        """Bit n: the sequence `highest - n - 1` was taken."""
+        """Bit n: whether the sequence `highest - n - 1` was accepted."""
         self._kept = kept
         self.commit = 0
-        """Number of the commit that holds the last change; 0 for one of an earlier start."""
+        """Number of the commit with the last change; 0 for a change before this start."""
 
     def has(self, sequence: int) -> bool:
-        """Whether a publication was taken."""
+        """Whether the publication with a sequence was accepted."""
         behind = self.highest - sequence
         return behind == 0 or (behind > 0 and bool(self._window >> (behind - 1) & 1))
 
     def is_below(self, sequence: int) -> bool:
-        """Whether a sequence is too old for the window, so that nothing is known of it."""
+        """Whether a sequence is too old for the window, so that nothing is known about it."""
         return self.highest - sequence > WINDOW
 
     def add(self, sequence: int) -> None:
-        """Note that a publication is taken. A sequence below the window is not noted."""
+        """Add the sequence of an accepted publication. A sequence below the window is ignored."""
         ahead = sequence - self.highest
         if ahead > WINDOW:
             self.highest, self._window = sequence, 0
@@ -89,7 +89,7 @@ class Mark:
         self._kept = b""
 
     def merge(self, highest: int, window: int, kept: bytes) -> None:
-        """Add the sequences that a peer gateway has taken. Parameters: as in `MarkRow`."""
+        """Add the sequences that a peer gateway has accepted. Parameters: as in `MarkRow`."""
         ours, theirs = self._taken(), (window & _ALL) << 1 | (highest > 0)
         ahead = highest - self.highest
         if 0 < ahead <= WINDOW:
@@ -103,7 +103,7 @@ class Mark:
         self._kept = self._kept or kept
 
     def _taken(self) -> int:
-        """Return a bit set. Bit n: the sequence `highest - n` was taken."""
+        """Return a bit set. Bit n: whether the sequence `highest - n` was accepted."""
         return self._window << 1 | (self.highest > 0)
 
     def row(self) -> MarkRow:
@@ -119,8 +119,9 @@ class Marks:
 
     def __init__(self, rows: Iterable[MarkRow]) -> None:
         self._marks: dict[str, dict[int, Mark]] = {}
-        """Windows by device and incarnation; the most recently used incarnation of a device is
-        last."""
+        """Windows by device and incarnation. The last incarnation of a device is the one used most
+        recently.
+        """
         for row in rows:
             mark = Mark(*row)
             self._marks.setdefault(mark.device, {})[mark.incarnation] = mark

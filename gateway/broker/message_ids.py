@@ -57,7 +57,7 @@ def pack_ids(identifiers: Collection[int]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> tuple[int, ...]:
-    """The inverse of `pack_ids`."""
+    """Return the identifiers that `pack_ids` has packed."""
     return unpack(f">{len(data) // 2}H", data)
 
 

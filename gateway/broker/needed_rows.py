@@ -1,8 +1,8 @@
 """References to rows of the tables `message` and `queue`.
 
-In: references to messages that come and go. Out: ids for new messages, and keys of rows to delete.
-A message is stored once, however many queues refer to it. Only messages with more than one
-reference are counted, so a million waiting messages take no memory here.
+In: new and removed references to messages. Out: ids for new messages, and keys of rows to delete. A
+message is stored once, however many queues refer to it. Only messages with more than one reference
+are counted, so a million waiting messages take no memory here.
 
 A new message overwrites the row of a message that is no longer needed. Overwriting a row touches
 one page of the database; an insert and a delete touch six. The queue rows of the old message are
@@ -14,7 +14,7 @@ from __future__ import annotations
 from gateway.broker.publish_run import PublishRun
 
 _SWEEP = 256
-"""Number of unneeded rows from which they are deleted even if there is no time for it."""
+"""Number of unneeded rows from which on they are deleted even if the disk is busy."""
 
 
 class NeededRows:
@@ -22,7 +22,7 @@ class NeededRows:
 
     def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
         self.next = next_message
-        """Id that no message has had."""
+        """Lowest id that no message has had."""
         self.finished: list[tuple[int, int]] = []
         """Queue rows to be deleted, as session and first number."""
         self.dead: list[int] = []
@@ -57,14 +57,14 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Count one queue row less that refers to a run."""
+        """Uncount a queue row that refers to a run."""
         if run.message and self.release(run.message, run.written or run.message in self.taken):
             run.message = 0
             run.written = False
 
     def release(self, message: int, written: bool = True) -> bool:
-        """Count one reference to a message less. Return True if it was the last one. written: there
-        is a row with this id.
+        """Uncount a reference to a message. Return True if it was the last one. written: whether
+        there is a row with this id.
         """
         count = self._references.pop(message, 1)
         if count > 2:

@@ -1,4 +1,4 @@
-"""The peer gateways of a site, as the broker sees them.
+"""The peer gateways of a site: the interface for the broker.
 
 In: changes of sessions and publications that peer gateways must know. Out: answers to clients,
 later (`dispatch.placed`, `exchanges.released`); routes for sessions that move; and the commits that
@@ -28,14 +28,14 @@ class Neighbours:
     # -- what clients ask for
 
     def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
-        """Claim the session of a CONNECT. Return True if the peer gateways are queried. Then
-        `dispatch.placed` is called, unless the connection has ended by then.
+        """Claim the session of a CONNECT. Return True if the peer gateways are queried. In that
+        case `dispatch.placed` is called later, unless the connection has ended by then.
         """
         return False
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the peer gateways about identifiers of PUBRELs that are unknown here. Return True
-        if they are queried; then `exchanges.released` is called for each.
+        if they are queried. In that case `exchanges.released` is called later for each.
         """
         return False
 
@@ -50,8 +50,8 @@ class Neighbours:
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:
-        """Send on the queue of a session that has moved. read: it has been read from the store;
-        False: it must be read again.
+        """Send on the queue of a session that has moved. read: whether the queue has been read from
+        the store; otherwise it must be read again.
         """
 
     # -- a second disk
@@ -63,7 +63,7 @@ class Neighbours:
 
     @property
     def refuses(self) -> bool:
-        """Whether publications for the spool are refused, the second disk being gone too long."""
+        """Whether publications for the spool are refused for want of the second disk."""
         return False
 
     def lacks(self, commit: int) -> bool:
@@ -79,7 +79,7 @@ class Neighbours:
         """Prepare to restore the sessions of this state."""
 
     def restore(self, session: Session) -> bool:
-        """Give a session from the store its role. Return False if it is not a client's."""
+        """Give a session from the store its role. Return False if it is not a client's session."""
         return True
 
     def ended(self, session: Session) -> None:
@@ -89,7 +89,7 @@ class Neighbours:
         """Add rows to the open changes, which are about to be sealed."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note the commit that the open changes have become; they are still accessible."""
+        """Note the commit that the open changes, still accessible, have become."""
 
     def on_disk(self, number: int) -> None:
         """Note that commit `number` is on disk."""

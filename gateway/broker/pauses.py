@@ -1,13 +1,13 @@
 """Pauses of publishers whose publication was refused for now.
 
-In: a client that was refused, with the bound; a client that got through. Out: the time until which
-nothing is taken from a client.
+In: a client that was refused, with the bound; a client whose publication was accepted. Out: the
+time until which publications of a client wait.
 
 Rules: the first pause is FIRST_S long. Each further refusal doubles the pause, up to LONGEST_S. If
-the client comes back within the pause, the time until then does not count, up to AWAY_S: paho and
+the client reconnects within the pause, the time until then does not count, up to AWAY_S: paho and
 mqtt.js wait a second before they reconnect. A refusal within a running pause changes nothing. If a
-publication that needs the same bound is taken, the doubling ends. A pause that ended KEPT_S ago is
-forgotten.
+publication that needs the same bound is accepted, the doubling ends. A pause that ended KEPT_S ago
+is forgotten.
 
 A client is identified by user name and client identifier. Another user with the same identifier is
 not let in, and changes no record. A client without an identifier is unknown at each connection: all
@@ -35,15 +35,16 @@ SHOWN_S = 5.0
 MOST = 16_384
 
 EACH_BYTES = 65_536
-"""Most bytes of publications that one connection may postpone. Beyond that, reading stops until the
-pause is over."""
+"""Largest number of bytes of publications that are postponed for one connection. Beyond it, the
+gateway stops reading until the pause is over.
+"""
 PART = 8
-"""Divisor: postponed publications of all connections may take this part of limits.memory_bytes."""
+"""Divisor: the part of limits.memory_bytes for postponed publications."""
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
-"""Bounds that have room again if any publication for the spool is taken."""
+"""Bounds that have room again if any publication for the spool is accepted."""
 
 _Identity = tuple[str, int, int]
 
@@ -99,13 +100,11 @@ class Pauses:
         return record
 
     def forget(self, key: int) -> None:
-        """End the doubling, because the client got through."""
+        """End the doubling, because a publication of the client was accepted."""
         self._records.pop(key, None)
 
     def waiting(self, now: float) -> Counter[Bound | None]:
-        """Count the clients paused now, or within SHOWN_S before, by the bound that refused
-        them.
-        """
+        """Count the clients paused now or within SHOWN_S before, by the bound that refused."""
         return Counter(item.bound for item in self._records.values() if now < item.until + SHOWN_S)
 
 
@@ -117,7 +116,7 @@ def client_key(user: str | None, client: str, address: str = "") -> int:
 
 
 class Pause:
-    """A connection of a client that was refused. Publications at QoS 1 and 2 are postponed until
+    """The pause of one connection after a refusal. Publications at QoS 1 and 2 are postponed until
     `until`: they have no effect, and their packet identifiers are not kept. All other packets are
     handled as usual: PINGREQ, acknowledgements, subscriptions, QoS 0.
     """
@@ -139,22 +138,24 @@ class Pause:
     def __init__(self, key: int, record: Record | None, shared: bool, now: float) -> None:
         self.key = key
         self.record = record
-        """Record of the client; None once it got through."""
+        """Record of the client; None once a publication was accepted."""
         self.shared = shared
-        """Whether the record belongs to all clients without an identifier at this address. Then a
-        publication is not postponed: if there is room, it is taken at once. Only a connection whose
-        publication is refused within the pause stays open until the pause is over."""
+        """Whether the record belongs to all clients without an identifier at this address. In that
+        case a publication is not postponed: if there is room, it is accepted at once. Only a
+        connection whose publication is refused within the pause stays open until the pause is over.
+        """
         self.until = record.over(now) if record is not None and not shared else float("-inf")
         """End of the pause on this connection, on the time axis."""
         self.farewell = ""
-        """Reason String of the end; empty while the connection goes on. Once it is set,
-        publications at QoS 1 and 2 are dropped without an answer, and the client sends them again.
+        """Reason String of the connection's end; empty while the connection continues. Once it is
+        set, publications at QoS 1 and 2 are dropped without an answer, and the client sends them
+        again.
         """
         self.reason: ReasonCode | None = None
-        """Reason code of the end."""
+        """Reason code for the end of the connection."""
         self.bound: Bound | None = None
         self.topic = ""
-        """Bound and topic as in `Record`, of the publication that ends the connection."""
+        """Bound and topic of the publication that ends the connection (see `Record`)."""
         self.after = 0
         """The commit that the last acknowledgement before the end waits for."""
         self.put_off: deque[tuple[PublishRun, _Identity | None]] = deque()
@@ -177,7 +178,7 @@ class Pause:
         return run, identity, size
 
     def took(self, topic: str, spooled: bool) -> bool:
-        """Whether an accepted publication shows that the client gets through again."""
+        """Whether an accepted publication shows that the client's bound has room again."""
         record = self.record
         return record is not None and (
             topic == record.topic or (spooled and record.bound in _OF_THE_SPOOL)

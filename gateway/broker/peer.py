@@ -8,7 +8,9 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """The device that greeted on a reliable link: the first two parts of publication identity."""
+    """The device that greeted on a reliable link: its name and incarnation are the first two parts
+    of a publication's identity.
+    """
 
     name: str
     incarnation: int
@@ -24,7 +26,7 @@ class Peer:
 
     listener: str
     address: str
-    """Address for logs, e.g. `127.0.0.1:40312` or `/dev/ttyUSB0`."""
+    """Address for logs, for example `127.0.0.1:40312` or `/dev/ttyUSB0`."""
     device: DeviceIdentity | None = None
     """The device that greeted on a reliable link."""
     certificate_name: str | None = None
@@ -34,7 +36,7 @@ class Peer:
 class State(Enum):
     """The states of a connection, each with its allowed packets (MQTT 5, section 3.1.0). The first
     packet is CONNECT, and there is no second one [MQTT-3.1.0-1, MQTT-3.1.0-2]: the packet stream
-    checks that (`gateway/mqtt/stream.py`). A closed connection neither takes nor sends packets.
+    checks that (`gateway/mqtt/stream.py`). A closed connection neither accepts nor sends packets.
     """
 
     NEW = auto()

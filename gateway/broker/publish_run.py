@@ -4,7 +4,7 @@ and payload.
 In: a run of PUBLISH packets from the receive buffer, a decoded PUBLISH, or a row of the store. Out:
 the PUBLISH packets for a receiver of any version, QoS and options.
 
-Most runs hold one publication. Those of a busy publisher hold dozens. Checks, routing, storage and
+Most runs hold one publication. Runs of a busy publisher hold dozens. Checks, routing, storage and
 encoding then take one step per run instead of one per publication, which is fast enough in Python.
 """
 
@@ -22,11 +22,12 @@ RETAIN = 0x01
 QOS_BITS = 0x06
 
 OVERHEAD = 64
-"""Overhead of a queued message beside its payload, in bytes. A topic name of up to this length is
-included."""
+"""Overhead of a queued message in addition to its payload, in bytes. A topic name of up to this
+length is included.
+"""
 
 _KNOWN_SHAPES = 4
-"""Most cached packet heads per topic."""
+"""Largest number of cached packet heads per topic."""
 
 
 class Publisher(Protocol):
@@ -88,7 +89,7 @@ class PublishRun(Publishes[Topic]):
         self.message = 0
         """Id of the run's row in the store, 0 if no queue row needs one."""
         self.written = False
-        """Whether the store or a sealed commit has the row."""
+        """Whether the run's row is in the store or in a sealed commit."""
 
     def body(self) -> bytes:
         """Return all payloads joined, as the store keeps them."""

@@ -1,5 +1,5 @@
 """Limits of queues. In: messages that are about to be queued for a session. Out: whether there is
-room for them. Sessions that have to end for it are noted in `effects.py`.
+room for them. Sessions that have to end are noted in `effects.py`.
 
 Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), and bytes of all queues
 together. Expired messages at the front of a queue are dropped first. QoS 0 is dropped and counted,
@@ -12,7 +12,7 @@ unless the session keeps QoS 0 and drops the oldest. For QoS 1 and 2, the config
   refuse the publisher   0x97 for the publisher, before its message has any effect
 
 If the front of the queue is only in the store, it is read first. In the meantime the queue may
-exceed its bound by an eighth, or by a page if that is larger. When that is full too, a queue with
+exceed its bound by an eighth, or by a page if that is larger. If that is full, too, a queue with
 "drop the oldest" drops the new messages, and any other queue ends.
 
 When all queues together are full, the longest ones give messages up until a 32nd of the bound is
@@ -38,11 +38,12 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""Divisor: the part by which a bound may be exceeded while the store is read."""
+"""Divisor: the fraction by which a bound may be exceeded while the store is read."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Divisor: the part of the bound of all queues that is freed at a time, because finding the longest
-queues takes time."""
+"""Divisor: the fraction of the bound of all queues that is freed at a time, because finding the
+longest queues takes time.
+"""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
@@ -57,7 +58,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run is too much for all queues together, although the longest will drop enough."""
+    """Whether a run is too much for all queues, although the longest ones will drop enough."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE
@@ -171,7 +172,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return the most messages and bytes in a queue. grace: while its front is being read."""
+    """Return the bounds of a queue: messages, bytes. grace: whether its front is being read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes
@@ -182,7 +183,7 @@ def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, i
 
 
 def bound_key(core: Core, session: Session, count: int, size: int) -> str:
-    """Name the key of the bound that a queue exceeds if this much is added."""
+    """Return the key of the bound that a queue exceeds if this much is added."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     if send_flow.messages + count > messages:
         return queue_key(session.client, session.queueing, "messages", messages)
@@ -236,7 +237,7 @@ def _drop_oldest(
     core: Core, session: Session, messages: int, size: int, bound: str = _ALL_QUEUES
 ) -> int:
     """Drop messages to make this much room, or the rest of the oldest delivery if that is less.
-    Return the number dropped. bound: the key of the bound, for the log.
+    Return the number of dropped messages. bound: the key of the bound, for the log.
     """
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0

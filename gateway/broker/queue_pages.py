@@ -1,16 +1,17 @@
 """Long queues: their tail is only in the store.
 
-In: "this queue has room for more of its tail" and "this session with a tail ends". Out: orders for
-the caller of the core, which reads the store and returns the rows. A session of an absent client
-holds no messages in memory; that of a connected client about a page beyond those in flight.
+In: notices that a queue has room for more of its tail, or that a session with a tail ends. Out:
+orders for the caller of the core, which reads the store and returns the rows. A session of an
+absent client holds no messages in memory. A session of a connected client holds about a page in
+addition to those in flight.
 
 Rules: an order is carried out after every commit sealed before it and before every commit sealed
 after it. Rows that are not committed yet are not found, and are asked for again after the next
 commit. If a row is missing or damaged, the session ends, and its client sees Session Present 0; the
 queue of a bridge or peer gateway continues without that row. The log has a line.
 
-Messages that an ended session leaves in shared subscriptions stay in the store. Each page
-is deleted with the commit that gives its messages to other subscribers.
+Messages that an ended session leaves in shared subscriptions stay in the store. Each page is
+deleted with the commit that gives its messages to other subscribers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ share. Columns of the message row: topic, retain, count, properties, expires, pa
 def delivery_of(
     core: Core, session: Session, row: StoredDelivery, known: dict[int, PublishRun] | None = None
 ) -> Delivery:
-    """Return a delivery from its row. known: runs by message id, used and extended."""
+    """Return a delivery from its row. known: runs by message id; new ones are added."""
     first, count, message, skip, flags, extra, share = row[:7]
     run = known.get(message) if known is not None else None
     if run is None:
@@ -76,7 +77,7 @@ def run_of(
 
 
 def answer(core: Core, order: Order, rows: Any) -> None:
-    """Hand in the rows that an order has read. Further effects are noted in `effects.py`."""
+    """Handle the rows that an order has read. Further effects are noted in `effects.py`."""
     if isinstance(order, Load):
         _loaded(core, order, rows)
     else:
@@ -109,13 +110,13 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether a place of a queue can be sent. The store gives the topic only for such places."""
+    """Whether the message at a place can be sent. Only then has the store a topic for it."""
     return row[7] is not None
 
 
 def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
-    """Return how many messages of a page are missing. Queue numbers have no gap, except where only
-    notices for a peer gateway have stayed.
+    """Return how many messages of a page are missing. Queue numbers have no gap, except in a queue
+    where only notices for a peer gateway remain.
     """
     if not rows:
         return session.send_flow.next - order.first if order.whole else 0
@@ -144,9 +145,7 @@ def _tell(core: Core, session: Session, gone: int) -> None:
 
 
 def unreadable(core: Core, session: Session, error: Exception) -> None:
-    """End a session because a page of its queue cannot be read and no retry will help, whatever the
-    client is.
-    """
+    """End any client's session, because a page of its queue will never be readable."""
     own = session.user == INSIDE
     log.error(
         "%s: its queue cannot be read from the store (%s: %s). The session ends, and %s. See:"

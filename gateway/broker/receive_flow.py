@@ -22,13 +22,13 @@ stored:
 
 A board without a key numbers its publications in the same way and keeps fewer than `WINDOW` of
 them, so within the window its identifier stands for the full sequence. Its PUBCOMP confirms only
-what the commit of its PUBLISH has brought to disk, and waits for no commit of its own. An
-identifier that a power cut brings back belongs to a sequence that does not come again. Such an
-identifier is forgotten when the window has passed it.
+what the commit of its PUBLISH has brought to disk, and waits for no commit of its own. After a
+power cut, an identifier may reappear whose sequence does not come again. Such an identifier is
+forgotten when the window has passed it.
 
 No payload is kept here. The count against the broker's Receive Maximum starts again with each
-connection (section 4.9): an identifier of an earlier connection counts only once its PUBLISH has
-come again.
+connection (section 4.9): an identifier of an earlier connection counts only after its PUBLISH has
+arrived again.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from gateway.broker.marks import WINDOW, Mark
 from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
 
 _FEW = 128
-"""Most identifiers that are stored as a list, which is then shorter and faster than bits."""
+"""Largest number of identifiers that are stored as a list, which is shorter than bits."""
 _PART = 8
-"""Divisor: the identifiers of all sessions may take this part of the memory of queues."""
+"""Divisor: the identifiers of all sessions may take this fraction of the memory of queues."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
-"""Identifiers that a session may always have, even if other sessions have used up the memory."""
+"""Number of identifiers that a session may have even if the memory is used up."""
 
 
 class ReceiveFlow:
@@ -52,23 +52,25 @@ class ReceiveFlow:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.received: dict[int, bool] = {}
-        """Identifiers of QoS 2 messages between PUBLISH and PUBREL, with whether this connection
-        has brought the PUBLISH."""
+        """Identifiers of QoS 2 messages between PUBLISH and PUBREL, each with whether its PUBLISH
+        arrived on this connection.
+        """
         self.unacknowledged = 0
-        """Number of QoS 1 messages whose PUBACK has not left."""
+        """Number of QoS 1 messages whose PUBACK was not sent yet."""
         self.commit = 0
         """Number of the last commit with a change of `received` or `mark`."""
         self.mark: Mark | None = None
         """Anti-replay window of the current or last board, if it has proved its key."""
         self._earlier = 0
-        """Number of identifiers whose PUBLISH came on an earlier connection."""
+        """Number of identifiers whose PUBLISH arrived only on an earlier connection."""
         self._bits: bytearray | None = None
-        """The same identifiers as bits if they are many. Storing a long list with each message
-        would take kilobytes per message."""
+        """The same identifiers as bits, if there are many: a long list would take kilobytes in the
+        store for each message.
+        """
 
     def use_mark(self, mark: Mark | None) -> bool:
         """Use a board's anti-replay window from now on, or none. Return True if the window changed;
-        then all identifiers are forgotten.
+        in that case all identifiers are forgotten.
         """
         changes = self.mark is not mark
         if changes:
@@ -134,8 +136,8 @@ class ReceiveFlow:
 
     def outdate(self, identifier: int) -> None:
         """Forget identifiers that a device's new publication makes obsolete. identifier: the low
-        half of the new sequence. Identifiers so far from it that the device's journal cannot hold
-        them any more are obsolete; so is the same identifier of another sequence.
+        half of the new sequence. Obsolete are the same identifier of another sequence, and those
+        too far away for the device's journal.
         """
         old = [
             kept
@@ -146,7 +148,7 @@ class ReceiveFlow:
             self.release(tuple(old))
 
     def repeat(self, identifier: int) -> None:
-        """Note that the PUBLISH of a kept identifier has come again. An identifier that only the
+        """Note that the PUBLISH of a kept identifier has arrived again. An identifier that only the
         window knows is ignored.
         """
         if identifier in self.received:

@@ -33,8 +33,8 @@ def refused(
 
 
 def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None:
-    """Log why a client has trouble, once per burst. Before the client is let in, bursts are counted
-    per address, since a client identifier can be invented.
+    """Log a client's problem, once per burst. Before the client is let in, bursts are counted per
+    address, since a client identifier can be invented.
     """
     who = connection.client if connection.session is not None else origin(connection.peer.address)
     if core.log_throttle.allows(f"{reason} {who}"):
@@ -53,7 +53,7 @@ def words(reason: ReasonCode) -> str:
 
 
 INTERNAL_ERROR = "internal error"
-"""Reason of such a close in the log of connections."""
+"""Reason, in the log of connections, for a close after an internal error."""
 
 
 def blame(core: Core, connection: Attached, error: Exception, doing: str) -> None:

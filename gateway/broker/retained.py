@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from gateway.broker.store_rows import RetainedRow
 
 _DELETION = 200
-"""Overhead of a deletion beside its topic, in bytes."""
+"""Overhead of a deletion in addition to its topic, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

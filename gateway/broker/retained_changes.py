@@ -6,9 +6,10 @@ Rules for gateways that share messages, the same at all of them:
 
 - The message or deletion with the highest version of a topic is valid. A version is the time of
   publication (µs UTC) by the clock of the publishing gateway, and always higher than the version it
-  replaces there. So it is one more than that while the time is not known. Equal versions are
+  replaces there. While the time is not known, the version is one more than the version that it
+  replaces. Equal versions are
   decided in the same way everywhere (`retained_entry.py`).
-- Entries from before the gateway had neighbours are older than all others: version 1.
+- Entries from the time before the gateway had neighbours are older than all others: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
 - Each gateway deletes an expired message by itself, with the same version: one more than the
   message's own.
@@ -21,11 +22,11 @@ from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 
 BEFORE = 1
-"""The version of entries from before the gateway had neighbours."""
+"""The version of entries from the time before the gateway had neighbours."""
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16
-"""Divisor: deletions may take this part of `limits.retained_bytes`."""
+"""Divisor: deletions may take this fraction of `limits.retained_bytes`."""
 
 
 def next_version(core: Core, topic: str) -> int:
@@ -69,8 +70,8 @@ def put_deletion(core: Core, deletion: Retained) -> None:
 
 
 def take(core: Core, message: Retained) -> bool:
-    """Take over a newer entry of a peer gateway. Return False if there is no room for it; the entry
-    that it replaces is removed even then.
+    """Store a newer entry of a peer gateway. Return False if there is no room for it; the entry
+    that it replaces is removed even in that case.
     """
     limits = core.limits
     if not message.payload:

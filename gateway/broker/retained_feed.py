@@ -5,8 +5,8 @@ far as the session has room. A feed holds names and its position, never messages
 is retained at the time of sending is sent. Each topic is compared once with all filters of the same
 prefix.
 
-Rules: a filter that is subscribed to again before its messages have come counts once. A session
-that comes back continues at its position; after a power cut of the gateway it begins again.
+Rules: if a filter is subscribed to again before its messages were sent, it counts once. A session
+that reconnects continues at its position; after a power cut of the gateway it begins again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.broker.topic import FilterMap
 from gateway.mqtt.topics import split_shared
 
 _PAGE_TOPICS = 512
-"""Topics that one step compares."""
+"""Number of topics that one step compares."""
 _PAGE = 64
 """Approximate number of messages that one step finds."""
 
@@ -43,7 +43,7 @@ class _Pass:
         self.source = source
         self.filters: dict[str, None] = {}
         self.tree: FilterMap[str] | None = None
-        """Tree of the filters, as of the last match."""
+        """Tree of the filters, made at the last match."""
         self.last: str | None = None
         """The last compared topic; None before the first one."""
 

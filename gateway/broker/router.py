@@ -1,8 +1,8 @@
 """Routing from a Topic Name to the sessions that get its messages.
 
-In: subscriptions, and topic names as they stand in PUBLISH packets. Out: `Topic`, which carries
-everything known about a name. Its routes are matched once and used until a subscription that may
-match the name is added, changed or removed (`topic.py`).
+In: subscriptions, and topic names from PUBLISH packets. Out: `Topic`, which has everything known
+about a name. Its routes are matched once and used until a subscription that may match the name is
+added, changed or removed (`topic.py`).
 
 A match visits at most 2^13 + _DEEP_LEVELS levels of filters, whatever the filters are. Each level
 of the name has at most two matching nodes; levels deeper than _FREE_LEVELS below a `+` are counted
@@ -78,16 +78,16 @@ def _keeps(session: Session) -> bool:
 
 
 _NAMES = 4
-"""Divisor: known names may take this part of the memory of queues."""
+"""Divisor: known names may take this fraction of the memory of queues."""
 _TOPIC_BYTES, _COPIES = 2300, 7
-"""Most bytes that a known name takes: a fixed part, and copies of the name."""
+"""Size of a known name: a fixed number of bytes, and a number of copies of the name."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
-"""Most levels of filters that are more than _FREE_LEVELS deep and behind a `+`, of all sessions."""
+"""Largest number of deep levels behind a `+` (_FREE_LEVELS) in the filters of all sessions."""
 _LONGEST_KNOWN = 512
-"""Longest name that is remembered, in bytes: clients could fill the memory with long names."""
+"""Longest name that is remembered, in bytes: longer ones could fill the memory."""
 
 
 class Route:
@@ -128,8 +128,9 @@ class RoutedTopic(Topic):
         self.heard: Callable[[PublishRun], None] | None = None
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
-        """Routes to sessions whose move is not over; `routes` does not contain them. True: the
-        session had subscribed to this topic when it arrived (`Role.had_subscribed`)."""
+        """Routes to sessions whose move is not over; `routes` does not contain them. Each with
+        whether the session had subscribed to this topic when it arrived (`Role.had_subscribed`).
+        """
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a durable session or to a shared subscription."""
@@ -142,7 +143,7 @@ def _forget_routes(topic: RoutedTopic) -> None:
 
 
 class _Node(Node):
-    """The subscribers of the filter that ends here."""
+    """The subscribers of the filter that ends at this node."""
 
     __slots__ = ("members", "shares")
 
@@ -157,14 +158,12 @@ class _Node(Node):
 
 
 def memory(topic_filter: str) -> int:
-    """Return approximately the most bytes that a subscription takes."""
+    """Return approximately the largest number of bytes that a subscription takes."""
     return len(topic_filter) + _LEVEL_BYTES * (topic_filter.count("/") + 1)
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return how many levels of a filter are deep and behind a `+`: many filters with such levels
-    may match one name.
-    """
+    """Return how many levels of a filter are deep and behind a `+`: such filters match often."""
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0
@@ -188,25 +187,25 @@ class Router:
         self._spool = spool
         """Filters of the topics that are spooled."""
         self._levels = levels
-        """Most levels that a topic may have."""
+        """Largest number of levels that a topic may have."""
         self._most = memory // _NAMES
-        """Most bytes that known topics may take."""
+        """Largest number of bytes that known topics may take."""
         self._copies = copies
         """Whether a session gets one copy for each of its matching filters."""
         self.heard: dict[str, Callable[[PublishRun], None]] = {}
-        """By first level: called with each run to a topic below it."""
+        """Callbacks by first topic level: called with each run to a topic below it."""
         self.watch: Callable[[str], None] | None = None
         """Callback with the filter of each subscription that is added, changed or removed."""
         self._root = _Node()
         self.topics: dict[bytes, RoutedTopic] = {}
         """Known topics by their encoded name. All are forgotten if they take too much memory."""
         self._size = 0
-        """Most bytes that the known topics take."""
+        """Largest number of bytes that the known topics take."""
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
         self._passing: RoutedTopic | None = None
-        """A topic that is not in `topics`, whose routes are needed only for a moment."""
+        """A topic that is not in `topics`, because its routes are needed only for a moment."""
         self._routes = 0
-        """Number of routes in topics; each new lookup adds to it."""
+        """Number of routes in all topics; each new lookup adds to it."""
         self.count = 0
         """Number of subscriptions."""
         self.size = 0
@@ -223,9 +222,7 @@ class Router:
         self._forget()
 
     def topic(self, name: str) -> RoutedTopic:
-        """Return the topic of this name, checked. Raises ProtocolError with 0x90 for a name that no
-        message may have.
-        """
+        """Return the topic of this name. Raises ProtocolError with 0x90 for an invalid name."""
         return self.known(encode_string(name), name)
 
     def known(self, wire: bytes, name: str) -> RoutedTopic:
@@ -301,8 +298,8 @@ class Router:
         return True
 
     def has_room(self, topic_filter: str, most: int) -> bool:
-        """Whether one more subscription may be kept. topic_filter: without its share. most: bytes
-        of all subscriptions.
+        """Whether one more subscription may be kept. topic_filter: without its share. most: size
+        limit of all subscriptions, in bytes.
         """
         deep = deep_levels(topic_filter)
         return self.size + memory(topic_filter) <= most and (
@@ -326,7 +323,7 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """Return the highest QoS granted for exactly this filter to a counting session, or None."""
+        """Return the highest QoS granted for this filter to a session that `counts`, or None."""
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:
@@ -345,7 +342,7 @@ class Router:
             self.changed()
 
     def changed(self) -> None:
-        """Match every topic again when it is next used."""
+        """Mark every topic, so that it is matched again when it is next used."""
         for topic in self._index.clear():
             _forget_routes(topic)
         self._routes = 0

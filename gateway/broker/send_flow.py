@@ -12,13 +12,13 @@
                              and in order, with DUP [MQTT-4.4.0-1], and released ones get PUBREL;
                              there is no other reason to send again
   the gateway dies         → the store may lag behind the line by up to `limits.inflight` messages:
-                             no more leave before a commit. Those get DUP, too, if the client was
-                             connected [MQTT-3.3.1-1]
+  no more are sent before a commit. These messages get DUP, too, if the client was connected
+  [MQTT-3.3.1-1]
 
-A QoS 2 PUBLISH leaves after the commit that holds it, and so does every message for a peer gateway:
-its number belongs to this message for good. The end of a delivery goes to disk with the next
-commit, and nothing waits for it. After a power cut the receiver sees at worst a repeated PUBREL, or
-a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
+A QoS 2 PUBLISH is sent after the commit that contains it, and so is every message for a peer
+gateway: the number belongs to this message forever. The end of a delivery goes to disk with the
+next commit, and nothing waits for it. After a power cut the receiver sees at worst a repeated
+PUBREL, or a repeated PUBLISH at QoS 1. A message's packet identifier follows from its number
 (`message_ids.py`), so it is the same after a power cut.
 """
 
@@ -78,7 +78,7 @@ class _Ended:
 
 _ENDED = _Ended()
 _BEYOND = 1 << 62
-"""A number above that of any message."""
+"""A number above that of every message."""
 
 
 class SendFlow:
@@ -117,7 +117,7 @@ class SendFlow:
         self.sent = 1
         """Number of the next message to send."""
         self.maximum = 1
-        """Most messages in flight: the receiver's Receive Maximum, or the broker's own bound."""
+        """Largest number of messages in flight: Receive Maximum, or the broker's own bound."""
         self.messages = 0
         """Messages queued or in flight."""
         self.size = 0
@@ -133,13 +133,13 @@ class SendFlow:
         self._asked = False
         """Whether a page of the tail is being read."""
         self._written_with = 0
-        """The commit that holds the last row of the queue."""
+        """The commit that contains the last row of the queue."""
         self._free = 0
         """Messages below this number may be sent without another check (`_usable`)."""
         self._stored = 1
         """Number of the next message to send that is known to be on disk."""
         self._sealed = (0, 1)
-        """The last commit that holds that number, and the number."""
+        """The last commit that contains a number of the next message to send, and that number."""
         self._awaited = 0
         """The commit that sending waits for, 0 for none."""
         self.waits = False
@@ -149,8 +149,7 @@ class SendFlow:
         self.receiving: dict[int, Delivery] = {}
         """QoS 2 deliveries that wait for PUBREC, by packet identifier."""
         self.released: dict[int, Delivery | None] = {}
-        """Identifiers that wait for PUBCOMP, in order; each with the delivery whose row is deleted
-        then."""
+        """Identifiers that wait for PUBCOMP, in order, each with the delivery to delete then."""
         self.resend: deque[tuple[int, Delivery]] = deque()
         """Messages in flight on an earlier connection, each with its number."""
         self.pending: deque[Delivery] = deque()
@@ -174,7 +173,7 @@ class SendFlow:
 
     @property
     def to_resend(self) -> set[int]:
-        """Packet identifiers of the messages that are sent again on the next connection."""
+        """Return the packet identifiers of messages to send again on the next connection."""
         return {packet_id(number) for number, _ in self.resend}
 
     # -- queue and send
@@ -189,9 +188,7 @@ class SendFlow:
         commit: int,
         share: str,
     ) -> None:
-        """Queue messages, and send what can be sent. The caller has made room
-        (`queue_limits.py`).
-        """
+        """Queue messages, and send what can be sent. `queue_limits.py` has made room."""
         session, ledger = self.session, self.ledger
         delivery = Delivery(session.id, run, self.next, count, skip, flags, extra, commit, share)
         size = count * (run.weight + OVERHEAD)
@@ -300,7 +297,7 @@ class SendFlow:
         self._done(delivery, delivery.left)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Send messages and return how many are in flight by this. Messages that cannot be encoded
+        """Send messages. Return how many are in flight after that. Messages that cannot be encoded
         count as in flight: the connection ends, and they are sent again with the rest.
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
@@ -362,8 +359,8 @@ class SendFlow:
         return max(self._under_way(), default=0)
 
     def _within(self, wanted: int) -> int:
-        """Return the number before which messages may leave, so that a start after a power cut
-        knows all that may have left. If `wanted` is beyond it, ask for a commit.
+        """Return the number before which messages may be sent, so that a start after a power cut
+        knows all that may have been sent. If `wanted` is beyond it, ask for a commit.
         """
         ledger = self.ledger
         commit, stored = self._sealed
@@ -385,9 +382,7 @@ class SendFlow:
     def _skip(
         self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
     ) -> None:
-        """Skip messages that are too large for this receiver, as if they were sent and acknowledged
-        [MQTT-3.1.2-25].
-        """
+        """Skip messages too large for this receiver, as if acknowledged [MQTT-3.1.2-25]."""
         for identifier in packet_ids(number, count):
             del flights[identifier]
         self.ledger.statistics.too_large += count
@@ -507,7 +502,7 @@ class SendFlow:
 
     def suspend(self) -> None:
         """Prepare for the next connection, after the loss of this one: messages in flight have to
-        be sent again. Messages behind a pending commit have not left.
+        be sent again. Messages behind a pending commit were not sent.
         """
         flights = [
             (number_of(identifier, delivery.first), delivery)
@@ -534,7 +529,7 @@ class SendFlow:
             self._leave_to_store()
 
     def _take_back(self, number: int, deliveries: list[Delivery]) -> None:
-        """Return messages from this number on to the queue; none of them has left. deliveries: the
+        """Put messages from this number on back into the queue; none was sent. deliveries: the
         deliveries that seemed to be in flight, in order.
         """
         for delivery in reversed(dict.fromkeys(deliveries)):
@@ -548,8 +543,7 @@ class SendFlow:
 
     def orphans(self) -> list[Undelivered]:
         """Return messages from shared subscriptions that may go to another subscriber when this
-        session ends: unsent ones, and QoS 1 ones that were sent; never QoS 2 ones that were sent
-        [MQTT-4.8.2-5].
+        session ends: all but QoS 2 messages that were sent [MQTT-4.8.2-5].
         """
         sent = [
             Undelivered(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
@@ -581,7 +575,7 @@ class SendFlow:
         self.leave()
 
     def leave(self) -> None:
-        """Delete everything here, because the session and its rows have moved to a peer gateway."""
+        """Delete all in memory: the session and its rows have moved to a peer gateway."""
         self.ledger.queued -= self.size
         self._pay(self.to_drop)
         self.messages = self.size = self.tail = 0
@@ -627,7 +621,7 @@ class SendFlow:
         self.pending = held
 
     def _begin_tail(self, delivery: Delivery) -> None:
-        """Begin the tail with this delivery: the queue from here on is only in the store."""
+        """Begin the tail with this delivery: from here on, the queue is only in the store."""
         expires = delivery.run.expires
         self.tail = delivery.first
         self.tail_expires = float("inf") if expires is None else expires
@@ -656,7 +650,7 @@ class SendFlow:
     def take_page(self, first: int, deliveries: list[Delivery], after: int) -> bool:
         """Take a requested page, from number `first` to before `after`. The page is empty if the
         tail is not committed yet; missing numbers are lost for good. Return False if nothing new is
-        in memory. `go_on` comes next.
+        in memory. Call `go_on` after it.
         """
         self._asked = False
         if first != self.tail:
@@ -710,8 +704,8 @@ class SendFlow:
         unsure: bool,
     ) -> None:
         """Restore the state after a restart. deliveries: those that were or may have been in
-        flight, in order of number. unsure: the session was connected when the gateway died, so the
-        first messages that the store calls unsent may have left.
+        flight, in order of number. unsure: whether the session was connected when the gateway died.
+        If so, the first messages that count as unsent in the store may have been sent.
         """
         flying = set(unpack_ids(unacknowledged))
         self.released = dict.fromkeys(unpack_ids(released))

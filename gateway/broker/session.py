@@ -30,7 +30,7 @@ NEVER = 0xFFFF_FFFF
 
 
 class Attached(Receiver, Holder, Protocol):
-    """A connection, as the files around sessions see it (`connection.py`)."""
+    """A connection (`connection.py`): the interface for code around sessions."""
 
     user: str | None
     will: StoredWill | None
@@ -73,7 +73,7 @@ class Attached(Receiver, Holder, Protocol):
 
 
 class Role:
-    """The role of a session. This class: the session of a client that stays here. Other gateways
+    """The role of a session. This class is the role of an ordinary client's session. Other gateways
     add roles (`neighbours.py`): a peer gateway, a session that has moved here, and the stand-in for
     a session that has moved away.
     """
@@ -103,11 +103,11 @@ class Role:
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Process publications of a peer gateway. identifiers: name the receiver."""
+        """Process publications of a peer gateway. identifiers: address of the receiver."""
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
-        """Forget identifiers of a peer gateway. Return the positions of the unknown ones, and the
-        commit that the answer waits for.
+        """Handle PUBRELs of a peer gateway. Return the positions of the unknown identifiers, and
+        the commit that the answer waits for.
         """
         return [], 0
 
@@ -158,7 +158,7 @@ class Session:
         self.ended = False
         """Whether the session has ended for the broker."""
         self.incarnation = incarnation
-        """Incarnation of the device behind it, 0 for others."""
+        """Incarnation of the session's device, 0 for other clients."""
         self.role = CLIENT
         self.foreign = False
         """Whether the session stands for a peer gateway."""
@@ -171,7 +171,7 @@ class Session:
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.feed: RetainedFeed | None = None
-        """Retained messages that are still to be sent, None for none."""
+        """Retained messages that must still be sent; None if there are none."""
         self.receive_flow = ReceiveFlow(ledger)
         self.send_flow = SendFlow(ledger, self)
 

@@ -16,12 +16,14 @@ from gateway.broker.publish_run import PublishRun
 from gateway.broker.store_rows import SpoolRow
 
 ROW_OVERHEAD = 64
-"""Overhead of a row beside topic and payload, in bytes: its share of the disk, so that the bound
-holds for small rows too."""
+"""Overhead of a row in addition to topic and payload, in bytes, so that the bound on disk space
+holds for small rows, too.
+"""
 
 PART = 512
-"""Rows whose size is added up in one part. Landed rows are subtracted a part at a time, so the size
-may be too large by one part."""
+"""Number of rows whose sizes are added up as one part. Landed rows are subtracted a part at a time,
+so the size may be too large by one part.
+"""
 
 Identity = tuple[str, int, int]
 
@@ -55,7 +57,7 @@ class Spool:
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """Create the spool. parts: (last id, bytes) of the existing rows, in order."""
         self.limit = self.limit_of_others = limit
-        """Bound in bytes for boards, and for all others together with what boards use."""
+        """Size limit in bytes: of boards alone, and of all clients together."""
         self.next = next_row
         """Id of the next row."""
         self.boot = boot
@@ -75,18 +77,14 @@ class Spool:
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account, int]]) -> None:
-        """Restore the accounts after a restart. shares: id of a row, account, bytes of that
-        account's rows around it.
-        """
+        """Restore accounts after a restart. shares: id of a row, account, its bytes around it."""
         parts = {part.last // PART: part for part in self._parts}
         for row, account, size in shares:
             if account.spool_share < 1:
                 parts[row // PART].charge(account, size)
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
-        """Whether there is room for a run; otherwise it is refused. account: of the publisher, None
-        for a board.
-        """
+        """Whether a run has room. account: the publisher's, None for a board."""
         size = _size(run)
         if account is None:
             if self.size + size <= self.limit:
@@ -172,9 +170,7 @@ class Spool:
         return (utc - received) / 1_000_000
 
     def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
-        """Note that the uplink has removed all rows below this id. oldest: arrival of the row with
-        this id.
-        """
+        """Note that the uplink has removed all rows below this id. oldest: this row's arrival."""
         self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0].last < lowest:
             self.full = False

@@ -1,4 +1,4 @@
-"""Rows that go to the store with a commit and come back from it at a start. This file only carries
+"""Rows that go to the store with a commit and come back from it at a start. This file only defines
 them.
 
 In: `Changes.seal` fills a `Commit`. Out: `gateway/store/apply.py` writes it in one transaction, and
@@ -46,19 +46,17 @@ older version kept (as `message_ids.unpack_set` reads them)."""
 
 
 class NeighbourRows:
-    """Rows about peer gateways, in a commit or in the store. Only the class behind `neighbours.py`
-    reads them.
-    """
+    """Rows about peer gateways. Only the class behind `neighbours.py` reads them."""
 
 
 @dataclass(slots=True)
 class Commit:
-    """One transaction."""
+    """The changes of one transaction, as rows."""
 
     number: int
     boot: int = 0
     clock: int | None = None
-    """µs UTC at the start of this boot, once known, for the spool rows that came before."""
+    """Start of this boot in µs UTC, once known; it gives earlier spool rows their time."""
     axis: tuple[int, int | None] | None = None
     """Position of the time axis (ms), and µs UTC at that time if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)
@@ -97,7 +95,7 @@ class Recovered:
     now: float = 0.0
     """Position at which the time axis continues, in seconds."""
     next_session: int = 1
-    """The first free number; the same holds for the next two."""
+    """First free number of a session. The next two fields are the same for other numbers."""
     next_message: int = 1
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)

@@ -1,12 +1,12 @@
 """`$SYS`: the broker's own figures as topics, with mosquitto's names.
 
 In: figures of the broker, every few seconds while a client has subscribed. Out: a QoS 0 message for
-each figure that has changed, and the last message of each figure for later subscribers. They exist
-in memory only: nothing goes to the disk or into the spool.
+each figure that has changed, and the last message of each figure for later subscribers. The
+messages exist in memory only: nothing goes to the disk or into the spool.
 
 Rules: only a filter that begins with `$SYS` gets them [MQTT-4.7.2-1]. Only the broker publishes
-there, and an ACL says who may read (`access.py`). Counters begin with the start of the core.
-`messages` counts PUBLISH packets only.
+there, and an ACL defines which clients may read (`access.py`). Counters begin at the start of the
+gateway. `messages` counts PUBLISH packets only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SystemTopics:
         self._due = core.now
 
     def advance(self) -> None:
-        """Publish changes to subscribers. To be called about once a second."""
+        """Publish changes to subscribers. Call this about once a second."""
         core = self._core
         if core.router.begins(SYSTEM_PREFIX):
             for item in self._look():
@@ -87,7 +87,7 @@ def figures(core: Core) -> dict[str, str | int]:
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """Figures of all sessions, collected on demand: counting with each message would be slow."""
+    """Figures of all sessions, collected on demand, because counting each message is slow."""
 
     sessions: int
     connected: int

@@ -27,7 +27,7 @@ class Topic:
     def __init__(self, name: str, wire: bytes) -> None:
         self.name = name
         self.wire = wire
-        """The name as it stands in packets, with its length in front."""
+        """The name in its encoded form, with its length in front."""
         self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
         """Heads of PUBLISH packets, by first byte, version and payload size."""
         self.indexed = False
@@ -57,7 +57,7 @@ class Subscription:
 
     @property
     def options(self) -> int:
-        """Options as in the store's row."""
+        """Options in the form of the store's row."""
         return self.qos | self.no_local << 2 | self.retain_as_published << 3
 
     @property
@@ -139,10 +139,10 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Most names whose routes are looked up again for one filter; beyond that, all names are."""
+"""Names whose routes one filter can make stale one by one; beyond it, all are stale."""
 
 _DEPTH = 4
-"""Levels of a name that the index distinguishes; names that differ only below share a place."""
+"""Levels of a name that the index distinguishes; deeper ones share a place."""
 
 
 T = TypeVar("T", bound="Topic")

@@ -19,7 +19,7 @@ class SessionView:
     client: str
     connected: bool
     address: str | None
-    """Address of the connection, None while there is none; the same holds for the version."""
+    """Address of the connection, or None without one; so is the version."""
     version: str | None
     user: str | None
     device: bool

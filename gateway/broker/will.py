@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from gateway.broker.store_rows import WillRow
 
 _OVERHEAD = 256
-"""Overhead of a will beside its contents, in bytes."""
+"""Overhead of a will in addition to its contents, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ LEND_S = 900.0
 """Longest time for which a port is lent, in seconds: a board can be written twice."""
 
 INSTALLED = Path("/var/lib/onceway")
-"""Data directory of the Debian package, as its configuration has it."""
+"""Data directory of the Debian package's gateway, as in its configuration."""
 
 RUN = Path("/run/onceway")
-"""The folder of that gateway's control socket (`systemd/onceway.tmpfiles`). Files created there
-belong to the group ADMIN, by the folder's set-group-ID bit.
+"""The folder of the control socket of the Debian package's gateway (`systemd/onceway.tmpfiles`).
+Files created there belong to the group ADMIN, by the folder's set-group-ID bit.
 """
 
 ADMIN = "onceway-admin"

@@ -34,7 +34,7 @@ MEANINGS = {
     INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
     KEPT: "Messages of `onceway publish` wait in its journal: the next call sends them.",
 }
-"""The cause of each exit code, as in the man page."""
+"""The cause of each exit code, as shown in the man page."""
 
 
 def of_status(found: dict[str, Any]) -> int:

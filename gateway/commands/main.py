@@ -56,7 +56,7 @@ def _root(
 
 def _load(point: EntryPoint) -> typer.Typer:
     if point.module.startswith("provisioning."):
-        # sqlite_utils would import these where they are installed, and use nothing of them: 0.25 s
+        # sqlite_utils would import these packages if they are installed, but not use them: 0.25 s
         for package in ("numpy", "pandas"):
             sys.modules.setdefault(package, cast(ModuleType, None))
     app: typer.Typer = point.load()
@@ -80,8 +80,8 @@ def _flowing(text: str) -> str:
 
 @contextmanager
 def _told_what_is_missing(command: str | None) -> Iterator[None]:
-    """Turn a missing package into an error with a hint. A command often imports a package only when
-    it runs.
+    """Turn a missing package into an error with a hint. Many commands import a package only when
+    they run.
     """
     try:
         yield
@@ -180,8 +180,8 @@ def _mistyped(wrong: Any) -> OncewayError:
 
 
 def _tell(error: OncewayError, as_json: bool) -> NoReturn:
-    """End with an error on standard error: a line, one for each mistake in a configuration, or a
-    JSON object.
+    """End with an error on standard error: one line (for a configuration, one for each mistake), or
+    a JSON object.
     """
     lines = [json.dumps(error.as_json)] if as_json else [f"error: {text}" for text in error.lines]
     print("\n".join(lines), file=sys.stderr)

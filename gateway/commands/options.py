@@ -90,7 +90,7 @@ def running_folder(data: Path | None, config: Path | None) -> Path:
 
 def ask_running(folder: Path, **request: str) -> dict[str, Any]:
     """Return the single row that the gateway of this data directory answers. Raises OncewayError,
-    also if no gateway runs.
+    for example if no gateway runs.
     """
     try:
         (found,) = ask(folder, **request)

@@ -127,7 +127,7 @@ def _who_may(path: Path) -> str:
 
 
 def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
-    """Check values read from `where`. text: of the file. Raises ConfigError."""
+    """Check values read from `where`. text: the file's text. Raises ConfigError."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:

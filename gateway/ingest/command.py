@@ -91,7 +91,7 @@ def build(
 ) -> Job:
     """Return the job that runs `script` (a path from this folder).
 
-    memory: of the driver; by default a value for this machine. conf: KEY=VALUE settings for Spark,
+    memory: the driver's; by default a value for this machine. conf: KEY=VALUE settings for Spark,
     which override the ingest's own. downloaded: whether Delta's jars are named as files if an
     earlier start has downloaded them, which saves a lookup and thirty log lines. An `s3a:` URL
     among the options adds the packages for tables there. Raises OncewayError if Spark is not

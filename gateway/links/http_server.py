@@ -34,8 +34,8 @@ _LONGEST_REASON = 200
 
 
 def server(handler: Handler, name: str, longest_body: int = 0) -> web.Server:
-    """Return a server for a handler. name: of the listener, for log lines. longest_body: largest
-    body of a request, in bytes; 0 if no handler reads a body.
+    """Return a server for a handler. name: name of the listener, for log lines. longest_body:
+    largest body of a request, in bytes; 0 if no handler reads a body.
     """
     quiet: Any = _OneLine(name)
 
@@ -63,7 +63,7 @@ def server(handler: Handler, name: str, longest_body: int = 0) -> web.Server:
 
 
 class Complaints:
-    """Throttled log lines about requests that are refused. name: of the listener."""
+    """Throttled log lines about requests that are refused. name: name of the listener."""
 
     def __init__(self, name: str) -> None:
         self._name = name

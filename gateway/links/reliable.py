@@ -105,7 +105,7 @@ Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused | Unhe
 
 
 class ReliableLink(ABC):
-    """The common part of both roles. baud: of the line, for timing only; None if bytes take no
+    """The common part of both roles. baud: rate of the line, for timing only; None if bytes take no
     time.
     """
 

@@ -40,7 +40,7 @@ REFUSED_WAIT = 10.0
 
 
 class GatewayLink(ReliableLink):
-    """The gateway's end. baud: of the line, for timing only; None if bytes take no time."""
+    """The gateway's end. baud: rate of the line, for timing only; None if bytes take no time."""
 
     patient = True
 

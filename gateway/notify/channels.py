@@ -1,5 +1,5 @@
-"""Notification channels: a command, a webhook, e-mail. Each address of `mail_to` is a channel of
-its own: a server may refuse one of them.
+"""Notification channels: a command, a webhook, e-mail. Each address of `mail_to` is a separate
+channel: a server may refuse one of them.
 
 In: a message. A channel returns when the message was accepted, and raises OSError, SMTPException or
 ValueError with the reason otherwise. All channels block: call them on a thread.
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 20.0
 MAIL = "mail"
-"""Name of the channel of a single address, and begin of the names if there are several."""
+"""Name of the e-mail channel if there is one address, and beginning of the names if there are
+several.
+"""
 Channel = Callable[["Message"], None]
 
 
@@ -59,7 +61,7 @@ def _webhook(url: str, message: Message) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error: the request would go on without the message, as a GET."""
+    """Makes a redirect an error: the redirected request would be a GET without the message."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

@@ -1,7 +1,8 @@
 """Decides which problems to report, and when.
 
 In: the current problems, in words. Out: messages, each once; and `DATA/notices.json`, so that a
-restart repeats no message. A problem stays the same one while only the figures in its words change.
+restart repeats no message. If only the figures in a problem's words change, it counts as the same
+problem.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 FILE = "notices.json"
 MOST = 1000
-"""Most problems that are remembered, and most messages that wait for a channel."""
+"""Largest number of problems that are remembered, and of messages that wait for one channel."""
 SETTLE_S = 30.0
 """Seconds after a start before an older problem may end: the first checks do not see everything."""
 
@@ -40,8 +41,8 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The same text for each try of a message. After a crash, a channel may get a message
-        twice.
+        """The identifier of the message: the same text at each attempt. After a crash, a channel
+        may get a message twice.
         """
         text = json.dumps([self.event, self.problems, self.gateway, self.at])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -157,7 +158,7 @@ class Notices:
 
 
 _FIGURE = re.compile(r"(?<![\w.:-])[0-9][0-9,.]*(?![\w:-]|[.,][0-9])")
-"""A number that stands alone. Those in the names of boards, ports and gateways stay."""
+"""A separate number. Numbers in the names of boards, ports and gateways do not match."""
 
 
 def _identity(text: str) -> str:

@@ -213,8 +213,8 @@ class _Line:
 
 
 def is_quiet(windows: list[str], now: datetime) -> bool:
-    """Return whether a local time is in one of the windows, such as 22:00-06:00. The time of day
-    counts, so an hour that comes twice in autumn is in the window twice.
+    """Return whether a local time is in one of the windows, such as 22:00-06:00. Only the time of
+    day counts, so the hour that occurs twice in autumn is in the window twice.
     """
     for begin, end in map(split_window, windows):
         inside = (begin <= now.time(), now.time() < end)

@@ -17,8 +17,8 @@ CHANGEABLE = (
     "acl",
     "uplink",
 )
-"""Sections that take effect when they are reloaded. Of [uplink], only its presence does: its keys
-are for the uplink, which reads them at its own start.
+"""Sections that take effect when they are reloaded. Of [uplink], only its presence matters: its
+keys are for the uplink, which reads them when it starts.
 """
 
 

@@ -1,4 +1,4 @@
-"""`onceway gateway check-config`: print all mistakes of a configuration, one a line."""
+"""`onceway gateway check-config`: print all mistakes of a configuration, one per line."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def check_config(
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration file, and the users and certificates that it names. Print each mistake
-    on a line, with its line in the file. Exit code 2: there is a mistake.
+    on one line, with its line number in the file. Exit code 2: there is a mistake.
 
     Example: onceway gateway check-config
     """

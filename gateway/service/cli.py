@@ -56,8 +56,8 @@ and disconnect, logins to the page.
 
 _OTHER_FILES = 64
 _TURN = 2 << 20
-"""Bytes that one turn of the event loop reads and writes under load. Memory that is returned to the
-system after each turn would cost a third of the time for a run of messages.
+"""Number of bytes that one turn of the event loop reads and writes under load. Memory that is
+returned to the system after each turn would cost a third of the time for a run of messages.
 """
 
 
@@ -180,8 +180,8 @@ def reload(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
     """Reload the configuration file, users and certificates; no session is dropped. Exit code 2:
-    they have a mistake, and the old ones stay in force; 7: a part takes effect at the next start
-    only.
+    there is a mistake, and the old configuration stays in force; 7: a part takes effect only at the
+    next start.
 
     Example: sudo onceway gateway reload
     """

@@ -3,8 +3,8 @@
 The socket is `DATA/control.sock`. Only the gateway's own account and root may use it. With the
 Debian package it is in /run/onceway, and members of the group onceway-admin may use it, too. In:
 one request, a line of JSON such as `{"do": "end", "client": "c1"}`. Out: any number of lines
-`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where`, `hint` and
-the exit `code` of a command, if they are known.
+`{"row": …}`, then `{"done": true}` or `{"error": "what was wrong"}`, with `where`, `hint` and the
+exit `code` of a command, if they are known.
 
     sessions               one row for each session (`gateway/runtime/session_rows.py`)
     site-sessions          the same for all members of the site, with `member`; for a member that
@@ -43,11 +43,11 @@ the exit `code` of a command, if they are known.
                            no row at all for an unknown board
     expect, client, interval
                            set the interval in which the board is expected to send, such as 5m;
-                           `never`; `learn` to estimate it from the readings; one row as of
+                           `never`; `learn` to estimate it from the readings; one row as for
                            `boards`, and `site`: whether all gateways of a site take it over
     pause, client, interval
-                           silence problems of the board for a time; `0` ends the pause; one row,
-                           as of `expect`
+                           silence problems of the board for a time; `0` ends the pause; one row, as
+                           for `expect`
     reload                 one row {"wrong": why the old configuration stays in force, or null,
                            "mistakes": [the same, one each], "restart": [keys that take effect at
                            the next start only]}
@@ -96,14 +96,14 @@ log = logging.getLogger(__name__)
 MOST_REQUESTS = 8
 MOST_LENT = 64
 LONGEST_REQUEST = 1_000_000
-"""In bytes. A client identifier of 65,535 characters, each escaped, fits."""
+"""Largest request, in bytes. A client identifier of 65,535 escaped characters fits."""
 LISTEN_S = 5.0
 MOST_OVERHEARD = 1000
-"""Most frames that wait for a listening client; later frames are dropped."""
+"""Largest number of frames that wait for a listening client; later frames are dropped."""
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""Requests that may take longer than TIMEOUT_S in all. TIMEOUT_S then bounds the time between two
+"""Requests that may take longer than TIMEOUT_S. For them, TIMEOUT_S bounds the time between two
 rows.
 """
 

@@ -113,8 +113,8 @@ class Gateway:
 
     async def reload(self) -> tuple[OncewayError | None, list[str]]:
         """Load configuration, users and certificates again, and use them. If they have a mistake,
-        the old ones stay in force. Return the mistake, and the keys that take effect at the next
-        start only.
+        the old ones stay in force. Return the mistake, and the keys that take effect only at the
+        next start.
         """
         async with self._reloading:
             engine, listeners = self._engine, self._listeners
@@ -288,14 +288,14 @@ class Gateway:
 
 
 def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
-    """The device registry has changed."""
+    """React to a change of the device registry."""
     devices.changed()
     if membership is not None:
         membership.registry.changed()
 
 
 def _tell_use_of_spool(broker: Broker) -> None:
-    """Log whether publications are kept for an uplink, and how many wait for one."""
+    """Log whether publications are kept for an uplink, and how many already wait for one."""
     spool = broker.spool
     if broker.config.spooled:
         log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
@@ -326,8 +326,8 @@ def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered],
 
 
 def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
-    """Return a broker with the state of the store, and why this is another generation of the store,
-    or None. Raises StoreError if the store is damaged or its disk is full.
+    """Return a broker with the state of the store, and the reason why this is another generation of
+    the store, or None. Raises StoreError if the store is damaged or its disk is full.
     """
     folder = config.gateway.data
     release(folder)  # a start needs some of the reserve on a full disk

@@ -212,8 +212,8 @@ class _Lora(_Door):
 
 class Listeners:
     """All listeners, serial ports and radios. Open them with `change` and the first configuration.
-    greeter: of each serial port. utc: seconds since 1970, 0 while unknown. folder: for the records
-    of airtime.
+    greeter: makes the greeter of each serial port. utc: seconds since 1970, 0 while unknown.
+    folder: folder for the records of airtime.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class Listeners:
 
     @property
     def waiting(self) -> list[str]:
-        """A sentence for each listener whose address is not there yet."""
+        """A sentence for each listener whose address this machine does not have yet."""
         found = [item.listener.waits_for for item in self._network]
         return [text for text in found if text is not None]
 
@@ -272,9 +272,9 @@ class Listeners:
             take(overheard)
 
     async def change(self, config: Config, passwords: Passwords) -> None:
-        """Listen as a configuration says. If it raises OncewayError, the old listeners stay
-        open. At the start a listener waits for an address that is not there yet. At a reload such
-        an address is a mistake, since the person who made it looks on.
+        """Listen as a configuration says. If it raises OncewayError, the old listeners stay open.
+        At the start, a listener waits for an address that the machine does not have yet. At a
+        reload, such an address is a mistake, because a person is there to correct it.
         """
         names = Identifiers(config.access, passwords.has, self._registry.reserves)
         read = [certificates(section) for section in config.listener]
@@ -462,7 +462,7 @@ class Listeners:
         return [one.client for one in self._engine.broker.connections if self._is_network(one)]
 
     def send_away(self, clients: Collection[str], reason: ReasonCode, text: str) -> None:
-        """Disconnect these clients of the network."""
+        """Disconnect these network clients."""
         self._engine.dismiss(
             lambda one: one.client in clients and self._is_network(one), reason, text
         )

@@ -17,7 +17,8 @@ app = typer.Typer(help="Retained messages of the gateway.", no_args_is_help=True
 def list_retained(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show retained messages by topic, as of the last commit. The gateway may run meanwhile.
+    """Show retained messages by topic, including those of the last commit. The gateway may run
+    meanwhile.
 
     Example: onceway retained list
     """

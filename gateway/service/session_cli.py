@@ -152,8 +152,8 @@ def end(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a session: its connection with reason 0x98, and its subscriptions and queue for good. Its
-    will is published.
+    """End a session: its connection (with reason 0x98), its subscriptions and its queue. They
+    cannot be restored. Its will is published.
 
     Example: onceway session end dashboard
     """

@@ -1,1 +1,1 @@
-"""The store: what outlives a power cut. See README.md beside this file."""
+"""The store: all state that survives a power cut. See README.md beside this file."""

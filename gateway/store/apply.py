@@ -20,9 +20,11 @@ from gateway.store.spool_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
-"""Rows in one statement; a remainder smaller than the first value goes in one statement, too."""
+"""Numbers of rows in one statement. A remainder below the first value is written by one statement,
+too.
+"""
 _FEW = 4
-"""Largest number of key ranges that are deleted one by one; a JSON list costs more for so few."""
+"""Largest number of key ranges that are deleted one by one; for so few, a JSON list is slower."""
 
 _OF_A_SESSION = (
     "session WHERE id",

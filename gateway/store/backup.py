@@ -54,8 +54,8 @@ def backup(folder: Path, target: Path) -> None:
 
 
 def restore(folder: Path, source: Path) -> Path | None:
-    """Put a backup in the place of the store. Gateway and uplink must be stopped. Return the new
-    path of the replaced store, or None if there was none. Raises StoreError.
+    """Replace the store by a backup. Gateway and uplink must be stopped. Return the new path of the
+    replaced store, or None if there was none. Raises StoreError.
     """
     make_folder(folder)
     new, path = folder / "restored.db", folder / FILE
@@ -90,6 +90,8 @@ def restore(folder: Path, source: Path) -> Path | None:
 
 
 def _empty_log(path: Path) -> None:
-    """Copy the log into the database, as far as possible; the close then deletes the log."""
+    """Copy the log into the database, as far as possible. The log is deleted when the database is
+    closed.
+    """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

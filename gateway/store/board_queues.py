@@ -1,5 +1,5 @@
 """Messages that wait for boards. A restored or cloned store begins new sessions with its boards
-(`generation.py`), so these messages are lost then.
+(`generation.py`), and so loses these messages.
 
 In: an open store, of any version. Out: one line for each message, for people.
 """
@@ -13,7 +13,7 @@ from gateway.store.schema import connect_to_read
 
 MOST_LINES = 20
 _LONGEST = 80
-"""Most bytes of a payload that are shown."""
+"""Largest number of bytes of a payload that are shown."""
 
 
 def waiting_for_boards(database: sqlite3.Connection) -> list[str]:

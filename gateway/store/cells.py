@@ -1,7 +1,7 @@
 """Rules for each cell of the store, and a search for rows that break them.
 
 In: an open store. Out: SQL conditions, and findings with table, row and columns. A page that the
-disk has changed can hold any value of any type: SQLite does not check values when it reads.
+disk has damaged can contain any value of any type: SQLite does not check values when it reads.
 """
 
 import json
@@ -24,7 +24,7 @@ from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 HIGHEST = 1 << 53
 """Highest plausible row number, and highest time in ms or µs."""
 MOST = 0xFFFF_FFFF
-"""Most publications in one row, and the highest number of four bytes."""
+"""Largest number of publications in one row, and highest number of four bytes."""
 
 
 # SQLite may call a function for a value of another type, whose condition it then drops.

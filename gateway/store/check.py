@@ -30,8 +30,8 @@ class StoreClosed(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of a table. broken: SQL condition that no row of `table` may meet. what: description
-    of a row that meets it.
+    """A rule of a table. broken: SQL condition for rows of `table` that break the rule. what:
+    description of such a row.
     """
 
     table: str
@@ -87,7 +87,7 @@ CELLS = tuple(
     Rule(table, f"({sound(table)}) IS NOT TRUE", f"a row of {table} that cannot be")
     for table in cells.CELLS
 )
-"""Rules for rows with a cell that holds an impossible value."""
+"""Rules for rows with an impossible value in a cell."""
 
 LEFT_BEHIND = Rule("queue", _NO_SESSION, "a place in a queue without a session")
 """Messages from shared subscriptions that wait for other members after their session has ended. In
@@ -141,8 +141,8 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
 
 
 def named(database: sqlite3.Connection, error: Exception) -> Exception:
-    """Return an error that names the damaged row, if a damaged cell made a start fail; else return
-    the error unchanged. Disk errors of SQLite stay as they are.
+    """Return an error that names the damaged row, if a damaged cell has made a start fail;
+    otherwise return the error unchanged. Disk errors of SQLite stay as they are.
     """
     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
         return error

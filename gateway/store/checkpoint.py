@@ -1,10 +1,10 @@
-"""Checkpoints beside the commits, so that no acknowledgement waits for one, and a bound for the
-write-ahead log (the log) that holds all the same.
+"""Checkpoints that run while commits continue, so that no acknowledgement waits for one; and a firm
+bound for the write-ahead log (the log).
 
 In: "another commit is in the log". Out: a log that stays short. SQLite copies the log's pages into
-the database while commits go on (PASSIVE), on a thread and a connection of its own; only the pages
-that came meanwhile are copied between two commits, on the writer's thread. After that the next
-commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
+the database while commits continue (PASSIVE), on a separate thread and connection. Only the pages
+that were added meanwhile are copied between two commits, on the writer's thread. After that the
+next commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
 
 Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
 
@@ -45,7 +45,7 @@ _POLL_S = 0.005
 
 
 class LogJob(Job):
-    """The checkpoints as a background job. path: of the database."""
+    """The checkpoints as a background job. path: path of the database."""
 
     def __init__(self, path: Path) -> None:
         what = "the store's write-ahead log cannot be copied into the database"
@@ -77,7 +77,7 @@ class LogJob(Job):
 class Checkpointer:
     """The checkpoints of one store.
 
-    between_commits: runs a function on the writer's thread when no commit is under way.
+    between_commits: runs a function on the writer's thread when no commit is in progress.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Checkpointer:
         self._frame = page + FRAME_BYTES
         self._index = Index(path)
         self.waits = 0
-        """How often the writer had to wait for the bound, since the start."""
+        """Number of times that the writer had to wait for the bound, since the start."""
         self.idle = threading.Event()
         """Event: no checkpoint runs beside the commits."""
         self.idle.set()

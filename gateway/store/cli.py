@@ -26,7 +26,7 @@ app = typer.Typer(
 def check(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say whether a store is sound. Exit code 1 when it is not. The gateway may run meanwhile.
+    """Report whether a store is sound. Exit code 1: it is not. The gateway may run meanwhile.
 
     Example: onceway store check
     """
@@ -53,7 +53,7 @@ def back_up(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the store to one file. The gateway may run meanwhile. The copy knows that it is one.
+    """Copy the store to one file. The gateway may run meanwhile. The copy is marked as a copy.
 
     Example: onceway store backup --to /mnt/usb/gateway.db
     """
@@ -71,7 +71,7 @@ def restore(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a backup in the place of the store, which is kept beside it. Gateway and uplink must be
+    """Replace the store by a backup. The old store is kept beside it. Gateway and uplink must be
     stopped. Commands that wait for boards in the backup are dropped; they are listed first.
 
     Example: onceway store restore --from /mnt/usb/gateway.db
@@ -105,9 +105,9 @@ def downgrade(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the store as an older Onceway reads it, before you go back to that one. It keeps all
-    that waits. Gateway and uplink must be stopped. An older one that is started too early says
-    which schema it knows.
+    """Convert the store for an older Onceway, before you go back to that version. Everything that
+    waits is kept. Gateway and uplink must be stopped. (An older version that is started on a newer
+    store reports which schema it can read.)
 
     Example: onceway store downgrade
     """
@@ -130,8 +130,8 @@ def downgrade(
 def salvage(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Make a new store of everything that a damaged one still gives; the old file is kept. The
-    gateway must be stopped.
+    """Make a new store from all readable rows of a damaged store; the old file is kept. The gateway
+    must be stopped.
 
     Example: onceway store salvage
     """

@@ -23,7 +23,7 @@ FILE = "copies.db"
 _VERSION = 1
 _BITS = 40
 """Number of low bits of a row's key that hold its id in its own spool; the line's number is above
-them. Rows of a line are neighbours, so a row of a thousand bytes touches one page.
+them. Rows of a line are adjacent, so a row of a thousand bytes touches one page.
 """
 _TABLES = f"""
 CREATE TABLE line (
@@ -98,8 +98,8 @@ class Copies:
         drops: dict[int, int],
         forgotten: Sequence[int],
     ) -> None:
-        """Write one transaction. rows: with their line. drops: by line, the id below which all rows
-        are deleted.
+        """Write one transaction. rows: each with its line. drops: by line, the id below which all
+        rows are deleted.
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -140,8 +140,8 @@ class Copies:
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Convert rows of a line to rows of this gateway's spool, without ids. The keys are those under
-    which the rows' own gateway would land them. line: the facts from its member.
+    """Convert rows of a line to rows of this gateway's spool, without ids. The keys are the ones
+    with which the rows' own gateway would land them. line: the facts from its member.
 
     A row without a time gets one if the start time of its boot is known. Otherwise it gets boot 0,
     which no gateway has, so that no gateway changes its time later.
@@ -163,8 +163,8 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Return whether the error says that the file is not a sound database. After other errors
-    another try may succeed.
+    """Return whether the error says that the file is not a sound database. After other errors,
+    another attempt may succeed.
     """
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.OperationalError

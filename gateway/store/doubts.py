@@ -1,4 +1,5 @@
-"""Clients that were answered while their session was suspect, for people who search for a reading.
+"""A record of the clients that were answered while their session was suspect, for people who search
+for a reading.
 
 In: a client, the time, and the silent members of the site. Out: the newest entries in
 `DATA/in-doubt.json`. The file is written some seconds later and without a sync: no answer depends
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 FILE = "in-doubt.json"
 MOST = 1024
-"""Most entries; beyond it the oldest is dropped."""
+"""Largest number of entries; beyond it the oldest is dropped."""
 LONGEST = 256
 """Longest client identifier that is recorded, in characters."""
 _MOST_BYTES = 8_000_000

@@ -35,15 +35,17 @@ DROP TABLE spool;
 ALTER TABLE older RENAME TO spool;
 DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
 """
-"""AUTOINCREMENT keeps the highest number that a row ever had, as the view did."""
+"""Statements to schema 2. AUTOINCREMENT keeps the highest number that a row ever had, as the view
+did.
+"""
 
 _TO_4 = (
     "DROP TABLE place; DROP TABLE given; DROP TABLE given_part;"
     " DELETE FROM meta WHERE key = 'mistrusted';"
     " UPDATE meta SET value = '[]' WHERE key = 'members';"
 )
-"""If the gateway joins a site again, it treats the other members as new, and tells them that their
-sessions may be outdated.
+"""Statements to schema 4. If the gateway joins a site again, it treats the other members as new,
+and tells them that their sessions may be outdated.
 """
 
 _TO_6 = (
@@ -51,7 +53,7 @@ _TO_6 = (
     " DROP TABLE journey;"
     " UPDATE given_part SET body = without_move(body) WHERE part = 0;"
 )
-"""Rows of a missing session are deleted at the next start."""
+"""Statements to schema 6. Rows of a missing session are deleted at the next start."""
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"
 

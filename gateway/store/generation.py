@@ -1,5 +1,5 @@
-"""Store generations: is this the store that ran here last, or another generation, such as a
-restored backup, a cloned card, or a new store in the place of a lost one?
+"""Store generations: detects whether this is the store that ran here last, or another generation,
+such as a restored backup, a cloned card, or a new store that replaces a lost one.
 
 In: an open store at the gateway's start, and its folder. Out: in words, why this is another
 generation. Such a store holds stale facts about exchanges in flight, so a start treats it as
@@ -9,12 +9,12 @@ follows:
   to another message by now, which would be acknowledged and lost.
 - The anti-replay windows of boards are forgotten. If a person copied the file while a gateway wrote
   it, a window may be newer than the spool row of the same commit.
-- The sessions of boards end. A board that continues its session takes 0x92 for success if its
+- The sessions of boards end. A board that continues its session treats 0x92 as success if its
   PUBREL may have arrived before, but this store may lack the publication. In a new session the
   board publishes its journal again. Duplicates have the same identity in the table, if their sender
   gave them one, as boards do.
 
-Three signs tell generations apart. `meta.restored` is written by `onceway store backup` into the
+Three signs distinguish generations. `meta.restored` is written by `onceway store backup` into the
 copy, and by the uplink if the landing place holds batches of another generation. The file
 `generation` beside the database holds the same random word as `meta.generation`, which changes
 while the gateway runs. `meta.machine` holds the machine's serial number.
@@ -43,8 +43,8 @@ _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
 def why_other_generation(
     database: sqlite3.Connection, folder: Path, log_gone: str | None = None
 ) -> str | None:
-    """Return why this is not the store that ran here last, or None if no sign says so. log_gone:
-    what shows that its log is gone (`wal.py`), which is so after a stop, too.
+    """Return why this is not the store that ran here last, or None if no sign indicates another
+    generation. log_gone: what shows that the log is gone (`wal.py`), which is so after a stop, too.
     """
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:

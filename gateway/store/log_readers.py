@@ -14,8 +14,8 @@ _LOCKS = Path("/proc/locks")
 
 
 def log_readers(path: Path) -> list[str]:
-    """Return the processes with a read mark, as `process 1234 (sqlite3)`; empty without one, and
-    where the kernel lists no locks.
+    """Return the processes with a read mark, as `process 1234 (sqlite3)`; Empty if there is none,
+    or if the kernel lists no locks.
     """
     try:
         inode = str(path.with_name(path.name + "-shm").stat().st_ino)

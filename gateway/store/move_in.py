@@ -3,7 +3,7 @@
 In: an order in a commit, with the parts that the other gateway sent (`move_records.py`). Out: the
 session's rows, in the same transaction, and the session's state as a start would read it. If the
 parts are wrong, none of their rows is written, and the order gets the reason; the rest of the
-commit goes to disk all the same.
+commit is written nevertheless.
 
 Times are converted from the sender's time axis to this gateway's. Sessions and messages get new
 numbers. Numbers of the queue, and so packet identifiers, stay the same.

@@ -1,9 +1,9 @@
 """A moving session as bytes, for another gateway of the site.
 
 In: records, each with a kind and some values. Out: bytes from which a strict reader at the other
-gateway makes the same records. The bytes are cut into parts of PART_BYTES, also in the middle of a
-record. The first part starts with a head that is made at each sending: it holds the sender's time,
-so that expiry times can be converted.
+gateway restores the same records. The bytes are cut into parts of PART_BYTES, also in the middle of
+a record. The first part starts with a head that is made at each sending: it holds the sender's
+time, so that expiry times can be converted.
 
 Received bytes are not trusted: each value is checked before use, and `Unfit` names the fault. So
 every accepted session can be read by the next start.
@@ -44,7 +44,7 @@ _NUMBERS = 1 << 62
 _LATEST = 1 << 50
 """Bound of times, in ms."""
 _LONGEST = 300_000_000
-"""Longest record, in bytes: a message is one packet at most, or many short ones."""
+"""Longest record, in bytes. A message is one packet at most, or a run of many short ones."""
 
 SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, MOVE = range(1, 10)
 Values = tuple[Any, ...]
@@ -246,7 +246,7 @@ def _properties(value: Any) -> bool:
 
 _TIME = _whole(-_LATEST, _LATEST)
 _CHECKS: dict[int, tuple[Check, ...]] = {
-    # as the columns of the tables; `session` without its number
+    # the columns of the tables; `session` without its number
     SESSION: (_text, _whole(1, MAX_U32), _TIME, _whole(0, MAX_U32), _or_none(_text)),
     SUBSCRIPTION: (_filter, _whole(0, 31), _whole(0, MAX_VARINT)),
     FLOW: (_set, _whole(1, _NUMBERS), _ids, _ids),

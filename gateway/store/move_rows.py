@@ -33,7 +33,9 @@ PlaceRow = tuple[str, int, int, str]
 (`gateway/site/rules/holder.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
-"""The columns: key, member, parts, messages, ends (axis ms; None for never)."""
+"""The columns: key, member, number of parts, number of messages, expiry (axis ms; None for
+never).
+"""
 
 MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
 """The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
@@ -82,7 +84,7 @@ class SessionImport:
     """First free message id."""
     most_messages: int
     most_queued: int
-    """Most places in the session's queue; several may refer to one message."""
+    """Largest number of places in the session's queue; several may refer to one message."""
     most_subscriptions: int
     me: str
     """The name of this gateway."""
@@ -101,8 +103,8 @@ class Moves(NeighbourRows):
     exports: list[SessionExport] = field(default_factory=list)
     imports: list[SessionImport] = field(default_factory=list)
     redirected: list[tuple[str, str]] = field(default_factory=list)
-    """(member, key) of exported sessions that are now for another member than the one that did not
-    fetch them.
+    """(member, key) of exported sessions that now go to another member, because the first one did
+    not fetch them.
     """
     forgotten: list[str] = field(default_factory=list)
     """Keys of exported sessions whose parts are deleted."""

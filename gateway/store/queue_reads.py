@@ -17,15 +17,17 @@ DELIVERY = (
 )
 """The columns of a `StoredDelivery`."""
 PLAUSIBLE = f"queue.first BETWEEN 1 AND {HIGHEST} AND queue.count BETWEEN 1 AND {MOST}"
-"""SQL: the place of a queue has plausible numbers."""
+"""SQL: whether the numbers of a queue place are plausible."""
 SIZE = (
     "size BETWEEN length(body) / max(message.count, 1) AND length(body) / max(message.count, 1)"
     " + length(properties) + length(CAST(topic AS BLOB)) + 2"
 )
-"""SQL: `queue.size` fits the message: properties count, and a long topic (`PublishRun.weight`)."""
+"""SQL: whether `queue.size` fits the message, including its properties and a long topic
+(`PublishRun.weight`).
+"""
 WHOLE = (
     f"queue.first BETWEEN 1 AND {HIGHEST} AND flags BETWEEN 2 AND 5"
-    # most rows hold a single publication: the quick checks come first
+    # a row usually holds a single publication: the quick checks come first
     " AND (queue.count = 1 AND message.count = 1 AND skip = 0 AND size = length(body)"
     f" OR queue.count BETWEEN 1 AND {MOST} AND message.count BETWEEN 1 AND {MOST}"
     " AND length(body) % message.count = 0 AND skip BETWEEN 0 AND message.count - queue.count"
@@ -39,12 +41,12 @@ WHOLE = (
     " AND retain BETWEEN 0 AND 1 AND is_topic(CAST(topic AS BLOB))"
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
 )
-"""SQL: a place in a queue and its message make valid PUBLISH packets. For a connection prepared by
-`teach`. The check must be fast for a million rows at a start; `cells.py` finds other faults.
+"""SQL: whether a queue place and its message make valid PUBLISH packets. For a connection prepared
+by `teach`. The check must be fast for a million rows at a start; `cells.py` finds other faults.
 """
 UNSOUND = f"NOT EXISTS (SELECT 1 FROM message WHERE id = queue.message AND {WHOLE})"  # noqa: S608
-"""SQL: a place in a queue that cannot be sent: the place or its message is damaged, or the message
-is missing.
+"""SQL: whether a queue place cannot be sent, because the place or its message is damaged, or the
+message is missing.
 """
 _PAGE = DELIVERY.replace("queue.share", "iif(message.id IS NULL, '', queue.share)")
 """Columns with NULL for the message of a place that cannot be sent: readers of a page check the
@@ -88,7 +90,7 @@ def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def collect(
     database: sqlite3.Connection, order: Collect
 ) -> tuple[list[int], list[tuple[Any, ...]]]:
-    """Return the messages that other rows refer to, if requested; and a page of `StoredDelivery`
+    """Return, if requested, the messages that other rows refer to, and a page of `StoredDelivery`
     from shared subscriptions, empty at the end.
     """
     teach(database)

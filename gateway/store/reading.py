@@ -1,9 +1,9 @@
-"""Reading of a damaged table: all readable rows, and the gaps.
+"""Reads a damaged table: all readable rows, and the gaps.
 
 In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where no
 row could be read. A table is first read from both ends, page after page, which needs no keys of
-inner pages. At a damaged page, a table with a number as its key is entered again behind that page,
-so that a damaged page costs only its own rows.
+inner pages. If a table has a number as its key, reading continues behind a damaged page, so that
+only the rows of that page are lost.
 """
 
 import sqlite3

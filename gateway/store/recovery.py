@@ -40,10 +40,10 @@ class Refused(ValueError):
 
 
 _MOST_LINES = 20
-"""Most log lines about missing rows at one start."""
+"""Largest number of log lines about missing rows at one start."""
 
-# The start of each queue's tail: after the messages that were sent, or may have been sent when it
-# died while the client was connected.
+# The start of each queue's tail: after the messages that were sent, or may have been sent if the
+# gateway died while the client was connected.
 _BORDER = """
     WITH border AS MATERIALIZED (
         SELECT id, coalesce(next, 1) + iif(left IS NULL, ?, 0) AS number
@@ -60,9 +60,9 @@ def recover(
     by_user: bool = False,
 ) -> Recovered:
     """Read all state except the tails of the queues. utc: µs since 1970, None while the clock is
-    not known. inflight: the most messages that one client can have had in flight. uptime: the
-    machine's uptime, None if not known. forget: this is another store generation (`generation.py`).
-    by_user: users whose spool rows are read, too.
+    not known. inflight: largest number of messages that one client can have had in flight. uptime:
+    the machine's uptime, None if not known. forget: whether this is another store generation
+    (`generation.py`). by_user: users whose spool rows are read, too.
     """
     with database:
         database.execute("BEGIN IMMEDIATE")
@@ -211,7 +211,7 @@ _CONSEQUENCE = {
 
 
 def _give_each_session_flows(database: sqlite3.Connection) -> None:
-    """Give each session a row in `flow`. From now on, a session without one has lost it."""
+    """Give each session a row in `flow`. From now on, a session without such a row has lost it."""
     database.execute(
         "INSERT INTO flow SELECT id, x'', 1, x'', x'' FROM session"
         " WHERE id NOT IN (SELECT session FROM flow)"

@@ -41,8 +41,8 @@ from gateway.system.logs import printable
 
 FLOWS = "flows"
 """Key in `meta`: the number of the start that wrote it, and the highest session number then.
-Sessions up to that number have a row in `flow` and a whole queue, unless an older version, which
-writes no such rows, was the last to start.
+Sessions up to that number have a row in `flow` and a complete queue, unless an older version, which
+writes no such rows, was started later.
 """
 GONE = "spool.gone"
 """Key in `meta`: JSON list of the ranges of spool ids that a salvage has reported as lost, or that
@@ -52,7 +52,7 @@ a person has given up.
 
 SWEPT = "swept"
 """Key in `meta`: the number of the start that wrote it. Since then each commit deletes the places
-whose messages it records as acknowledged, unless an older version was the last to start.
+whose messages it records as acknowledged, unless an older version was started later.
 """
 
 Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]
@@ -62,11 +62,11 @@ Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "ot
 class Missing:
     """A missing or damaged row.
 
-    kind: `session`: a row of a client's session, which cannot go on. `own`: a row of the session of
-    a bridge or of another gateway, whose other messages go on. `anew`: a row of such a session,
-    which cannot go on. `stray`: the session of existing rows. `given`: a part of a session that has
-    left. `row`: a row that no other row needs is damaged. `refused`: a row without which no start
-    is possible. session: its number, 0 for none.
+    kind: `session`: a row of a client's session, which cannot continue. `own`: a row of the session
+    of a bridge or of another gateway; its other messages continue. `anew`: a row of the session of
+    a bridge or of another gateway, which cannot continue. `stray`: the session of existing rows.
+    `given`: a part of a session that has left. `row`: a row that no other row needs is damaged.
+    `refused`: a row without which no start is possible. session: its number, 0 for none.
     """
 
     what: str
@@ -108,8 +108,8 @@ _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 (`queue_reads.py`), and cells of `spool` by the uplink.
 """
 _IS_FORWARDER = "length(client) = 0 AND client <> ''"
-"""SQL: the session is a forwarder (`forwarders.py`). The name of a forwarder has length 0 for
-SQLite.
+"""SQL: whether the session is a forwarder (`forwarders.py`). The name of a forwarder has length 0
+for SQLite.
 """
 _KEYS = "(SELECT session, key FROM journey)"
 _MISTAKEN = f"({_IS_FORWARDER}) <> (key IS NOT NULL)"
@@ -328,7 +328,7 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
     """Yield forwarders without the place of their session, which a start ends; and sessions whose
-    `journey` row does not fit their being a forwarder or not.
+    `journey` row is a forwarder's although they are none, or the reverse.
     """
     for (session,) in database.execute(
         f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours
@@ -387,7 +387,7 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
     """Return ranges of spool ids without a row, after the last batch and before the newest row. Ids
-    are consecutive. after: search after this id instead.
+    are consecutive. after: begin after this id instead.
     """
     (cut, last), known = (
         database.execute(

@@ -2,7 +2,7 @@
 
 In: an open store at the gateway's start. Out: a log that is on the disk, whatever happened before.
 If an fsync fails, Linux marks the pages as clean although the disk never got them. They can still
-be read, so after a restart SQLite takes the commits in them for whole. The gateway would
+be read, so after a restart SQLite treats the commits in them as complete. The gateway would
 acknowledge them, the next fsync would succeed, and a power cut would lose them. Rewriting makes the
 pages dirty again, and the next fsync reports the truth.
 

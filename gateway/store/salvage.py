@@ -22,8 +22,8 @@ from gateway.system.sync import sync
 
 _FAR = 1_000_000_000
 _NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}
-"""Tables that older versions do not have, with the first schema version that has them. They are not
-losses.
+"""Tables that older versions do not have, with the first schema version that has them. If they are
+missing, nothing is lost.
 """
 _FIRST = ("meta", "spool", "batch", "batch_content")
 
@@ -44,8 +44,8 @@ def salvage(folder: Path) -> Salvaged:
     """Make a new store from the readable rows of the old one. The gateway must be stopped. Raises
     StoreError.
 
-    An interrupted salvage can be run again. Until the new store is whole, the old one stays in
-    place. After that files only change places, and until they have, `open_store` refuses.
+    An interrupted salvage can be run again. Until the new store is complete, the old store stays in
+    place. After that, files are only renamed; until that is done, `open_store` refuses.
     """
     finish(folder)
     path = existing(folder)
@@ -72,7 +72,7 @@ def salvage(folder: Path) -> Salvaged:
 
 
 def finish(folder: Path) -> None:
-    """Put a whole salvaged store in the place of the damaged one. Does nothing without a salvaged
+    """Replace the damaged store by a complete salvaged one. Does nothing without a salvaged
     store.
     """
     path = folder / FILE
@@ -169,7 +169,7 @@ def _copy(
 ) -> tuple[list[Gap], int]:
     """Copy a table's rows. Return the gaps, and the number of rows that break the schema."""
     width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
-    # In `meta` the new store has an epoch of its own already; elsewhere a row may have been read
+    # In `meta` the new store already has its own epoch; in other tables a row may have been read
     # twice.
     verb, conflict = ("REPLACE", "") if table == "meta" else ("INSERT", " ON CONFLICT DO NOTHING")
     insert = f"{verb} INTO {table} VALUES ({','.join('?' * width)}){conflict}"
@@ -224,7 +224,7 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
 
 
 def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
-    """Mark sessions that lost a row, so that the next start ends them and their clients see Session
+    """Mark sessions that lost a row. The next start then ends them, and their clients see Session
     Present 0.
     """
     ended = [item for item in missing(target) if item.kind in ("session", "anew")]

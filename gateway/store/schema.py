@@ -114,7 +114,7 @@ CREATE TABLE journey (
     closed TEXT NOT NULL, tails TEXT NOT NULL, filters TEXT NOT NULL,
     key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
 """
-"""Sessions whose move between gateways is not over (`gateway/site/moving/session_move.py`)."""
+"""Sessions whose move between gateways is not finished (`gateway/site/moving/session_move.py`)."""
 
 _ASIDE = """
 CREATE TABLE IF NOT EXISTS aside (
@@ -132,8 +132,8 @@ INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
     WHERE incarnation <> 0 AND length(received) > 0;
 """
-"""Identifiers of boards between PUBLISH and PUBREL: the board's next greeting says which sequences
-they are.
+"""Identifiers of boards between PUBLISH and PUBREL: the board's next HELLO shows which sequences
+they mean.
 """
 
 _SPOOL_LAST = """
@@ -160,7 +160,7 @@ _UPGRADES = {
     6: _JOURNEYS,
 }
 """Statements by the version that they upgrade. An older store keeps its AUTOINCREMENT and its page
-size: a change would mean writing it again.
+size: a change would mean to rewrite the whole file.
 """
 
 
@@ -172,7 +172,7 @@ class StoreError(OncewayError):
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a database file for reading and writing, in autocommit mode, usable from any one thread
-    at a time. A new file is not for other accounts, whatever the folder allows.
+    at a time. Other accounts cannot access a new file, whatever the folder allows.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
@@ -213,8 +213,8 @@ def make_folder(folder: Path) -> None:
 
 
 def salvaged(folder: Path) -> list[Path]:
-    """Return the whole new store of an interrupted `onceway store salvage`, which has not replaced
-    the damaged store yet.
+    """Return the complete new store of an interrupted `onceway store salvage`, which has not yet
+    replaced the damaged store.
     """
     return sorted(folder.glob("salvaged-*.db"))
 
@@ -230,7 +230,7 @@ def refuse_half_salvaged(folder: Path) -> None:
 
 
 def refuse_orphaned(path: Path) -> None:
-    """Raise StoreError if a log is there without its database: SQLite would delete the log."""
+    """Raise StoreError if a log exists without its database: SQLite would delete the log."""
     if damage := wal.orphaned(path):
         raise StoreError(
             f"the store is damaged ({damage})",

@@ -3,7 +3,7 @@ when the disk is full.
 
 In: the data directory, and the open store between two commits. Out: `room`, the bytes of messages
 that are still accepted; and `DATA/reserve`, a file that is deleted when the disk has no other
-space, so that acknowledgements, sessions and deletes go on.
+space, so that acknowledgements, sessions and deletes continue.
 
 When messages fill the disk, two amounts are compared with bounds. The first is the space outside
 the database: free, or in the reserve. The second adds the free pages inside the database, less the
@@ -35,7 +35,9 @@ _SHARE = 16
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
-"""Times that a message is stored: in the log, in the database, and as overhead of pages."""
+"""Number of times that a message takes its size: in the log, in the database, and as overhead of
+pages.
+"""
 
 _LOW, _HIGH = 0.25, 0.75
 """Distance from those bounds, in reserves: below the first, messages are refused; above the second,
@@ -44,7 +46,7 @@ they are accepted again.
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
 _MOST_BACKLOG = 16_000_000
-"""Most bytes of waiting messages in memory if the disk has plenty of space."""
+"""Largest number of bytes of waiting messages in memory if the disk has plenty of space."""
 
 _PLENTY = 16
 """With this many reserves free, no reserve is made and nothing is counted."""
@@ -69,8 +71,8 @@ def release(folder: Path) -> bool:
 
 class Space:
     """The free space, as used by the writer's thread with its connection. room: bytes of messages
-    that may still come. short: whether there is no room. backlog: most bytes of messages that may
-    wait for the disk.
+    that may still come. short: whether there is no room. backlog: largest number of bytes of
+    messages that may wait for the disk.
     """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
@@ -86,8 +88,8 @@ class Space:
             self.look()
 
     def look(self) -> None:
-        """Measure the space. Called between two commits. Raises OSError and sqlite3.Error; then
-        the old figures stay.
+        """Measure the space. Called between two commits. Raises OSError and sqlite3.Error; after an
+        error, the old figures stay.
         """
         free = self._free()
         if free >= _PLENTY * self._size and not self.short:
@@ -156,7 +158,7 @@ class Space:
             return
         self._database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
         try:
-            # the disk may be too full for it: then messages are refused all the more
+            # the disk may be too full for that: then messages are refused anyway
             with contextlib.suppress(sqlite3.Error):
                 self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:

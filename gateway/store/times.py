@@ -24,7 +24,7 @@ class Histogram:
 
 class CommitTimes:
     """The durations. commit: whole transactions. sync: COMMIT alone, which writes the log and waits
-    for fsync. failures: tries that failed. error: the last failure, None once a commit has
+    for fsync. failures: number of failed attempts. error: the last failure, None once a commit has
     succeeded.
     """
 

@@ -1,9 +1,9 @@
 """Continuation of the broker's time axis after the gateway was off.
 
 In: two notes from the last run, and the current clocks. `meta.axis` is written now and then,
-`meta.uptime` once for each start. The clocks are the kernel's, which outlives the gateway's
+`meta.uptime` once for each start. The clocks are the kernel's uptime, which outlives the gateway's
 process, and the time of day if known. Out: the present position of the axis. The uptime is exact,
-but useless after a reboot; `meta.axis` is as old as the last commit that carried it.
+but useless after a reboot; `meta.axis` is as old as the last commit that contained it.
 """
 
 import logging

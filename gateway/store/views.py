@@ -131,8 +131,8 @@ def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, b
 
 
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:
-    """Return every session, in the order of their begin. utc: µs since 1970, None while the clock
-    is not known.
+    """Return all sessions, in the order in which they began. utc: µs since 1970, None while the
+    clock is not known.
     """
     with _opened(folder) as database:
         return [

@@ -1,10 +1,10 @@
 """Detection of commits that the write-ahead log has lost.
 
 In: an opened database with its log. Out: the losses, in words. SQLite reads a log up to the first
-frame with a wrong checksum and takes the rest for a commit torn by a power cut. With
+frame with a wrong checksum, and treats the rest as a commit torn by a power cut. With
 synchronous=FULL a power cut can tear only the last commit: each commit is on disk before the next
-one begins. If more than one whole commit stands behind that frame, or the log's header is wrong,
-the cause was not a power cut, and acknowledged data is lost. The format:
+one begins. If more than one complete commit follows that frame, or the log's header is wrong, the
+cause was not a power cut, and acknowledged data is lost. The format:
 https://www.sqlite.org/fileformat2.html#walformat.
 """
 
@@ -24,8 +24,8 @@ _SALT = slice(16, 24)
 
 
 def orphaned(path: Path) -> str | None:
-    """Return the damage if the log has lost its database. To be called before SQLite opens the
-    database: SQLite would delete the log and begin an empty store.
+    """Return the damage if the log has lost its database. Call this before SQLite opens the
+    database, because SQLite would delete the log and begin an empty store.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
@@ -67,8 +67,8 @@ def damage(path: Path) -> str | None:
 
 
 def _look(log: Path, frames: int, salt: bytes) -> str | None:
-    """Return the damage behind the valid frames, or None. frames: the last frame that SQLite takes
-    for whole; salt: of the log's present round.
+    """Return the damage behind the valid frames, or None. frames: the last frame that SQLite
+    considers complete. salt: the salt of the log's present round.
     """
     with log.open("rb") as file:
         start = file.read(_HEADER.size)
@@ -78,7 +78,8 @@ def _look(log: Path, frames: int, salt: bytes) -> str | None:
         if magic not in _MAGIC or _checksum(start[:24], _MAGIC[magic]) != _HEADER.unpack(start)[6:]:
             return "the log's header is damaged" if file.read(FRAME_BYTES).strip(b"\0") else None
         if start[_SALT] != salt:
-            # all frames are in the database: the writer of the next round was killed at its begin
+            # all frames are in the database: the writer was killed at the beginning of the next
+            # round
             return None
         commits, at = 0, _HEADER.size + frames * (page + FRAME_BYTES)
         while file.seek(at) and len(head := file.read(_FRAME.size)) == _FRAME.size:

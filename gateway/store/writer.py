@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 READS = 10
-"""Most tries of a read."""
+"""Largest number of attempts to read."""
 _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -230,7 +230,7 @@ class Writer:
 
 @contextlib.contextmanager
 def _noted(job: Job) -> Iterator[None]:
-    """Note the success of a block, or its error of the disk or the database, as of a job."""
+    """Note the success of a block in a job, or its disk or database error as the job's failure."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -2,7 +2,7 @@
 
 In: a command, and its standard input. Out: its exit code. `subprocess` holds the interpreter's lock
 until the kernel has read the program from the disk. On a busy SD card that takes tenths of a
-second, in which the event loop stands still. A call through `ctypes` releases the lock.
+second, in which the event loop is blocked. A call through `ctypes` releases the lock.
 """
 
 import ctypes

@@ -51,7 +51,7 @@ _INTEGERS = ["incarnation", "sequence", "received", "boot", "monotonic", "spool_
 
 
 class NotABatch(ValueError):
-    """Bytes that `encode` did not write, or that were damaged since."""
+    """Bytes that `encode` did not write, or that were damaged later."""
 
 
 def encode(rows: Sequence[Row], origin: Origin, number: int) -> bytes:

@@ -55,8 +55,8 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The manifest that publishes a batch and describes the Parquet file beside it. size: of that
-    file in bytes; sha256: hex digits.
+    """The manifest that publishes a batch and describes the Parquet file beside it. size: size of
+    that file in bytes; sha256: hex digits.
     """
 
     origin: Origin

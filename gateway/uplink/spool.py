@@ -221,7 +221,7 @@ class Spool(DamagedRows):
 
     def lacks_time(self, count: int) -> bool:
         """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it,
-        because the gateway has not been restarted since.
+        because the gateway was not restarted after it.
         """
         found = self._db.execute(
             "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"

@@ -28,7 +28,7 @@ RIVAL_US = 7 * DAY_US
 class Status:
     """The state of an uplink: waiting rows, landed batches, remaining room.
 
-    running: the process, None if there is none. rows, bytes: of the spool, the broker's counts.
+    running: the process, None if there is none. rows, bytes: the spool's, counted by the broker.
     waiting: number of rows in no batch yet. clockless: whether some of them have no UTC, because
     this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
     landed_at: time of the newest landed batch, µs UTC. sent: totals of landed batches and messages,

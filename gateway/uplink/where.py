@@ -51,8 +51,8 @@ class Place:
 
     place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed`, or `table`. Also
     `quarantine` (landed in a damaged batch), or `conflicts` (set aside, because its key is in the
-    table with another payload). gateway, epoch: of its batch. since: µs UTC, when it landed, at the
-    latest entered the table, or was set aside. landing: URL of the landing place, if the
+    table with another payload). gateway, epoch: those of its batch. since: µs UTC, when it landed,
+    at the latest entered the table, or was set aside. landing: URL of the landing place, if the
     configuration was given; file: the landed file below that. payload: the payload that was set
     aside, in hex. reason: why the batch is in quarantine.
     """

@@ -1,6 +1,6 @@
 """Rows of the page's list of boards. In: connections, ports, the device registry, last readings and
-status reports of boards. Out: one row for each board. A row is made again when its board has
-changed, and at least once a minute, so that ten thousand boards cost little time.
+status reports of boards. Out: one row for each board. A row is rebuilt when its board has changed,
+and at least once a minute, so that ten thousand boards take little time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +14,9 @@ from gateway.web.source import Source
 
 Row = dict[str, Any]
 ROUND = 60
-"""Number of calls of `changes` in which each row is made again at least once."""
+"""Number of calls of `changes` in which each row is rebuilt at least once."""
 MOST_AT_ONCE = 1000
-"""Most rows that one call of `changes` makes; the others follow in later calls."""
+"""Largest number of rows that one call of `changes` builds; the others follow in later calls."""
 
 
 class Listed(Protocol):
@@ -70,11 +70,11 @@ class BoardRows:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """All rows by name, as of the last call of `changes`."""
+        """All rows by name, in the state of the last call of `changes`."""
         return self._rows
 
     def touch(self, name: str) -> None:
-        """Note that a board has changed, so that its row is made again."""
+        """Note that a board has changed, so that its row is rebuilt."""
         self._dirty.add(name)
 
     def changes(self) -> tuple[list[Row], list[str]]:
@@ -182,7 +182,7 @@ class BoardRows:
 
 
 def value(reading: Reading) -> Row:
-    """Return a reading as JSON for the page. time: µs since 1970."""
+    """Return a reading as JSON for the page. Its `time` is in µs since 1970."""
     return {
         "name": reading.name,
         "value": reading.value,

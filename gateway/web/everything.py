@@ -15,8 +15,8 @@ Row = dict[str, Any]
 
 
 def everything(source: Source, uplink: UplinkState | None) -> Row:
-    """Return the whole state. `problems`: `part`, `what` and `todo` of each, first in the object.
-    `status`: `ok` or `failing`.
+    """Return the whole state. `problems`, the first key, has `part`, `what` and `todo` of each
+    problem. `status`: `ok` or `failing`.
     """
     broker = source.broker
     found = problems_and_remedies(source, uplink)
@@ -45,8 +45,8 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
 
 def port_rows(source: Source) -> list[Row]:
     """Return the serial ports seen so far. device: the board in session; without power it stays in
-    session until its Keep Alive is over. heard_s: seconds since its last packet. state: of the
-    board, null if it is not registered.
+    session until its Keep Alive is over. heard_s: seconds since its last packet. state: the board's
+    state, null if it is not registered.
     """
     broker, expected = source.broker, source.expected
     seen = {
@@ -71,8 +71,8 @@ def port_rows(source: Source) -> list[Row]:
 def board_row(source: Source, name: str) -> Row:
     """Return the state of one expected board. interval_s: 0 if the board need not send, null if not
     known. heard_s: seconds since its last reading, null before the first one. set: whether a person
-    set the interval. state: as page and metrics have it; `elsewhere`: another gateway of the site
-    judges the board.
+    set the interval. state: the same as on the page and in the metrics; `elsewhere` means that
+    another gateway of the site judges the board.
     """
     expected = source.expected
     assert expected is not None  # noqa: S101 - each gateway has it
@@ -93,8 +93,8 @@ def board_row(source: Source, name: str) -> Row:
 
 
 def last_rows(source: Source, device: str) -> list[Row]:
-    """Return the last reading of each name of a board, or of all boards. After a power cut only the
-    stored last value of a board is known.
+    """Return the last reading of each name of a board, or of all boards. After a power cut, only
+    the last stored value of each board is known.
     """
     rows = list(source.history.last(device)) if source.history is not None else []
     known = {row["device"] for row in rows}

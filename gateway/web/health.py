@@ -34,28 +34,28 @@ Part = Literal[
     "jobs",
 ]
 BOARDS: Part = "boards"
-"""The part whose problems are outside the gateway: a restart of the gateway mends no board."""
+"""The part whose problems are outside the gateway: a restart of the gateway repairs no board."""
 
 UNTOLD: Part = "notify"
-"""The part of notifications that could not be sent."""
+"""The part for notifications that could not be sent."""
 
 BACKUP: Part = "backup"
-"""The part of backups at the landing place."""
+"""The part for backups at the landing place."""
 
 CLIENTS: Part = "clients"
-"""The part of clients that fight for one identifier: a restart of the gateway mends no client."""
+"""The part for clients that fight for one identifier: a restart of the gateway does not help."""
 
 MOST_NAMED = 10
-"""Most problems of this part that are named."""
+"""Largest number of problems of the preceding part that are named."""
 
 STUCK_S = 5.0
-"""Seconds for one commit, above which the disk counts as in trouble."""
+"""Seconds for one commit above which the disk counts as a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of the gateway or its boards. todo: the remedy, if it differs from that of the
-    part.
+    """A problem of the gateway or its boards. todo: the remedy, if it differs from the part's
+    remedy.
     """
 
     part: Part

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 UPLINK_S = 5.0
 _PART = 500
-"""Rows in one event."""
+"""Largest number of rows in one event."""
 _BEHIND = 64
-"""Most events that a subscriber may be behind."""
+"""Largest number of events by which a subscriber may be behind."""
 
 
 class Subscriber:

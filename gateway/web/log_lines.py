@@ -10,11 +10,13 @@ from gateway.system.logs import printable
 
 MOST = 1000
 LONGEST = 500
-"""Characters of a line."""
+"""Largest number of characters of a line."""
 
 
 class LogLines(logging.Handler):
-    """A log handler that keeps the last lines. Secrets never reach it, since none is logged."""
+    """A log handler that keeps the last lines. No secret reaches it, because no secret is
+    logged.
+    """
 
     def __init__(self) -> None:
         super().__init__()

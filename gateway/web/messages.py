@@ -8,8 +8,8 @@ the oldest messages are dropped.
 The last event may have `error`, a sentence. `watching`: the subscription is active, and messages
 are complete since then. `more`: some messages were dropped.
 
-`time`: of the gateway, µs since 1970, or null. `kind`: `text`; `readings` for SenML, which `text`
-then has as words; `bytes`, in hexadecimal; `empty`.
+`time`: the gateway's time, µs since 1970, or null. `kind`: `text`; `readings` for SenML, with the
+readings in words in `text`; `bytes`, in hexadecimal; `empty`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gateway.payload.readings import readings
 _PAUSE_S = 0.2
 """Seconds between two events, so that a browser draws a few times a second."""
 _MOST = 300
-"""Most messages that wait for a browser."""
+"""Largest number of messages that wait for a browser."""
 _LONGEST_SENML = 4096
 _TEXT = 400
 _BYTES = 64
@@ -81,7 +81,7 @@ class Messages:
 
 
 Watching = Callable[[str, str, Messages], Callable[[], None]]
-"""A function that starts a view of user and topic filter, and returns a function that stops it."""
+"""A function of user and topic filter that starts a view and returns a function that stops it."""
 
 
 def _shown(time: int | None, message: Publish) -> dict[str, Any]:

@@ -69,7 +69,7 @@ _BOARD_FIGURES = (
     ("board_worn_writes", "worn", "Writes to its EEPROM that a cell did not take, since its start"),
     ("board_set_aside", "aside", "Publications that the gateway refused for good, as it counts"),
 )
-"""Metric, figure of a board's status report, help text."""
+"""Metric, figure of a board's status report, and help text."""
 
 
 _BRIDGE_GAUGES = {
@@ -142,8 +142,8 @@ _SIGNAL_FIGURES: tuple[tuple[str, str, Callable[[BoardSignal], float | None]], .
 
 
 def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
-    """Return all metrics of `/metrics`: of the gateway, and of its process under Prometheus's own
-    names. uplink: None if not known.
+    """Return all metrics of `/metrics`: those of the gateway, and those of its process under
+    Prometheus's own names. uplink: None if not known.
     """
     found = CollectorRegistry()
     found.register(GatewayCollector(source, uplink))
@@ -153,7 +153,7 @@ def registry(source: Source, uplink: UplinkState | None) -> CollectorRegistry:
 
 class GatewayCollector(Collector):
     """A Prometheus collector of one gateway. It runs on the event loop's thread, so figures from
-    the disk are read before.
+    the disk are read beforehand.
     """
 
     def __init__(self, source: Source, uplink: UplinkState | None) -> None:

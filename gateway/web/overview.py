@@ -88,8 +88,8 @@ class History:
         self._samples.append(Sample(came, broker.spool.count, landed, is_down(uplink)))
 
     def per_day(self) -> float | None:
-        """Return the number of spool rows that arrive in a day, by the last samples. None with
-        fewer than two samples, and without an uplink.
+        """Return the number of spool rows that arrive in a day, estimated from the last samples.
+        None if there are fewer than two samples, or no uplink.
         """
         if len(self._samples) < 2 or not self._spools:
             return None
@@ -97,8 +97,8 @@ class History:
         return came * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
 
     def public(self) -> dict[str, list[int]]:
-        """Return series of equal length for small plots: arrived and landed between two samples,
-        and waiting and down at the later one.
+        """Return series of equal length for small plots: messages that arrived and landed between
+        two samples; rows that wait, and whether the uplink was down, at the later one.
         """
         samples = list(self._samples)
         pairs = list(pairwise(samples))
@@ -111,7 +111,7 @@ class History:
 
 
 def _growth(before: int | None, later: int | None) -> int:
-    """Return by how much a total has grown; 0 where one of the two is unknown."""
+    """Return by how much a total has grown; 0 if one of the two is unknown."""
     return 0 if before is None or later is None else max(0, later - before)
 
 
@@ -158,7 +158,7 @@ def overview(
 
 
 def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[dict[str, str]]:
-    """Return everything that needs a person: `part`, `what` and `todo` of each."""
+    """Return all problems that need a person, each with `part`, `what` and `todo`."""
     found: list[tuple[str, str, str]] = [
         *((item.part, item.what, item.todo or _TODO[item.part]) for item in problems(source)),
         *((part, what, _TODO[part]) for part, what in _beyond_health(source, uplink)),
@@ -199,7 +199,7 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
 
 
 def _never_there(source: Source) -> list[tuple[str, str]]:
-    """Return messages that the other brokers of bridges can never accept."""
+    """Return problems about messages that the other brokers of bridges can never accept."""
     found = []
     for item in source.bridges():
         lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""

@@ -146,7 +146,7 @@ class Deeds:
     publish: Publishing
     flash: Flash
     site: Site | None
-    """Missing if the gateway belongs to no site."""
+    """The members of the site; None if the gateway belongs to no site."""
     notify: Callable[[], Awaitable[list[str]]] | None = None
     """Sends a test on each notification channel and returns their names; None without [notify].
     Raises OncewayError.
@@ -207,7 +207,7 @@ class _Gate:
 
 
 class PageServer:
-    """The HTTP server of the page. Runs until `close`. hosts: as of `Hosts`. proxies: as of
+    """The HTTP server of the page. Runs until `close`. hosts: see `Hosts`. proxies: see
     `Proxies`.
     """
 
@@ -245,18 +245,18 @@ class PageServer:
         self._streams = Streams(MOST_STREAMS)
 
     async def start(self) -> None:
-        """Listen, as soon as the address is there. Raises OncewayError."""
+        """Listen, as soon as the machine has the address. Raises OncewayError."""
         await self._endpoint.listen(self._exchanges.connection, waits=True)
         self._lines.start()
 
     @property
     def waits_for(self) -> str | None:
-        """Why it does not listen yet, or None."""
+        """The reason for not listening yet, or None."""
         return self._endpoint.waits_for
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses listened on, as (host, port)."""
+        """The addresses on which the server listens, as (host, port)."""
         return self._endpoint.addresses
 
     async def close(self) -> None:

@@ -31,7 +31,7 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 LOOK_S = 15.0
-"""Shorter than the lifetime of a connection to the page."""
+"""Longest wait for an event, in seconds: shorter than the lifetime of a connection to the page."""
 _KIND = re.compile(r"[a-z0-9-]{1,40}")
 _LONGEST = 500
 _MOST_LINES = 1000
@@ -41,9 +41,9 @@ _VERBS = {"add": "flashed and added", "update": "updated", "replace": "given to 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The last job. stage: of `provisioning/progress.py`. share: of the stage, from 0 to 1.
-    running: whether the job goes on. error: why the job failed. outcome: the result in words, if it
-    succeeded.
+    """The last job. stage: see `provisioning/progress.py`. share: finished share of the stage, from
+    0 to 1. running: whether the job is running. error: why the job failed. outcome: the result in
+    words, if it succeeded.
     """
 
     deed: str
@@ -91,7 +91,9 @@ class PageFlash:
         return {"ports": self._there(), "kinds": titles}
 
     def _there(self) -> list[dict[str, Any]]:
-        """Return the ports, likely boards and served ports first."""
+        """Return the ports; those with a likely board and those that the gateway serves
+        come first.
+        """
         served = {os.path.realpath(port.path): port for port in self._ports()}
         found = []
         for entry in self._plugged:
@@ -113,7 +115,9 @@ class PageFlash:
         return likely + mine + [entry for entry in found if entry not in likely]
 
     def _knows(self, port: str) -> bool:
-        """Return whether a port is one of those offered. Only these reach a command."""
+        """Return whether a port is one of the offered ones. Only offered ports are passed to a
+        command.
+        """
         known = {port.path for port in self._ports()}
         known |= {name for entry in self._plugged for name in (entry["port"], entry["stable"])}
         return port in known
@@ -123,7 +127,7 @@ class PageFlash:
     async def start(
         self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
     ) -> str | None:
-        """Start a job. Return why it was not started, or None. kind, port: of the new board; empty
+        """Start a job. Return why it was not started, or None. kind, port: the new board's; empty
         for an update.
         """
         if deed not in _VERBS:
@@ -171,7 +175,7 @@ class PageFlash:
         log.log(level, "%s: %s", job.device, text, extra=about(device=job.device))
 
     async def _hear(self, line: str) -> bool:
-        """Take a line of output if it reports progress. Return whether it does."""
+        """Handle a line of output if it reports progress. Return whether it does."""
         try:
             told = json.loads(line)
             stage, share = str(told["stage"]), float(told["share"])

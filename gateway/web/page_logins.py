@@ -1,11 +1,11 @@
 """Logins of the page: user name and password first, then the token in a cookie.
 
 In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
-ends when its user is removed or has another password, after half a day without a request, and after
-a week. Passwords are checked on a thread with a short queue, and an address with wrong passwords
-has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from there frees a
-user from the waits of others. Only hashes of tokens are stored, also in a file, so that users stay
-logged in across a restart.
+ends when its user is removed or gets another password, after half a day without a request, and
+after a week. Passwords are checked on a thread with a short queue, and an address with wrong
+passwords has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from an
+address frees a user from the waits of other users there. Only hashes of tokens are stored, also in
+a file, so that users stay logged in across a restart.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 MOST_SESSIONS = 256
 MOST_OF_ONE = 16
-"""Most sessions of one user. One more ends the oldest."""
+"""Largest number of sessions of one user. A further one ends the oldest."""
 MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
@@ -71,7 +71,7 @@ class PageLogins:
         self._addresses = BackOff(free=20)
         self._thread = ThreadPoolExecutor(1, "page-passwords")
         self._waiting = {False: 0, True: 0}
-        """Comparisons under way and waiting, by whether the user is trusted at the address."""
+        """Number of comparisons that run or wait, by whether the user is trusted at the address."""
         self._trusted = Trusted()
         if file is not None:
             self._recall(file)

@@ -21,8 +21,8 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 15.0
-"""Seconds for a change, with the changes before it. Shorter than the lifetime of a connection to
-the page. A Pi starts a Python program in two seconds.
+"""Longest time, in seconds, for a change, including the changes before it. Shorter than the
+lifetime of a connection to the page. A Pi starts a Python program in two seconds.
 """
 _LONGEST = 500
 _BUSY = "The device registry is being changed by another user. Try again in a moment."

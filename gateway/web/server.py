@@ -1,8 +1,8 @@
 """`/metrics`, `/healthz` and `/status` over HTTP.
 
 In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten
-seconds at most, and there are at most 32 of them. A client that asks too much, or says nothing,
-costs no more.
+seconds at most, and there are at most 32 of them. So a client that asks too often, or sends
+nothing, does no harm.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _SHUTDOWN_TIMEOUT = 1.0
 
 
 class WebServer:
-    """The HTTP server of metrics and health. Runs until `close`. hosts: as of `Hosts`."""
+    """The HTTP server of metrics and health. Runs until `close`. hosts: see `Hosts`."""
 
     def __init__(self, host: str, port: int, source: Source, hosts: Collection[str] = ()) -> None:
         self._endpoint = Endpoint(host, port)
@@ -36,17 +36,17 @@ class WebServer:
         )
 
     async def start(self) -> None:
-        """Listen, as soon as the address is there. Raises OncewayError."""
+        """Listen, as soon as the machine has the address. Raises OncewayError."""
         await self._endpoint.listen(self._exchanges.connection, waits=True)
 
     @property
     def waits_for(self) -> str | None:
-        """Why it does not listen yet, or None."""
+        """The reason for not listening yet, or None."""
         return self._endpoint.waits_for
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses listened on, as (host, port)."""
+        """The addresses on which the server listens, as (host, port)."""
         return self._endpoint.addresses
 
     async def close(self) -> None:

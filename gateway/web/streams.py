@@ -1,7 +1,7 @@
-"""The streams of the page: a bound in all, of which one user cannot take what others need.
+"""The streams of the page, with a total bound that one user cannot use up.
 
-In: a stream that begins. Out: whether it may, and the end of another one for it. Operators come
-first: for their streams one of a viewer ends.
+In: a stream that begins. Out: whether it may begin, and perhaps the end of another one in exchange.
+Operators come first: for an operator's stream, a viewer's stream ends.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ class Stream:
 
 
 class Streams:
-    """The open streams. most: bound in all; a user may have half of it."""
+    """The open streams. most: total bound; a user may have half of it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -27,8 +27,8 @@ class Streams:
         """Oldest first."""
 
     def add(self, stream: Stream) -> bool:
-        """Add a stream if there is room or another user has more streams. Operators take no more
-        from each other than their half.
+        """Add a stream if there is room or another user has more streams. An operator cannot
+        displace another operator's streams beyond half of the bound.
         """
         count = Counter(item.user for item in self._open)
         if count[stream.user] >= self._most // 2:
@@ -48,8 +48,8 @@ class Streams:
             self._open.remove(stream)
 
     def _worst(self, stream: Stream, count: Counter[str]) -> Stream | None:
-        """Return the stream that ends for another one: the oldest of the viewer with the most, or
-        of the operator with the most if only operators have streams.
+        """Return the stream that ends for another one: the oldest stream of the viewer with the
+        most streams, or, if only operators have streams, of the operator with the most.
         """
         viewers = [item for item in self._open if not item.operator]
         if not stream.operator or not viewers:

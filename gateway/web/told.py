@@ -1,7 +1,8 @@
-"""The problems that people are told of: those of the page and of `onceway status`. Two are left
-out: the clock, which is not synchronised after each power cut, and notifications that wait.
+"""The problems that are reported to people: those of the page and of `onceway status`, with two
+exceptions: the clock, because it is not synchronised after each power cut, and notifications that
+wait.
 
-In: a `Source`, and the uplink's state, read seldom. Out: problems in words.
+In: a `Source`, and the uplink's state, which is read rarely. Out: problems in words.
 """
 
 import math
@@ -17,7 +18,7 @@ _UNTOLD = (UNTOLD, "clock")
 
 
 class Told:
-    """The present problems. While the uplink's state cannot be read, the last one counts."""
+    """The present problems. While the uplink's state cannot be read, its last state counts."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -19,8 +19,8 @@ PATIENCE_S = 1.0
 @dataclass(frozen=True, slots=True)
 class UplinkState:
     """The uplink at one moment. running: whether the process runs. cut, landed: numbers of the
-    newest batches. landed_at: µs UTC, None before the first. error: of the outage, in the uplink's
-    words.
+    newest batches. landed_at: µs UTC, None before the first. error: reason of the outage, in the
+    uplink's words.
     """
 
     running: bool

@@ -12,7 +12,7 @@ hil/traces/replay.py); `breach`, each breach of the law (why).
 --sent: a radio has sent for SECONDS in the sub-band P, which ended AGE seconds ago. --scale: one
 second holds N seconds of the ether, so frames and hours are shorter.
 
-One line each way, words separated by spaces:
+Messages are lines of words separated by spaces:
 
     radio → air   radio NAME X Y            first of all; the place in metres
                   listen FREQUENCY BANDWIDTH FACTOR

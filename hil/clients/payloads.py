@@ -33,7 +33,7 @@ UTC = 1_700_000_000
 
 
 def payload_of(form: Form, name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Return a payload. size: of a text, in bytes; a SenML's length depends on its records."""
+    """Return a payload. size: length of a text; a SenML's length depends on its records."""
     return senml_of(name, sequence, rng) if form == "senml" else text_of(name, sequence, size, rng)
 
 

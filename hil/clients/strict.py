@@ -6,7 +6,7 @@ It knows several brokers. It moves to the next one after GIVES_UP failed tries t
 between a PUBREC and its PUBREL.
 
 In: brokers, number of messages, size, QoS, rate, number in flight (if the broker's Receive Maximum
-permits), and identifiers. Out: JSON Lines on standard output, as of `hil.clients.publisher`:
+permits), and identifiers. Out: JSON Lines on standard output, as `hil.clients.publisher` writes:
 
 - `publication` before a message is sent for the first time; - `resent` before it is sent once more
   in the same flow, after a reconnect; - `again` before it is sent in another flow, because the

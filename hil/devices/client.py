@@ -83,7 +83,7 @@ class Client:
         return self.journalled
 
     async def start(self, ports: Mapping[str, int]) -> None:
-        """Start the client. ports: of the listeners of all gateways, by name."""
+        """Start the client. ports: those of all gateways' listeners, by name."""
         names = list(ports)
         at = names.index(self.gateway)
         self._names = {ports[name]: name for name in names[at:] + names[:at]}

@@ -105,7 +105,7 @@ class BetweenGateways(SiteFault):
 
     @abstractmethod
     async def begin(self, links: LinksUnderTest, name: str) -> None:
-        """Begin the fault. name: of the gateway."""
+        """Begin the fault. name: the gateway's."""
 
     @abstractmethod
     def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:

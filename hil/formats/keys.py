@@ -23,7 +23,7 @@ def cmac(key: bytes, data: bytes) -> bytes:
 
 
 def session_seed(key: bytes, nonce: bytes, hello: bytes) -> int:
-    """Return the seed of a session. hello: the whole payload. nonce: of its WELCOME."""
+    """Return the seed of a session. hello: the whole payload. nonce: its WELCOME's."""
     return int.from_bytes(cmac(key, _SESSION + nonce + hello)[:4])
 
 

@@ -1,4 +1,4 @@
-"""One run of the glue, with the plan of Onceway's run of the same bench. In: a bench; of its parts,
+"""One run of the glue, with the plan of Onceway's run of the same bench. In: a bench. Only its
 boards, readings, noise, power cuts and kills are used. Out: a history with the hops board, batch
 (the files) and table, and the checker's results for files and table. A kill of the gateway kills
 the broker and the scripts at the ports, because they run there.

@@ -233,7 +233,7 @@ class _Model:
     held: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
-    """Identifiers held when this connection began, without any packet since."""
+    """Identifiers held when this connection began, and without a packet so far."""
     resumed: bool = False
     """Whether this session continues from another connection."""
     connected: int = 0

@@ -93,7 +93,7 @@ class Child:
         if not self.running:
             return
         self.ended_by_us = True
-        # at once, so that all stand still during the search for descendants
+        # at once, so that all are stopped during the search for descendants
         self._signal(signal.SIGSTOP)
         # even those in another process group, such as Spark's Python workers
         for pid in descendants(self.pid):

@@ -20,7 +20,7 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the rows; of the benches only differences. The change is in percent, where both are
+    """Yield the rows; for the benches, only differences. The change is in percent, where both are
     numbers and the first is not 0.
     """
     for name in PLAIN:

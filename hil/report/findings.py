@@ -49,7 +49,7 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """A recorded link on one direction of a line. begin, seconds, of: its start, the seconds used,
-    and its length, in the recording's time. frames, lost: of the run. run_s, up_s: seconds of the
+    and its length, in the recording's time. frames, lost: the run's. run_s, up_s: seconds of the
     run, and those in which the link was up. longest_outage: length to which longer outages were
     shortened. shortened: their number in the recording.
     """

@@ -6,7 +6,7 @@ JSON Lines on standard input:
 
 - `{"do": "cut", "member"}`: no byte passes on the links of this member, without an error; bytes on
   their way arrive later;
-- `{"do": "slow", "member", "seconds"}`: all bytes take this long, each way;
+- `{"do": "slow", "member", "seconds"}`: all bytes take this long, in each direction;
 - `{"do": "mend", "member"}`.
 
 Out: JSON Lines on standard output: `ready`, and `done` with the order and the number of bytes that
@@ -29,7 +29,9 @@ CHUNK = 65_536  # bytes
 
 @dataclass(slots=True)
 class Link:
-    """A link from one member to another. mended: not set while it is cut. delay: s, each way."""
+    """A link from one member to another. mended: not set while it is cut. delay: s, in each
+    direction.
+    """
 
     ends: tuple[str, str]
     listen: int

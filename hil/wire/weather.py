@@ -18,7 +18,7 @@ class Harm:
 
 
 class Weather(Protocol):
-    """The faults of a line for a whole run. kinds: of its harms."""
+    """The faults of a line for a whole run. kinds: those of its harms."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...

@@ -4,8 +4,8 @@ landing place.
 A reading is what `examples/sensor` sends: SenML-CBOR of one record, 36 bytes, most of which the
 readings of a batch share. The same is shown with 24 random bytes as payload, which no format can
 pack into less than 24. Bytes on the wire are what a proxy counted between the uplink and a real
-server, both ways, without TLS and TCP headers. `--rows N` sets the size of the spool that drains
-for the memory (5,000,000).
+server, in both directions, without TLS and TCP headers. `--rows N` sets the size of the spool that
+drains for the memory (5,000,000).
 """
 
 import argparse

@@ -128,6 +128,37 @@ def test_silence_while_the_gateway_was_off_is_no_problem(site: Site) -> None:
     assert site.wait(1, HERE) == "silent"
 
 
+@pytest.mark.parametrize("hours", [1, 12, 24])
+def test_silence_counts_over_restarts_without_the_time_between(site: Site, hours: int) -> None:
+    """A gateway that starts each night misses a board that measures seldom."""
+    interval = hours * 3600
+    site.expected.want("roof-1", interval)
+    word, heard, off = site.look(HERE), site.now, 0
+    while word == "fine":
+        for _ in range(10 * 60):
+            site.now += 60
+            word = site.look(HERE)
+            if word != "fine":
+                break
+        else:
+            site.stop()
+            site.now, off = site.now + 7200, off + 7200
+            site.start()
+            word = site.look(HERE)
+    assert site.now - heard - off == 3 * interval
+    assert word == "silent"
+
+
+def test_a_board_has_time_to_speak_after_each_start(site: Site) -> None:
+    """A start of the gateway may reset the board, so that its interval begins again."""
+    for _ in range(5):
+        site.wait(59, HERE)
+        site.stop()
+        site.start()
+    assert site.wait(59, HERE) == "fine"
+    assert site.wait(1, HERE) == "silent"
+
+
 def test_intervals_and_settings_outlive_a_restart(site: Site) -> None:
     site.look(HERE)
     site.expected.pause("roof-1", 3600)
@@ -169,6 +200,20 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
     assert site.wait(179, UNPLUGGED) == "new"
     assert site.wait(1, UNPLUGGED) == "silent"
     assert "no reading ever came" in site.expected.states["roof-1"].what
+
+
+def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
+    """Also if it comes sooner than the first look at a board that was just added."""
+    site = Site(tmp_path)
+    site.expected.look([], {})
+    site.expected.hear("roof-1", 1.0, {"name": "t", "value": 2.0, "unit": "V"})
+    assert site.expected.heard_ago("roof-1") == 0
+    assert site.look(HERE) == "fine"
+    assert site.expected.states["roof-1"].heard == site.now
+    other = Site(tmp_path / "other")
+    assert other.look(HERE) == "new"
+    other.expected.hear("roof-1")
+    assert other.expected.states["roof-1"].word == "fine"
 
 
 def test_a_connected_board_of_unknown_interval_has_three_hours(tmp_path: Path) -> None:

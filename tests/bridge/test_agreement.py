@@ -75,7 +75,7 @@ class Ends:
         self.crossed: dict[str, str | None] = {}
         """States that both ends have had since the last mark."""
         self.lost = False
-        """Whether the other broker has lost its session or messages since."""
+        """Whether the other broker has lost its session or messages in the meantime."""
 
     def change(self, here: bool, topic: str, text: str) -> None:
         _put(self.ours if here else self.theirs, topic, text)

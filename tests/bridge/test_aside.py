@@ -1,5 +1,5 @@
-"""Messages that can never reach the other broker of a bridge are set aside, and the next one goes
-on.
+"""Messages that can never reach the other broker of a bridge are set aside, and the next one is
+sent.
 """
 
 import asyncio

@@ -143,7 +143,7 @@ async def bridged(folder: Path, port: int, bridge: str) -> AsyncIterator[Gateway
 async def subscribed(
     far: Mosquitto, near: GatewayProcess, topic_filter: str
 ) -> AsyncIterator[Wire]:
-    """Start the other broker, with a subscriber. The gateway stands still until that one is there:
+    """Start the other broker, with a subscriber. The gateway is blocked until that one is there:
     a bridge that is quick would be first, and its messages would be for no one.
     """
     near.process.send_signal(signal.SIGSTOP)
@@ -207,7 +207,7 @@ async def test_message_from_the_remote_broker_is_not_sent_back(tmp_path: Path) -
 
 
 async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """From the very first message on; and retained messages are retained there."""
+    """From the first message on; and retained messages are retained there."""
     far = Mosquitto(tmp_path / "far")
     async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
         await near.logged("cannot be reached")
@@ -392,7 +392,7 @@ async def test_commands_come_once_whatever_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
-    """mosquitto forgets unsaved state by kill -9; the bridge goes on."""
+    """mosquitto forgets unsaved state by kill -9; the bridge continues."""
     async with (
         mosquitto(tmp_path / "far") as far,
         bridged(tmp_path, far.port, UP) as near,

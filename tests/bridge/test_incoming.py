@@ -1,5 +1,5 @@
-"""A message of the other broker that this gateway can never take is refused, and the next one goes
-on.
+"""A message of the other broker that this gateway can never take is refused, and the next one is
+taken.
 """
 
 from pathlib import Path

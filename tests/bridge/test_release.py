@@ -1,4 +1,4 @@
-"""The other broker closes the connection at a PUBREL: the message is given up, the next goes on."""
+"""The other broker closes the connection at a PUBREL: the message is given up, the next is sent."""
 
 import signal
 from pathlib import Path

@@ -138,7 +138,7 @@ class Loop:
         return asyncio.Future(loop=_NEVER_RUN)
 
     def pass_time(self, seconds: float) -> None:
-        """The clock goes on; each timer that there is rings, a moment early if need be."""
+        """The clock continues; each timer that there is rings, a moment early if need be."""
         self.now += seconds
         later, self._later = self._later, []
         self._ready += later
@@ -556,7 +556,7 @@ class World:
         return client
 
     def turn(self, moment: float = GATHER_S) -> None:
-        """Until nothing is left to do; called while that goes on, it leaves it to that. moment: as
+        """Until nothing is left to do; a call in the meantime does nothing. moment: as
         in `Loop.run`.
         """
         if self._turning:

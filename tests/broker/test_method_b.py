@@ -250,7 +250,7 @@ def test_a_devices_pubcomp_waits_for_the_commit_of_its_publish() -> None:
 
 
 def test_an_identifier_that_a_power_cut_brings_back_swallows_nothing() -> None:
-    """The device was told PUBCOMP for it and goes on; 65,535 publications later it has the same
+    """The device was told PUBCOMP for it and continues; 65,535 publications later it has the same
     identifier again.
     """
     world = World(receive_maximum=1)

@@ -219,7 +219,7 @@ def told_once(board: SimulatedBoard) -> Callable[[], float]:
 async def test_a_battery_node_sleeps_in_power_down_and_knows_the_time_when_it_wakes(
     tmp_path: Path,
 ) -> None:
-    """The millisecond clock stands still in sleep: the time is the one told to the library."""
+    """The millisecond clock stops in sleep: the time is the one told to the library."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "battery.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:

@@ -50,7 +50,7 @@ def later(*numbers: int) -> list[tuple[str, int, int]]:
 
 
 def runs(site: S3Site, writer: WriterName) -> subprocess.Popen[bytes]:
-    """A job that has taken all that is there, and goes on."""
+    """A job that has taken all that is there, and continues."""
     job = site.start(writer=writer, every="500ms")
     wait_for(site, job, MICRO_BATCHES)
     return job

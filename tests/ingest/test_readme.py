@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -101,8 +102,8 @@ class Centre:
         self._signer = load_or_make(folder)
         save(beside(str(self.table)), Keys({"site-1": [self._signer.public]}))
 
-    def land(self, number: int, sequences: range) -> None:
-        rows = [row("roof-1", sequence) for sequence in sequences]
+    def land(self, number: int, sequences: range, **more: Any) -> None:
+        rows = [row("roof-1", sequence, **more) for sequence in sequences]
         land(self.landing, "site-1", number, rows, signer=self._signer)
 
     @contextmanager
@@ -173,6 +174,30 @@ def test_the_line_takes_what_landed_and_stops_in_order(centre: Centre) -> None:
     assert centre.keys() == list(range(1, 11))
     assert list((centre.table / "_onceway").glob("seen-*")), "it has saved what it has seen"
     assert not (ROOT / "spark-warehouse").exists()
+
+
+@pytest.mark.soak
+def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None:
+    """In the order of the guide. Nothing expires, and no batch is old enough to be cleaned."""
+    centre.land(1, range(1, 6), received=time.time_ns() // 1000)
+    every = re.findall(r"^ {4}(?:\.venv/bin/)?onceway ingest ((?:.*\\\n)*.*)", PAGE, re.MULTILINE)
+    lines = [line for line in every if not line.startswith(("trust", "report"))]
+    assert [line.split()[0] for line in lines] == [
+        "run", "compact", "summarise", "expire", "release", "clean", "clean"
+    ]  # fmt: skip
+    known = {"URL": "/srv/onceway/landing", "PATH": "/srv/lake/publications", "NUMBER": "1"}
+    (epoch,) = (centre.landing / "site-1").iterdir()
+    known["GATEWAY/EPOCH"] = f"site-1/{epoch.name}"
+    landed = {path: path.stat().st_mtime_ns for path in centre.landing.rglob("*")}
+    for line in lines:
+        text = re.sub("|".join(known), lambda found: known[found[0]], line)
+        with centre.running(f"exec onceway ingest {text}") as started:
+            assert started.wait(START_S) == 0, f"{text}: {centre.said()}"
+        assert centre.keys() == [1, 2, 3, 4, 5]
+        if not line.startswith("clean"):
+            now = {path: path.stat().st_mtime_ns for path in centre.landing.rglob("*")}
+            assert now == landed, "nothing is written there"
+    assert DeltaTable(f"{centre.table}_quality").count() > 0
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""Programs that have a port open: this very port, not another one of the same number."""
+"""Programs that have a port open: exactly this port, not another one of the same number."""
 
 import os
 import pty

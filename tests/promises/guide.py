@@ -1,9 +1,9 @@
 """A guide as its promises: the sentences that a test or a constant has to hold.
 
-In: Markdown. Out: its sentences, without headings, code blocks, pictures and comments. A row of a
-table is one sentence. A sentence is a promise if it has one of the WORDS, the word `default`, or a
-figure, in digits or in words. Code spans, and numbers that are part of a name (`QoS 2`, `Debian
-12`), do not count.
+In: Markdown. Out: its sentences, without headings, code, pictures and hidden comments. A row of a
+table is one sentence, and so is a comment in indented code. A sentence is a promise if it has one
+of the WORDS, the word `default`, or a figure, in digits or in words. Code spans, and numbers that
+are part of a name (`QoS 2`, `Debian 12`), do not count.
 """
 
 import re
@@ -46,6 +46,9 @@ _SKIPPED = re.compile(
     r"^```.*?^```|<!--.*?-->|^#.*?$|^ {4}.*?$|^\|[-| ]+\|$|!\[.*?\]\(.*?\)",
     re.MULTILINE | re.DOTALL,
 )
+_COMMENT = re.compile(r"^ {4}(?:.*?\s)?# (.+)$", re.MULTILINE)
+"""A comment behind a command, or behind a key of the configuration."""
+
 _ITEM = re.compile(r"^(?:[-*]|\d+\.) +", re.MULTILINE)
 _BLOCK = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)
 _END = re.compile(r"(?<=[.!?])[*)]*\s+(?=[A-Z`*\[(\"“])")
@@ -81,7 +84,11 @@ class Sentence:
 
 
 def sentences(source: str) -> Iterator[Sentence]:
-    """Yield the sentences of a guide, in order, each in one line."""
+    """Yield the sentences of a guide, each in one line: comments of its code first, then the rest
+    in order.
+    """
+    for comment in _COMMENT.finditer(source):
+        yield Sentence(source.count("\n", 0, comment.start()) + 1, comment[1])
     prose = _SKIPPED.sub(lambda found: "\n" * found[0].count("\n") or " ", source)
     prose = _ITEM.sub(lambda found: "\0" + " " * (len(found[0]) - 1), prose)
     prose = re.sub(r"^\|", "\0|", prose, flags=re.MULTILINE)

@@ -66,6 +66,12 @@ def test_a_sentence_an_item_and_a_row_are_promises_each_in_its_line() -> None:
     ]
 
 
+def test_a_comment_in_code_is_a_sentence_in_its_line() -> None:
+    code = "    onceway never  # at most 3\n    # only here\n    [[only]]\n\n# Only a heading\n"
+    found = [(one.line, one.text) for one in sentences(code)]
+    assert found == [(1, "at most 3"), (2, "only here")]
+
+
 @pytest.mark.parametrize(
     "word",
     [

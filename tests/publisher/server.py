@@ -53,7 +53,7 @@ class Server:
         self.present = False
         """Whether sessions are kept."""
         self.most = 0
-        """Most messages that were in flight."""
+        """Largest number of messages that were in flight."""
         self._held: set[int] = set()
         self._wires: set[Wire] = set()
 

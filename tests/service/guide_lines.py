@@ -21,9 +21,15 @@ PROGRAMS = (
 """Programs that begin a line of shell. A path to a program that is built here counts, too."""
 
 INSTALLED = ".setup/try_install.py::_try_release"
-ADDED = "tests/provisioning/test_device.py"
+ADDED = (
+    "tests/provisioning/test_device.py"
+    "::test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_firmware"
+)
+LOGGED = "tests/boards/test_log.py::test_log_lines_and_the_number_of_lost_ones"
+UPKEEP = "tests/ingest/test_readme.py::test_one_pass_and_all_upkeep_run_as_they_are_written"
 LANDED = "tests/ingest/test_readme.py::test_a_reading_comes_by_each_kind_of_landing_place"
 BUILT = "tests/firmware/test_porting.py::test_the_line_that_the_page_gives_builds_a_board"
+AFTER = "looks at the folder of such a run"
 RIG = "a rig, for minutes to hours: `make hil` and `make soak`"
 RUN_BY = {
     "sudo apt install ./onceway_": ".setup/try_install.py::_follow",
@@ -31,25 +37,34 @@ RUN_BY = {
     "sudo onceway device add roof-1": ".setup/try_install.py::_follow",
     ".venv/bin/onceway device add": ADDED,
     "build/firmware/sim/simboard": ADDED,
-    ".venv/bin/onceway board probe": "tests/provisioning/test_probe.py",
-    ".venv/bin/onceway device update": "tests/provisioning/test_update.py",
-    ".venv/bin/onceway device command roof-1": "tests/boards/test_commanded.py",
-    ".venv/bin/onceway device log": "tests/boards/test_log.py",
-    "onceway device log": "tests/boards/test_log.py",
+    ".venv/bin/onceway board probe": (
+        "tests/provisioning/test_boot_loaders.py"
+        "::test_bare_board_of_each_kind_is_written_and_greets"
+    ),
+    ".venv/bin/onceway device update": (
+        "tests/provisioning/test_update.py"
+        "::test_a_board_in_service_gets_another_firmware_while_the_gateway_runs"
+    ),
+    ".venv/bin/onceway device command roof-1": (
+        "tests/hil/air/test_commands.py::test_boards_on_a_line_and_by_radio_answer_the_command_line"
+    ),
+    ".venv/bin/onceway device log": LOGGED,
+    "onceway device log": LOGGED,
     "make demo": ".setup/try_clone.py::_demo",
     ".venv/bin/onceway gateway run": "tests/test_readme.py::test_the_broker_alone",
     "mosquitto_sub -p 1883 -t '#'": "tests/test_readme.py::test_the_broker_alone",
     "mosquitto_pub -p 1883 -t sensors/": "tests/test_readme.py::test_the_broker_alone",
     "spark-submit": LANDED,
-    ".venv/bin/onceway ingest run": "tests/ingest/jobs/test_held.py",
-    ".venv/bin/onceway ingest compact": "tests/ingest/jobs/test_upkeep.py",
-    ".venv/bin/onceway ingest summarise": "tests/ingest/jobs/test_upkeep.py",
-    ".venv/bin/onceway ingest expire": "tests/ingest/jobs/test_upkeep.py",
-    ".venv/bin/onceway ingest release": "tests/ingest/jobs/test_upkeep.py",
-    "onceway ingest clean": "tests/ingest/landing/test_clean.py",
-    "onceway spool land /mnt/card": "tests/uplink/test_rescue.py",
+    ".venv/bin/onceway ingest run": UPKEEP,
+    ".venv/bin/onceway ingest compact": UPKEEP,
+    ".venv/bin/onceway ingest summarise": UPKEEP,
+    ".venv/bin/onceway ingest expire": UPKEEP,
+    ".venv/bin/onceway ingest release": UPKEEP,
+    "onceway ingest clean": UPKEEP,
+    "onceway spool land /mnt/card": (
+        "tests/uplink/test_rescue.py::test_a_real_gateway_and_its_uplink_are_killed"
+    ),
     "cc -std=gnu11": BUILT,
-    "onceway hil list": "tests/hil/test_cli.py::test_the_list_names_every_bench_that_ships",
 }
 """Lines that need hardware, a build, Spark or another machine, with the test that runs them."""
 
@@ -58,12 +73,11 @@ EXCEPTED = {
     "make setup": "a download of packages: each target of make begins with it",
     "make firmware": "a build: `make test` begins with it",
     "make -C firmware": "a build: `make test` and `make size` run it",
-    "cd build && firmware/sim/simboard": "a simulated board alone; tests/sim has its options",
-    "avrdude -c arduino": "flashes that board, as each test of a simulated board does",
-    "python3 -c 'import socket": "asks that board for figures, as tests/sim/test_control.py does",
     "journalctl -u": "needs the journal of systemd",
-    "onceway hil": RIG,
-    ".venv/bin/onceway hil": RIG,
+    **{f"onceway hil {word}": RIG for word in ("run", "demo", "glue")},
+    **{f"onceway hil {word}": AFTER for word in ("check", "compare", "replay", "report")},
+    ".venv/bin/onceway hil replay": AFTER,
+    ".venv/bin/onceway hil run": RIG,
     ".venv/bin/python -m": "tests and soaks themselves",
 }
 _FENCE = re.compile(r"```(\w*)")

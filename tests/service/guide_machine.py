@@ -83,6 +83,8 @@ class Machine:
         if beside is not None:
             own = ["nsenter", f"--target={beside._holder.pid}", "--net", "unshare", "--mount"]
         self.gateway: GatewayProcess | None = None
+        self._at = CLONE
+        """The reader's working directory."""
         self._holder = subprocess.Popen(
             [*own, "sh", "-c", _SETUP, "setup", folder, ROOT, _ONCEWAY],
             stdout=subprocess.PIPE,
@@ -110,12 +112,17 @@ class Machine:
 
     def line(self, text: str, typed: str = "") -> tuple[int, str]:
         """Run a line of a guide at a terminal, and answer its prompts. typed: input without a
-        prompt.
+        prompt. A program in the background runs until the end of the machine.
         """
+        at = self._at
+        if found := re.fullmatch(r"cd (\S+)", text):
+            self._at += f"/{found[1]}"
+        if text.endswith("&"):
+            return self._begin(text)
         who = ["setpriv", f"--reuid={PI}", f"--regid={PI}", "--clear-groups"]
         who = who if _AS_PI.match(text) else []
         master, slave = pty.openpty()
-        words = self.inside("setsid", "--ctty", "--wait", *who, "bash", "-c", f"cd {CLONE}; {text}")
+        words = self.inside("setsid", "--ctty", "--wait", *who, "bash", "-c", f"cd {at}; {text}")
         path = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         env = {"PATH": path, "HOME": "/home/pi" if who else "/root", "SYSTEMD_OFFLINE": "1"}
         env |= {"LANG": "C.UTF-8", "COLUMNS": "200"}
@@ -145,6 +152,16 @@ class Machine:
             process.kill()
             process.wait()
             os.close(master)
+
+    def _begin(self, text: str) -> tuple[int, str]:
+        """Run a simulated board in the background, and wait for its port."""
+        link = re.search(r"--pty-link (\S+)", text)
+        assert link, "no other program of the guides runs in the background"
+        self.root(
+            f"cd {self._at}\n{text[:-1]} >/dev/null 2>&1 </dev/null &\necho $! >>/run/background\n"
+            f"for second in $(seq 20); do [ ! -e {link[1]} ] || exit 0; sleep 1; done; exit 1"
+        )
+        return 0, ""
 
     def serve_ssh(self) -> None:
         """Let pi log in at each address of the machine, with a key."""
@@ -179,6 +196,7 @@ class Machine:
 
     async def end(self) -> None:
         await self.stop(signal.SIGKILL)
-        self.root("[ ! -f /run/sshd.pid ] || kill $(cat /run/sshd.pid)")
+        for file in ("sshd.pid", "background"):
+            self.root(f"[ ! -f /run/{file} ] || kill $(cat /run/{file})")
         self._holder.kill()
         self._holder.wait()

@@ -123,7 +123,7 @@ POOR = {
 
 @pytest.mark.parametrize("name", POOR)
 def test_a_poor_name_is_taken_with_a_warning(name: str, tmp_path: Path) -> None:
-    """A gateway that has it goes on."""
+    """A gateway that has it continues."""
     file = config(tmp_path, name.replace('"', ""))
     plain = load(file)
     assert plain.gateway.name == name.replace('"', "")

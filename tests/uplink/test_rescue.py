@@ -129,7 +129,7 @@ def test_twice_is_once(dead, landed, tmp_path):
 
 
 def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
-    """The gateway cuts its rows otherwise, and readings have come since."""
+    """The gateway cuts its rows otherwise, and readings have come meanwhile."""
     bring(dead.path, tmp_path / "landing")
     dead.add(10)
     dead.add(10, device=None)

@@ -30,8 +30,8 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A saved set of ranges. covers: table version; table: the table's id, because a folder may get
-    another table; mark: of the table's log at that version (`CommitLog.mark`), because a folder may
-    get an older copy of it.
+    another table; mark: mark of the table's log at that version (`CommitLog.mark`), because a
+    folder may get an older copy of it.
     """
 
     ranges: SeenRanges

@@ -205,7 +205,7 @@ class DeltaWriter:
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
         """Return the table's version, and the progress stored under this application id up to
-        there; None if there is none, or the table was replaced since.
+        there; None if there is none, or if the table was replaced after it.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()

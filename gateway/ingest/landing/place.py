@@ -203,7 +203,7 @@ class Landing:
 
     def refuse_outage(self, error: OSError) -> None:
         """Raise `error` if the place as a whole does not answer. Otherwise the error concerns a
-        single object, and all other work goes on.
+        single object, and all other work continues.
         """
         if self._is_up():
             return
@@ -253,8 +253,8 @@ class Landing:
         return found
 
     def any_feed(self) -> bool:
-        """Whether a gateway has ever landed a batch here, even one deleted on purpose since. True
-        for an unreadable folder. Raises OncewayError if the place does not exist.
+        """Whether a gateway has ever landed a batch here, even one that was deleted on purpose
+        later. True for an unreadable folder. Raises OncewayError if the place does not exist.
         """
         try:
             gateways = self.gateways()

@@ -41,8 +41,8 @@ def say_how(url: str, demanded: bool) -> None:
 
 
 class Trust:
-    """The trusted keys. url: of the file of keys. demanded: whether the table requires signatures
-    by default.
+    """The trusted keys. url: URL of the file of keys. demanded: whether the table requires
+    signatures by default.
     """
 
     def __init__(self, url: str, demanded: bool) -> None:

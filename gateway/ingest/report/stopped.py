@@ -37,7 +37,7 @@ def forget(files: Folder) -> None:
 
 
 def why(files: Readable) -> str | None:
-    """Return when and why the ingest ended; None if it has not, or has run since."""
+    """Return when and why the ingest ended; None if it has not, or has run again."""
     text = files.read(FILE)
     if text is None:
         return None

@@ -201,8 +201,8 @@ class Readings:
         self.covers = until
 
     def _remove_until(self, until: int) -> None:
-        """Remove the readings of publications that were deleted, changed or overwritten since.
-        After a crash, a second call finds nothing.
+        """Remove the readings of publications that were deleted, changed or overwritten after
+        version `covers`. After a crash, a second call finds nothing.
         """
         commits = [] if self.covers is None else list(self._commits.after(self.covers))
         if any(commit.operation in REWRITING for commit in commits):

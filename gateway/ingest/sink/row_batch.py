@@ -1,7 +1,7 @@
 """A micro-batch whose rows go through Spark, for a writer of rows without files.
 
-In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: the same as of
-`microbatch.MicroBatch`. Spark keeps the rows, in memory or on its disks, until they are committed.
+In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: what `microbatch.MicroBatch` offers.
+Spark keeps the rows, in memory or on its disks, until they are committed.
 """
 
 from collections import defaultdict

@@ -30,8 +30,8 @@ class DerivedTable:
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
     ) -> None:
-        """Create the progress. what, version: of the table's contents; if the stored version
-        differs, the table is made again.
+        """Create the progress. what, version: name and version of the table's contents; if the
+        stored version differs, the table is made again.
         """
         self.table = table
         self._publications = publications

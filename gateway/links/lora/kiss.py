@@ -114,8 +114,8 @@ class _Step:
 
 
 class KissModem:
-    """A modem as a `Radio`. frequency: Hz. modulation: of the boards' frames. The modem's firmware
-    chooses the preamble of the modem's frames. power: dBm.
+    """A modem as a `Radio`. frequency: Hz. modulation: that of the boards' frames. The modem's
+    firmware chooses the preamble of the modem's frames. power: dBm.
     """
 
     longest = LONGEST

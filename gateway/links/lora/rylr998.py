@@ -141,7 +141,7 @@ def _setting(what: str, name: bytes, value: str) -> _Step:
 
 
 class Rylr998:
-    """A modem as a `Radio`. frequency: Hz. modulation: of all stations. power: dBm."""
+    """A modem as a `Radio`. frequency: Hz. modulation: that of all stations. power: dBm."""
 
     longest = LONGEST_FRAME
 

@@ -186,13 +186,13 @@ class _Device:
 
 
 class TurnLink:
-    """The gateway's end of the turn link. network: of this site. key: returns the key of a board by
-    its number; None refuses it. utc: seconds since 1970, 0 while unknown. airtime: seconds of a
-    frame by its bytes. incarnation: draws a number for a board that has none. nonce: draws eight
-    random bytes. cipher: creates one for a session key. longest: largest frame that the radio
-    sends, in bytes. patience: number of copies of a TURN of an unknown session before the board
-    gets a WHO. others: other gateways that receive the same boards. The gateway with the board's
-    last session has this patience, and the others have more.
+    """The gateway's end of the turn link. network: network number of this site. key: returns the
+    key of a board by its number; None refuses it. utc: seconds since 1970, 0 while unknown.
+    airtime: seconds of a frame by its bytes. incarnation: draws a number for a board that has none.
+    nonce: draws eight random bytes. cipher: creates one for a session key. longest: largest frame
+    that the radio sends, in bytes. patience: number of copies of a TURN of an unknown session
+    before the board gets a WHO. others: other gateways that receive the same boards. The gateway
+    with the board's last session has this patience, and the others have more.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 """When a connection needs a PINGREQ, and when it counts as dead. In: the time, in seconds of any
-monotonic clock, and word of packets in both directions. Out: bytes, waits, and the reason to give
+monotonic clock, and notice of packets in both directions. Out: bytes, waits, and the reason to give
 up.
 """
 
@@ -21,7 +21,9 @@ class Alive:
         self._pinged: float | None = None
 
     def ping(self, now: float, sends: bool) -> bytes:
-        """Return a PINGREQ if one is due. sends: other bytes leave now [MQTT-3.1.2-20]."""
+        """Return a PINGREQ if one is due. sends: whether other bytes are sent now
+        [MQTT-3.1.2-20].
+        """
         if self._pinged is not None or now - self._sent < self._every:
             self._sent = now if sends else self._sent
             return b""
@@ -34,7 +36,7 @@ class Alive:
             self._answered = now
 
     def wait(self, now: float, in_flight: bool) -> float:
-        """Return the seconds until one of the other calls has something to say."""
+        """Return the seconds until the next call of `ping` or `silence` is needed."""
         if not in_flight:
             self._answered = now
         ends = self._sent + self._every if self._pinged is None else self._pinged + ANSWER_S

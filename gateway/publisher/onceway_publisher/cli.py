@@ -1,6 +1,6 @@
 """`onceway publish` (and `onceway-publish`): messages of a shell script, each exactly once in the
-table. In: a value on the command line, or a line of standard input a message. Out: exit
-code 0 once the gateway has everything.
+table. In: a value on the command line, or one message per line of standard input. Out: exit code 0
+once the gateway has everything.
 """
 
 import asyncio
@@ -60,9 +60,9 @@ def publish(
 ) -> None:
     """Publish values, each exactly once in the table.
 
-    A number goes as a number, true and false as truth values, anything else as text. A message is
-    kept in the journal until the gateway has it: if the command ends before, with exit code 75, the
-    next call with this journal sends it.
+    A number is sent as a number, true and false as truth values, everything else as text. A message
+    is kept in the journal until the gateway has it: if the command ends before, with exit code 75,
+    the next call with this journal sends it.
 
     Example: onceway publish --to mqtts://pi --device boiler sensors/boiler/temp 61.2 --unit Cel
     """
@@ -99,7 +99,7 @@ def _password(file: Path | None) -> str | None:
 
 
 def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dict[str, Any]]:
-    """Yield what each line publishes. Raises Unreadable, with the number of the line."""
+    """Yield the messages of the lines. Raises Unreadable, with the number of the line."""
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if not line:

@@ -14,11 +14,11 @@ class JournalLocked(JournalError):
 
 
 class JournalFull(PublisherError):
-    """The journal holds as much as it may, and no room came in time. The message is not taken."""
+    """The journal is full, and there was no room in time. The message is not accepted."""
 
 
 class Unreadable(PublisherError):
-    """A value, topic or address that cannot be used as it was given."""
+    """A value, topic or address cannot be used."""
 
 
 class Refused(PublisherError):
@@ -30,10 +30,10 @@ class Refused(PublisherError):
 
 
 class NoIdentity(Refused):
-    """The gateway ignores the identity of this client's messages, so that repeated ones would stand
-    in the table twice.
+    """The gateway ignores the identity of this client's messages, so that a repeated message would
+    be in the table twice.
     """
 
 
 class StillWaiting(PublisherError, TimeoutError):
-    """The gateway has not taken the message in time. The message stays in the journal."""
+    """The gateway has not accepted the message in time. The message stays in the journal."""

@@ -25,12 +25,12 @@ from onceway_publisher import packets
 from onceway_publisher.packets import Answer, Kind
 
 WINDOW = 32
-"""Most messages in flight."""
+"""Largest number of messages in flight."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 QUOTA_EXCEEDED = 0x97
 FAILURE = 0x80
-"""The lowest reason code that says failure."""
+"""The lowest reason code of a failure."""
 _NOT_FOUND = 0x92
 
 
@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The gateway's reason for not taking a message."""
+    """The gateway's reason for not accepting a message."""
 
     message: Message
     kind: Kind
@@ -68,7 +68,7 @@ class Refusal:
 class _Sent:
     message: Message
     released: bool = False
-    """Whether PUBREC has come: then PUBREL is sent again, never PUBLISH [MQTT-4.3.3-6]."""
+    """Whether PUBREC has arrived. If so, PUBREL is sent again, never PUBLISH [MQTT-4.3.3-6]."""
 
 
 @dataclass
@@ -88,16 +88,18 @@ class Flow:
     window: int = 0
     """Messages that may be in flight; 0 without a connection."""
     limit: int = 0
-    """Largest packet that the gateway takes, in bytes."""
+    """Largest packet that the gateway accepts, in bytes."""
     _ready: deque[Message] = field(default_factory=deque)
     _later: list[tuple[float, int, Message]] = field(default_factory=list)
-    """Refused messages: when each goes out again, a number that makes each entry unique."""
+    """Refused messages, each with the time of its next attempt and a number that makes the entry
+    unique.
+    """
     _sent: dict[int, _Sent] = field(default_factory=dict)
     _turn: int = 0
     _closed_until: float = float("-inf")
-    """Time until which nothing new goes out, because the gateway has no room."""
+    """Time until which no new message is sent, because the gateway has no room."""
     _closed: int = 0
-    """Refusals for lack of room since a message was last taken."""
+    """Number of refusals for lack of room since a message was last accepted."""
     _id: int = 0
 
     def __post_init__(self) -> None:
@@ -119,7 +121,7 @@ class Flow:
 
     def connected(self, present: bool, receive_maximum: int, limit: int) -> bytes:
         """Return the packets of a new connection that are sent again, in their original order
-        [MQTT-4.6.0-1]. present: the gateway still has the session.
+        [MQTT-4.6.0-1]. present: whether the gateway still has the session.
         """
         self.window, self.limit = min(WINDOW, receive_maximum), limit
         out: list[bytes] = []
@@ -137,7 +139,9 @@ class Flow:
         self.window = 0
 
     def send(self, now: float) -> tuple[bytes, list[Refusal]]:
-        """Return the packets that may be sent now, and the messages that no packet may hold."""
+        """Return the packets that may be sent now, and the messages that are too large for any
+        packet.
+        """
         out, refused, again = [], [], []
         while self._later and self._later[0][0] <= now:
             again.append(heapq.heappop(self._later)[2])
@@ -153,14 +157,14 @@ class Flow:
         return b"".join(out), refused
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until `send` has something to send without any other event."""
+        """Return the seconds until `send` has something to send if no other event occurs."""
         times = [self._later[0][0]] if self._later else []
         if self._ready and len(self._sent) < self.window:
             times.append(self._closed_until)
         return max(0.0, min(times) - now) if times else None
 
     def take(self, answer: Answer, now: float) -> Outcome:
-        """Process an answer. One that fits no flow changes nothing."""
+        """Process an answer. An answer that fits no flow changes nothing."""
         one = self._sent.get(answer.id)
         if answer.kind is Kind.PUBREC:
             if one is None:
@@ -189,7 +193,7 @@ class Flow:
         return Refusal(message, answer.kind, answer.reason, answer.text)
 
     def _pause(self, tries: int) -> float:
-        """Return a pause in seconds. It grows with each try; a random part spreads clients."""
+        """Return a pause in seconds. It grows with each attempt; a random part spreads clients."""
         longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))
         return longest * self.chance.uniform(0.5, 1)
 

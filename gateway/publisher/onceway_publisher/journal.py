@@ -40,19 +40,19 @@ def _first(database: "Database") -> None:
 
 
 MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first,)
-"""Changes of the schema, in order. PRAGMA user_version says how many of them a file has."""
+"""Changes of the schema, in order. PRAGMA user_version is the number of changes that a file has."""
 
 
 class Journal:
-    """An open journal. waiting: the messages that the gateway does not have yet, in order, as the
-    file had them when it was opened. copied: it was copied or restored since its last use.
+    """An open journal. waiting: the messages that the gateway does not have yet, in order, read
+    from the file when it was opened. copied: whether it was copied or restored after its last use.
     """
 
     waiting: list[Message]
     copied: bool
 
     def __init__(self, path: Path, device: str, incarnation: int | None = None) -> None:
-        """Open or create a journal. incarnation: of a new file; by chance, if None. Raises
+        """Open or create a journal. incarnation: that of a new file; random if None. Raises
         JournalError.
         """
         self._path = path
@@ -121,7 +121,7 @@ class Journal:
             beside.write_text(token, encoding="utf8")
 
     def _place(self) -> str:
-        """Return what a copy of the file has not: the machine and the file's own number."""
+        """Return the signs that a copy of the file lacks: the machine and the file's inode."""
         return f"{_read(_MACHINE)} {os.stat(self._path).st_ino}"
 
     def write(

@@ -19,7 +19,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class PacketError(Exception):
-    """The server sent something that no server of MQTT 5 sends to a publisher."""
+    """The server sent bytes that no MQTT 5 server sends to a publisher."""
 
 
 class Kind(IntEnum):
@@ -59,7 +59,7 @@ class Connack:
 
 @dataclass(frozen=True)
 class Disconnect:
-    """The server's farewell."""
+    """DISCONNECT of the server."""
 
     reason: int = 0
     text: str = ""
@@ -88,8 +88,8 @@ _AUTHENTICATION_DATA = 0x16
 def connect(
     client: str, clean: bool, keep_alive: int, expiry: int, pairs: Pairs, login: list[str | bytes]
 ) -> bytes:
-    """Return a CONNECT. expiry: of the session, in seconds. login: nothing, a user, or a user and
-    a password.
+    """Return a CONNECT. expiry: the session's, in seconds. login: nothing, a user, or a user and a
+    password.
     """
     flags = clean << 1 | (len(login) > 0) << 7 | (len(login) > 1) << 6
     properties = struct.pack(">BI", _EXPIRY, expiry) + _user(pairs)
@@ -108,7 +108,7 @@ def pubrel(id: int, reason: int = 0) -> bytes:
 
 
 def disconnect(expiry: int) -> bytes:
-    """Return a DISCONNECT. expiry: of the session, in seconds."""
+    """Return a DISCONNECT. expiry: the session's, in seconds."""
     return _packet(0xE0, b"\x00" + _block(struct.pack(">BI", _EXPIRY, expiry)))
 
 

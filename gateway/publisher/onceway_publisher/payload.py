@@ -1,6 +1,5 @@
-"""Topics and payloads. In: what a program gives to `publish`. Out: a topic, and bytes: SenML in
-JSON (RFC 8428) for a number, a truth value or a text, with the time of the measurement; bytes as
-they are.
+"""Topics and payloads. In: the arguments of `publish`. Out: a topic, and bytes: SenML in JSON (RFC
+8428) for a number, a truth value or a text, with the time of the measurement; bytes as they are.
 """
 
 import json
@@ -12,7 +11,7 @@ from onceway_publisher.errors import Unreadable
 from onceway_publisher.packets import LONGEST_TEXT
 
 EARLIEST = 2**28
-"""Smallest time that SenML does not take as relative to now, in seconds since 1970."""
+"""Smallest time that SenML does not treat as relative to now, in seconds since 1970."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
 Value = float | int | bool | str | bytes
@@ -35,8 +34,8 @@ def checked_topic(topic: str) -> str:
 def payload(
     topic: str, value: Value, unit: str | None, name: str | None, at: float | None
 ) -> bytes:
-    """Return a payload. name: of the SenML record, by default the last level of the topic. at: the
-    time in seconds since 1970, by default now. Raises Unreadable.
+    """Return a payload. name: name of the SenML record, by default the last level of the topic. at:
+    the time in seconds since 1970, by default now. Raises Unreadable.
     """
     if isinstance(value, bytes):
         if unit is not None or name is not None or at is not None:

@@ -3,9 +3,9 @@
 In: messages. Out: a journal on this machine's disk, and MQTT 5 at QoS 2 to a gateway, for as long
 as it takes. `flow.py` has the rules of a message, `journal.py` those of the disk.
 
-The first connection of each process begins a new session: the process before may have left packet
-identifiers there, and another machine with a copy of the journal, too. Later connections resume
-the session, so a subscriber gets each message once while the process lives.
+The first connection of each process begins a new session: an earlier process, or another machine
+with a copy of the journal, may have left packet identifiers in the old one. Later connections
+resume the session, so a subscriber gets each message once while the process lives.
 """
 
 import asyncio
@@ -40,28 +40,34 @@ from onceway_publisher.payload import Value, checked_topic, payload
 log = logging.getLogger("onceway_publisher")
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
-"""User property of CONNECT: refusals shall come as reason codes, not as the connection's end."""
+"""User property of CONNECT: it asks for reason codes instead of an end of the connection after a
+refusal.
+"""
 IDENTITY = "onceway-identity"
-"""User property of CONNACK: "counts" if the gateway heeds this client's `incarnation` and `seq`."""
+"""User property of CONNACK: "counts" if the gateway accepts this client's `incarnation` and
+`seq`.
+"""
 
 SESSION_S = 86_400
 """Time for which the gateway keeps the session of a lost connection."""
 KEEP_ALIVE_S = 30
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
-"""Longest wait between two connections. One that lasted as long counts as a good one."""
+"""Longest wait between two connections. A connection that lasted as long counts as good."""
 FORGET_AFTER_S = 0.2
-"""Time after which a message that the gateway has leaves the journal, if no other commit comes."""
+"""Seconds after which a message that the gateway has is removed from the journal, if no other
+commit does that earlier.
+"""
 OVERHEAD = 256
-"""Size of a message beside its topic and payload, in bytes."""
+"""Overhead of a message in addition to its topic and payload, in bytes."""
 
 _BAD = range(0x84, 0x8D)
-"""Reason codes of CONNACK that only a person can mend: version, identifier, user, rights."""
+"""Reason codes of CONNACK that only a person can fix: version, identifier, user, rights."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """The identity of a message, by which the table knows it."""
+    """The identity of a message, by which the table recognises it."""
 
     device: str
     incarnation: int
@@ -74,10 +80,9 @@ class Publisher:
     url: mqtts://HOST or mqtt://HOST, with user, password and port where needed. device: the client
     identifier, and the device in the table. journal: a file that only this program uses.
     max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room there.
-    start_s: how long the start waits for the gateway's first answer. stop_s: how long the end
-    waits until the gateway has all. Whatever is left then stays in the journal for the next start.
-    tls: an SSL context, or the path of a CA file. incarnation: of a new journal; by chance, if
-    None.
+    start_s: how long the start waits for the gateway's first answer. stop_s: how long the end waits
+    until the gateway has all. Whatever is left then stays in the journal for the next start. tls:
+    an SSL context, or the path of a CA file. incarnation: that of a new journal; random if None.
 
     Entering raises NoIdentity where the gateway ignores the identity of this client's messages,
     Refused where it does not let the client in, JournalError, or Unreadable. While the gateway
@@ -312,7 +317,7 @@ class Publisher:
     # The connection
 
     async def _serve(self) -> None:
-        """Keep a connection, with pauses that grow while nothing gets through."""
+        """Keep a connection, with pauses that grow while no connection succeeds."""
         loop, wait, self._clean = asyncio.get_running_loop(), FIRST_WAIT_S, True
         while True:
             self._progress, start = False, loop.time()
@@ -476,7 +481,7 @@ class Publisher:
         )
 
     def _trouble(self, text: str) -> None:
-        """Set `problem`; log each new one once until messages get through again."""
+        """Set `problem`. Each new problem is logged once until messages are accepted again."""
         self.problem = text
         if text not in self._said:
             self._said[text] = None
@@ -485,7 +490,7 @@ class Publisher:
             log.warning("%s", text)
 
     async def _end(self) -> None:
-        """Stop, and write what the gateway has taken to the journal."""
+        """Stop, and record in the journal which messages the gateway has."""
         self._open = False
         self._serving.cancel()
         await asyncio.wait([self._serving])

@@ -1,5 +1,5 @@
 """`SyncPublisher`: a `Publisher` for programs without asyncio. In: calls from any thread. Out: the
-same calls in an event loop of its own, in a thread.
+same calls in a separate event loop, in a thread.
 """
 
 import asyncio

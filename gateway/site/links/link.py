@@ -111,7 +111,7 @@ class Link(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.expected = expected
         self.knock = knock
-        """Whether the connection is a knock: of this gateway, or of the peer (set by the owner)."""
+        """Whether the connection is a knock by this gateway, or by the peer (set by the owner)."""
         self.member = expected or ""
         """Name of the peer; empty while unknown."""
         self.certificate: x509.Certificate | None = None

@@ -107,8 +107,8 @@ class MemberStatus:
 
 class Net:
     """The links of this gateway. joined, left: called with a member's name. received: called with a
-    frame of a joined member; a SiteError of it ends the link. generation: of the store, for the
-    other members.
+    frame of a joined member; a SiteError of it ends the link. generation: the store's generation,
+    for the other members.
     """
 
     def __init__(

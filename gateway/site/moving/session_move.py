@@ -68,7 +68,7 @@ class SessionMove(Role):
         forwarder: Forwarder | None = None,
     ) -> None:
         self.stage = stage
-        """Stage of the session; of a forwarder, the stage while the session was here."""
+        """Stage of the session; for a forwarder, the stage while the session was here."""
         self.closed = closed or set()
         """Gateways whose cut has not arrived: their messages are for the session at its old place.
         """

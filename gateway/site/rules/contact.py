@@ -79,8 +79,9 @@ class Contact:
             self.expected = now + START_S
 
     def silent_from(self, deadline: float, patience: float) -> float:
-        """Return the time from which the member is silent if it has not answered. deadline: of the
-        query. patience: time up to which the client can wait for a member that is expected or busy.
+        """Return the time from which the member is silent if it has not answered. deadline: that of
+        the query. patience: time up to which the client can wait for a member that is expected or
+        busy.
         """
         if self.up:
             return max(deadline, min(self.heard + ANSWER_S, self.fresh, patience))

@@ -33,13 +33,14 @@ class Held(NamedTuple):
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
     suspect: bool = False
-    """Whether the session is suspect: the client may have been at another member since. Set by
+    """Whether the session is suspect: the client may have been at another member later. Set by
     `take`, `mark_suspect` and `mark_all_suspect`, and for each session of a restored store. The
     broker clears it in the commit that acts on an `Outcome` of kind doubt or none.
     """
     copied: bool = False
     """Whether the record comes from a copy of this store, and nothing was decided about the client
-    since."""
+    after the copy.
+    """
 
 
 class Outcome(NamedTuple):

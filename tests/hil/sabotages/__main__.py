@@ -3,8 +3,8 @@ seeds.
 
 In: the catalogue, or names of it. With `--list` no bench runs, and the table is of how many
 sabotages there are, by blind spot and package. Out: a table of noticed sabotages, by bench, in the
-terminal and in `build/sabotages/sabotages.md`; exit code 1 if one was missed. Sabotages tried on
-this very tree are not tried again.
+terminal and in `build/sabotages/sabotages.md`; exit code 1 if one was missed. Sabotages already
+tried on the same tree are not tried again.
 """
 
 import argparse

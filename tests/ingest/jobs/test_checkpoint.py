@@ -1,4 +1,4 @@
-"""Whatever a power cut does to Spark's checkpoint, the next start goes on, and each row is in the
+"""Whatever a power cut does to Spark's checkpoint, the next start continues, and each row is in the
 table once.
 """
 

@@ -54,7 +54,7 @@ class Site:
         )
 
     def power_cut(self, name: str, *gone: str) -> None:
-        """gone: members that have left the site since."""
+        """gone: members that have left the site meanwhile."""
         self.worlds[name].power_cut()
         self.holders[name] = self.holder(name, {*self.worlds} - {name, *gone})
 
