@@ -48,8 +48,7 @@ class Clock:
         self._boot = boot
         self._known = False
         self._seen: int | None = None
-        """Least µs since 1970 at the boot of the machine: the time that an earlier start has seen.
-        """
+        """Lower bound of the time at the boot of the machine, in µs since 1970."""
         self._ahead: int | None = None
         """µs since 1970 at the boot of the machine, as last believed; None before the first time.
         """

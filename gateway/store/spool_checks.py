@@ -36,7 +36,7 @@ SOUND = (
 """
 CHECKED = "spool.checked"
 CHUNK = 128
-"""Most rows of the spool in one row of `spool_check`: 0.5 kB."""
+"""Limit of spool rows in one row of `spool_check`: 0.5 kB."""
 EACH = 64
 """Rows after which their checks are written."""
 EACH_S = 60.0
