@@ -17,7 +17,7 @@ from gateway.access.hook import WRONG, AuthHook
 from gateway.access.identifiers import Identifiers
 from gateway.access.users import NOBODY, Users
 from gateway.broker.access import ByAcl, Caller, Refusal, SlowCheck
-from gateway.config import AccessSection, ListenerSection
+from gateway.config import OWN_NAMES, AccessSection, ListenerSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 
@@ -154,6 +154,9 @@ class ListenerAccess(ByAcl):
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None:
         certified = caller.peer.certificate_name
+        names = packet.client_id, packet.username, certified
+        if any(name is not None and name.startswith(OWN_NAMES) for name in names):
+            return ReasonCode.NOT_AUTHORIZED, "the name is kept for the gateway's own clients"
         if certified is not None:
             if packet.username not in (None, certified):
                 return (

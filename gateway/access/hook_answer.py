@@ -64,15 +64,20 @@ def _fields(stream: BinaryIO) -> dict[bytes, list[bytes]]:
 
 
 def _read_body(stream: BinaryIO, fields: dict[bytes, list[bytes]]) -> None:
-    codings = _list(fields.get(b"transfer-encoding", []))
+    codings = [item.lower() for item in _list(fields.get(b"transfer-encoding", []))]
     lengths = set(_list(fields.get(b"content-length", [])))
-    if codings and codings[-1].lower() == b"chunked":
+    coded, sized = b"transfer-encoding" in fields, b"content-length" in fields
+    if (coded and not codings) or b"chunked" in codings[:-1]:
+        raise OddAnswer("no valid Transfer-Encoding")
+    if codings[-1:] == [b"chunked"]:
         _read_chunks(stream)
-    elif codings or not lengths:
+    elif coded and sized:
+        raise OddAnswer("a Content-Length beside another Transfer-Encoding")
+    elif coded or not sized:
         if len(stream.read(MOST_BYTES)) == MOST_BYTES:
             raise OddAnswer("too long an answer")
     else:
-        length = lengths.pop()
+        length = lengths.pop() if lengths else b""
         if lengths or not re.fullmatch(rb"[0-9]{1,18}", length):
             raise OddAnswer("no valid Content-Length")
         _read_exactly(stream, int(length))

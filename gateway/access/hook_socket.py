@@ -25,4 +25,10 @@ class Server:
         if not self._encrypted:
             return found
         context = ssl.create_default_context()
-        return context.wrap_socket(found, server_hostname=self._host, do_handshake_on_connect=False)
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+        return context.wrap_socket(
+            found,
+            server_hostname=self._host,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=False,  # an end without close_notify may be an attacker's
+        )

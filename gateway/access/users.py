@@ -12,6 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.config import INSIDE
 from gateway.errors import NotAllowed, OncewayError, Unknown
 
 _N, _R, _P = 1 << 15, 8, 1  # 32 MiB and about 80 ms on a Raspberry Pi 4 (RFC 7914, section 2)
@@ -119,12 +120,12 @@ class Users:
         if (
             not name
             or set(name) & set(":\n/+#$%")
-            or name.startswith("#")
+            or name.startswith(("#", INSIDE))
             or not name.isprintable()
         ):
             raise UsersError(
                 f"{name!r} cannot be a user name",
-                hint="Use printable characters without : / + # $ %",
+                hint=f"Use printable characters without : / + # $ %; not {INSIDE}...",
             )
         if not password:
             raise UsersError("an empty password protects nothing")

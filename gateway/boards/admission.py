@@ -32,6 +32,7 @@ from gateway.broker.access import ByAcl, Caller, Refusal
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.session import Attached
 from gateway.broker.spool import Identity
+from gateway.config import OWN_NAMES
 from gateway.links.greeter import Refusal as LinkRefusal
 from gateway.links.serial_port import LENT, PortStatus
 from gateway.mqtt.packets import Connect
@@ -270,7 +271,7 @@ class DeviceAccess(ByAcl):
         """Return why a board of this name may not connect, or None if it may. proved: whether the
         board has proved its key.
         """
-        if not self._registry.admits(name, self.stranger):
+        if name.startswith(OWN_NAMES) or not self._registry.admits(name, self.stranger):
             return LinkRefusal.STRANGER
         if not proved and self.key(name) and self._registry.boards.has_proved(name):
             return LinkRefusal.NO_PROOF
@@ -459,7 +460,9 @@ class Watch:
         here = {port.device: port.path for port in ports if port.device}
         there = {os.path.realpath(port.path) for port in ports if port.is_open}
         lent = {os.path.realpath(port.path) for port in ports if port.problem == LENT}
-        refused = {port.refused: port.path for port in ports if self._is_refused(port)}
+        refused = {
+            port.refused: (port.path, port.refusal) for port in ports if self._is_refused(port)
+        }
         last = {
             name: os.path.realpath(port)  # a port has several names
             for name in names
@@ -471,7 +474,7 @@ class Watch:
                 here.get(name),
                 last.get(name) in there,
                 last.get(name) in lent,
-                refused.get(name),
+                *refused.get(name, ()),
             )
             for name in names
         }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gateway.boards.intervals import Gaps, of_command, words
+from gateway.links.greeter import Refusal
 from gateway.system.jobs import SavedFile
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,22 @@ WORDS: tuple[Word, ...] = ("fine", "new", "paused", *PROBLEMS)
 site judges the board.)
 """
 
+_REFUSED: dict[Refusal | None, tuple[str, str]] = {
+    Refusal.WRONG_KEY: (
+        "another key than the registry's",
+        "If it is this board, give it a new key by cable: sudo onceway device rekey {}",
+    ),
+    Refusal.UNKNOWN_KEY: (
+        "a key, and the registry has none for it",
+        "Give it a new key by cable: sudo onceway device rekey {} --board KIND",
+    ),
+    Refusal.NO_PROOF: (
+        "no key, as older firmware does",
+        "Write its firmware by cable: sudo onceway device flash {}",
+    ),
+}
+"""The fault of a refused board, and its remedy, by reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -64,6 +81,8 @@ class Seen:
     """Whether a command uses that port, for example to flash the board."""
     refused: str | None = None
     """The port at which a board of this name is refused."""
+    refusal: Refusal | None = None
+    """The reason; None counts as WRONG_KEY."""
 
 
 @dataclass(slots=True)
@@ -138,11 +157,11 @@ def judge(
     if known.paused is not None and now < known.paused:
         return state("paused")
     if seen.refused is not None and not seen.connected:
+        shows, todo = _REFUSED.get(seen.refusal, _REFUSED[Refusal.WRONG_KEY])
         return state(
             "refused",
-            f"a board of this name at {seen.refused} shows another key than the registry's, and is"
-            " refused",
-            f"If it is this board, give it a new key by cable: sudo onceway device rekey {name}",
+            f"a board of this name at {seen.refused} shows {shows}, and is refused",
+            f"{todo.format(name)} --port {seen.refused}",
         )
     if seen.lent:
         return state("fine")

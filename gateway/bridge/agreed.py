@@ -1,64 +1,161 @@
 """The agreements of one bridge on disk: the file DATA/bridges/NAME.agreed.
 
-In: changed digests by topic, with the number of the mark that covers them, in one transaction. Out:
-all of them at a start. A missing or unreadable file counts as empty: then nothing is proven, and no
-retained message is deleted. Backups leave the file out, for a restored store is older than the
-agreements.
+In: topics that are about to change, and changed digests by topic with the number of the mark that
+covers them. Out: all of them at a start. A missing or unreadable file counts as empty: then nothing
+is proven, and no retained message is deleted. Backups leave the file out, for a restored store is
+older than the agreements.
+
+One thread does all work on the file, in order. A caller that is cancelled changes nothing in that.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from gateway.bridge.agreement import Digest
 from gateway.bridge.pairing import AGREED, FOLDER
 from gateway.errors import OncewayError
 from gateway.store.schema import connect, make_folder
+from gateway.system.sync import sync
+
+log = logging.getLogger(__name__)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS agreed (topic TEXT PRIMARY KEY, digest BLOB NOT NULL)
     STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS doubted (topic TEXT PRIMARY KEY, sent INTEGER NOT NULL)
+    STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS far_mark (id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
 """
+_Found = TypeVar("_Found")
+_SUFFIXES = ("", "-wal", "-shm")
+"""Endings of SQLite's files."""
+
+
+class Kept(NamedTuple):
+    """The content of the file: digests by topic, the number of the mark, and topics in doubt
+    (`Agreement`).
+    """
+
+    held: dict[str, bytes]
+    number: int
+    doubted: dict[str, bool]
 
 
 class AgreedFile:
-    """The file of one bridge. Each method opens and closes the file."""
+    """The file of one bridge, from its creation until `close`."""
 
     def __init__(self, data: Path, name: str) -> None:
+        self._name = name
         self._path = data / FOLDER / f"{name}{AGREED}"
+        self._unsaved: dict[str, Digest] = {}
+        """Changes that the disk did not take."""
+        self._thread = ThreadPoolExecutor(1, f"agreed-{name}")
 
-    def read(self) -> tuple[dict[str, bytes], int]:
-        """Return the digests by topic, and the number of the mark."""
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+    def read(self) -> asyncio.Future[Kept]:
+        return self._do(self._read)
+
+    def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
+        """Note that retained messages of these topics are about to cross. sent: to the other
+        broker. Return False if the disk does not take that; then it holds no agreements any more.
+        """
+        return self._do(lambda: self._doubt(topics, sent))
+
+    def write(self, changed: dict[str, Digest], number: int) -> asyncio.Future[None]:
+        """Keep changed digests, which are no longer in doubt; None deletes one. Raises
+        OncewayError; the next call keeps them, too.
+        """
+        return self._do(lambda: self._write(changed, number))
+
+    def clear(self) -> asyncio.Future[None]:
+        """Delete all agreements. Raises OncewayError."""
+        return self._do(self._clear)
+
+    def _do(self, call: Callable[[], _Found]) -> asyncio.Future[_Found]:
+        return asyncio.shield(asyncio.wrap_future(self._thread.submit(call)))
+
+    # -- in the thread
+
+    def _read(self) -> Kept:
         try:
             with closing(self._open()) as database:
                 held = dict(database.execute("SELECT topic, digest FROM agreed").fetchall())
+                found = database.execute("SELECT topic, sent FROM doubted").fetchall()
                 row = database.execute("SELECT number FROM far_mark").fetchone()
-                return held, 0 if row is None else row[0]
-        except (sqlite3.Error, OSError, OncewayError):
-            self._path.unlink(missing_ok=True)
-            return {}, 0
+                doubted = {topic: bool(sent) for topic, sent in found}
+                return Kept(held, 0 if row is None else row[0], doubted)
+        except (sqlite3.Error, OSError, OncewayError) as error:
+            self._give_up("cannot be read", error)
+            return Kept({}, 0, {})
 
-    def write(self, changed: dict[str, Digest], number: int, gone: Iterable[str] = ()) -> None:
-        """Write changed digests; None deletes one. gone: further topics to delete. Raises
-        OncewayError.
-        """
-        rows = [(topic, state) for topic, state in changed.items() if state is not None]
-        deleted = [(topic,) for topic, state in changed.items() if state is None]
+    def _doubt(self, topics: list[str], sent: bool) -> bool:
+        for topic in topics:
+            self._unsaved.pop(topic, None)
         try:
             with closing(self._open()) as database, database:
                 database.execute("BEGIN IMMEDIATE")
-                database.executemany("DELETE FROM agreed WHERE topic = ?", [(t,) for t in gone])
-                database.executemany("DELETE FROM agreed WHERE topic = ?", deleted)
-                database.executemany("INSERT OR REPLACE INTO agreed VALUES (?, ?)", rows)
+                rows = [(topic, sent) for topic in topics]
+                database.executemany("INSERT OR REPLACE INTO doubted VALUES (?, ?)", rows)
+        except (sqlite3.Error, OSError, OncewayError) as error:
+            self._give_up("cannot be written", error)
+            return False
+        return True
+
+    def _write(self, changed: dict[str, Digest], number: int) -> None:
+        changed = self._unsaved = self._unsaved | changed
+        topics = [(topic,) for topic in changed]
+        rows = [(topic, state) for topic, state in changed.items() if state is not None]
+        try:
+            with closing(self._open()) as database, database:
+                database.execute("BEGIN IMMEDIATE")
+                database.executemany("DELETE FROM agreed WHERE topic = ?", topics)
+                database.executemany("DELETE FROM doubted WHERE topic = ?", topics)
+                database.executemany("INSERT INTO agreed VALUES (?, ?)", rows)
                 database.execute("INSERT OR REPLACE INTO far_mark VALUES (1, ?)", (number,))
         except (sqlite3.Error, OSError) as error:
             raise OncewayError(
                 f"the agreed retained messages cannot be kept ({error})", str(self._path)
             ) from error
+        self._unsaved = {}
+
+    def _clear(self) -> None:
+        self._unsaved = {}
+        try:
+            if self._path.exists():
+                self._remove()
+        except OSError as error:
+            raise OncewayError(
+                f"the agreed retained messages cannot be deleted ({error})", str(self._path)
+            ) from error
+
+    def _give_up(self, what: str, error: Exception) -> None:
+        """Log an error, and remove the file: later, its agreements would be wrong."""
+        log.warning(
+            "bridge %s: the agreed retained messages %s (%s: %s). Deletions during an outage do not"
+            " cross until both brokers have been compared again",
+            self._name,
+            what,
+            self._path,
+            error,
+        )
+        self._unsaved = {}
+        with suppress(OSError):
+            self._remove()
+
+    def _remove(self) -> None:
+        for suffix in _SUFFIXES:
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        sync(self._path.parent)
 
     def _open(self) -> sqlite3.Connection:
         make_folder(self._path.parent)

@@ -5,15 +5,19 @@ Out: whether ours is sent, theirs is taken, or nothing is done. No I/O.
 
 Rules, for one topic:
 
-- Equal payloads need nothing.
+- Equal messages need nothing.
 - If one side changed since both agreed, that change wins. A deletion is a change.
 - If both changed, ours wins for a topic of `up`, theirs for any other.
 - Without an agreement there is no deletion: the message of the side that has one wins.
 
-An agreement counts only if the other broker still has everything that it had at the time of the
-agreement. The proof is a number in a retained message at the other broker, the *mark*. The bridge
-writes a higher number after both sides agreed. If the other broker shows a lower number, it has
-lost later messages, and no agreement counts.
+An agreement counts only if the other broker has still everything that it had then. The proof is a
+number in a retained message there, the *mark*. The bridge writes a higher number after both sides
+agreed. If the other broker shows a lower one, it has lost later messages. Then no agreement counts.
+
+Before a retained message crosses, its topic is *in doubt*, on disk too, until a mark covers the new
+state. After a cut the old agreement cannot tell which side has changed. If one side still has the
+old state, the side wins that sent last: the other one got the message, or did not get it. A
+deletion wins only over the old state.
 """
 
 from __future__ import annotations
@@ -22,10 +26,20 @@ from collections.abc import Iterable
 from enum import Enum
 from hashlib import blake2b
 
+from gateway.bridge.translate import MARK, decoded
+from gateway.broker.retained import Retained
+from gateway.mqtt.properties import Properties, PropertyId
+
 Digest = bytes | None
 """Digest of a payload, None if there is no retained message."""
 
 _DIGEST_BYTES = 16
+_ON_THE_WAY = (
+    PropertyId.MESSAGE_EXPIRY_INTERVAL,
+    PropertyId.TOPIC_ALIAS,
+    PropertyId.SUBSCRIPTION_IDENTIFIER,
+)
+"""Properties that differ on each connection and at each time."""
 
 
 class Step(Enum):
@@ -38,9 +52,26 @@ class Step(Enum):
     """We get the state of the other broker, which may be a deletion."""
 
 
-def digest(payload: bytes) -> Digest:
-    """Return the digest of a retained payload. An empty payload is a deletion."""
-    return blake2b(payload, digest_size=_DIGEST_BYTES).digest() if payload else None
+def digest(payload: bytes, properties: Properties | None = None) -> Digest:
+    """Return the digest of a retained message. An empty payload is a deletion. Marks of bridges,
+    and properties that every broker changes, do not count.
+    """
+    if not payload:
+        return None
+    found = blake2b(payload, digest_size=_DIGEST_BYTES)
+    for key, value in sorted((properties or {}).items()):
+        if key == PropertyId.USER_PROPERTY:
+            value = [item for item in value if item[0] != MARK]
+        if value != [] and key not in _ON_THE_WAY:
+            found.update(repr((int(key), value)).encode())
+    return found.digest()
+
+
+def digest_of(message: Retained | None) -> Digest:
+    """Return the digest of our retained message, None without one."""
+    if message is None:
+        return None
+    return digest(message.payload, decoded(message.properties) if message.properties else None)
 
 
 def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
@@ -54,6 +85,19 @@ def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
     return Step.SEND if up else Step.TAKE
 
 
+def step_in_doubt(ours: Digest, theirs: Digest, old: Digest, *, up: bool, sent: bool) -> Step:
+    """Return what a topic needs that has changed since its last agreement, `old`. sent: the last
+    message went to the other broker.
+    """
+    if ours == theirs:
+        return Step.NOTHING
+    ours_wins = sent if old in (ours, theirs) else up
+    first, second = (ours, theirs) if ours_wins else (theirs, ours)
+    if first is None and second != old:
+        ours_wins = not ours_wins
+    return Step.SEND if ours_wins else Step.TAKE
+
+
 def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
     """Return the step for a topic if access rules forbid the right one: the state of the other
     side, if that side has a message.
@@ -64,17 +108,26 @@ def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
 
 
 class Agreement:
-    """Digests by topic, and the number of the mark that covers them. most: largest number of
-    topics. held, number: content of the file.
+    """Digests by topic, and the number of the mark that covers them. most: topics kept. held,
+    number, doubted: from the disk.
     """
 
-    def __init__(self, most: int, held: dict[str, bytes], number: int) -> None:
+    def __init__(
+        self,
+        most: int,
+        held: dict[str, bytes],
+        number: int,
+        doubted: dict[str, bool] | None = None,
+    ) -> None:
         self._most = most
         self._held = held
         self.number = number
         """Number of the last mark that the other broker has confirmed."""
-        self._fresh: dict[str, Digest] = {}
-        """Agreements that no mark covers yet."""
+        self._doubted = doubted or {}
+        """Topics that have changed since a mark covered them, and whether the last message went to
+        the other broker."""
+        self._last: dict[str, Digest] = {}
+        """States of such topics that both brokers have for sure."""
         self._written: dict[str, Digest] = {}
         """Agreements that are covered by the mark that is being written."""
 
@@ -84,20 +137,41 @@ class Agreement:
     @property
     def has_fresh(self) -> bool:
         """Whether a new mark is needed."""
-        return bool(self._fresh)
+        return bool(self._last)
+
+    def doubt(self, topics: Iterable[str], *, sent: bool) -> list[str]:
+        """Note that retained messages of these topics are about to cross. sent: to the other
+        broker. Return the topics that have to be in doubt on disk before that.
+        """
+        found = []
+        for topic in topics:
+            if topic in self._held and self._doubted.get(topic) is not sent:
+                found.append(topic)
+            self._doubted[topic] = sent
+            self._last.pop(topic, None)
+        return found
 
     def note(self, topic: str, state: Digest) -> None:
         """Note that both brokers have the same state of a topic."""
-        if self._held.get(topic) != state or topic in self._written:
-            self._fresh[topic] = state
-        else:
-            self._fresh.pop(topic, None)
+        if topic in self._doubted or self._held.get(topic) != state:
+            self._doubted.setdefault(topic, True)
+            self._last[topic] = state
 
-    def agreed(self, topic: str, *, known: bool) -> Digest:
-        """Return the agreement about a topic. known: whether the other broker has everything that
-        it had.
-        """
-        return self._held.get(topic) if known else None
+    def differs(self, topic: str, state: Digest) -> bool:
+        """Whether a state is another one than that of the agreement."""
+        return topic in self._doubted or self._held.get(topic) != state
+
+    def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:
+        """Return what a topic needs. known: the other broker has all that it had."""
+        if not known:
+            return step(ours, theirs, None, up=up)
+        old = self._held.get(topic)
+        sent = self._doubted.get(topic)
+        if sent is None:
+            return step(ours, theirs, old, up=up)
+        if topic in self._last and (theirs != old or self._last[topic] == old):
+            return step(ours, theirs, self._last[topic], up=up)
+        return step_in_doubt(ours, theirs, old, up=up, sent=sent)
 
     def topics(self) -> Iterable[str]:
         """Return the topics with an agreement."""
@@ -111,14 +185,16 @@ class Agreement:
         """Return the number of a mark that covers all agreements noted until now. least: a number
         that the other broker already has.
         """
-        self._written |= self._fresh
-        self._fresh = {}
+        self._written = dict(self._last)
         return max(self.number, least) + 1
 
     def marked(self, number: int) -> dict[str, Digest]:
         """Note that the other broker has the mark with a number. Return the changed agreements."""
         changed: dict[str, Digest] = {}
         for topic, state in self._written.items():
+            if topic not in self._last or self._last[topic] != state:
+                continue  # it has changed since
+            del self._last[topic], self._doubted[topic]
             if state is None:
                 self._held.pop(topic, None)
             elif topic in self._held or len(self._held) < self._most:
@@ -129,18 +205,7 @@ class Agreement:
         self._written, self.number = {}, number
         return changed
 
-    def cut(self) -> None:
-        """Forget agreements that no mark covers, because the connection is lost. The older
-        agreements about their topics are dropped, too: with them, a newer change back to the older
-        state would not be noticed.
-        """
-        for topic in self._fresh.keys() | self._written.keys():
-            self._held.pop(topic, None)
-        self._fresh, self._written = {}, {}
-
-    def void(self) -> list[str]:
-        """Drop all agreements, because the other broker has lost messages. Return their topics."""
-        topics = list(self._held)
-        self._held.clear()
-        self.cut()
-        return topics
+    def void(self) -> None:
+        """Drop all agreements, because the other broker has lost messages."""
+        for content in (self._held, self._doubted, self._last, self._written):
+            content.clear()

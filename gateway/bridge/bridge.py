@@ -86,7 +86,9 @@ class Bridge:
         self._sampler: asyncio.TimerHandle | None = None
         self._suspects = Suspects()
         self._in_flight = 65_535
-        """Largest number of messages in flight that the other broker accepts."""
+        """Limit of messages in flight, set by the other broker."""
+        self._most_qos = 2
+        """Maximum QoS of the other broker."""
         self._released: set[int] = set()
         """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
         self._asked: dict[int, _Request] = {}
@@ -168,6 +170,7 @@ class Bridge:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.retained.close()
 
     @property
     def status(self) -> BridgeStatus:
@@ -300,8 +303,8 @@ class Bridge:
             self._succeed()
             if (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1):
                 name, known = self._name_there(pair), answer.session_present
-                link = Link(far, near, crossings, self._mark(pair), name, known, self._tries_any)
-                self.retained.begin(link)
+                mark, tries, lost = self._mark(pair), self._tries_any, self._lost
+                self.retained.begin(Link(far, near, crossings, mark, name, known, tries, lost))
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
@@ -322,6 +325,12 @@ class Bridge:
 
     def _tries_any(self) -> bool:
         return self._suspects.tries_suspects
+
+    def _lost(self) -> int:
+        """Return the number of messages that were lost or refused in either direction."""
+        session = self._session
+        full = 0 if session is None else session.send_flow.overflowed
+        return full + self._dropped + self._not_taken + self.aside.set_aside
 
     async def _try_without_messages(
         self, far: FarConnection, requests: list[_Request], ended: asyncio.Future[tuple[str, bool]]
@@ -422,15 +431,16 @@ class Bridge:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return properties of our CONNECT within the limits of the other broker. Raises
-        OncewayError if it does not accept the bridge's QoS.
-        """
-        if theirs.get(PropertyId.MAXIMUM_QOS, 2) < self.section.qos:
-            raise OncewayError(
-                f"takes no QoS {self.section.qos}",
-                self.section.server,
-                f"Write qos = {theirs[PropertyId.MAXIMUM_QOS]}, and give the bridge another name",
+        """Return properties of our CONNECT within the limits of the other broker."""
+        if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
+            log.warning(
+                "bridge %s: the other broker takes no QoS %d. Messages go there at QoS %d, and may"
+                " arrive twice after an outage",
+                self.section.name,
+                self.section.qos,
+                most,
             )
+        self._most_qos = most
         self._in_flight = theirs.get(PropertyId.RECEIVE_MAXIMUM, 65_535)
         return {PropertyId.RECEIVE_MAXIMUM: self._in_flight}
 
@@ -624,9 +634,9 @@ class Bridge:
                 why,
             )
 
-    def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
+    def came_back(self, packet: Publish, other: str) -> None:
         """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed. up: whether our broker has sent it, so that it must be removed from our queue.
+        it crossed.
         """
         self._looped += 1
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:
@@ -639,6 +649,9 @@ class Bridge:
                 other,
                 quote(packet.topic),
             )
+
+    def take_out(self, packet: Publish) -> None:
+        """Remove a message that does not cross from our broker's queue, as soon as it is sent."""
         near = self._near
 
         def forget() -> None:
@@ -651,8 +664,8 @@ class Bridge:
             if packet.packet_id in session.send_flow.released:
                 self._released.add(packet.packet_id)
 
-        if up and packet.qos:
-            self._soon("a message is taken out of a loop", forget)
+        if packet.qos:
+            self._soon("a message that does not cross is taken out of the queue", forget)
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""

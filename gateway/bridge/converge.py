@@ -5,59 +5,75 @@ either direction until both sides have the same, by the rules of `agreement.py`.
 not sent.
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
-a round trip of PINGREQ brings no message. So a message that crosses by itself does not cross twice.
-A topic that changes during the comparison is skipped, because its change crosses by itself.
+a round trip of PINGREQ brings no message. So what crosses by itself does not cross twice. On a busy
+connection it begins when everything has left that waited at first. A topic that changes during the
+comparison is left alone, for its change crosses by itself.
+
+A long connection is compared again: after a message was lost, and rarely without any sign.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gateway.bridge.agreed import AgreedFile
-from gateway.bridge.agreement import Agreement, Digest, Step, allowed_instead, digest, step
+from gateway.bridge.agreement import Agreement, Digest, Step, digest, digest_of
+from gateway.bridge.comparison import Comparison
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.exchange import NearClient
 from gateway.bridge.far import FarConnection
 from gateway.bridge.survey import Survey
 from gateway.bridge.translate import Translator, Unfit, without_mark
-from gateway.broker.fan_out import deliver
+from gateway.broker.exchanges import pass_through
+from gateway.broker.fan_out import deliver, explained, lacks
+from gateway.broker.fan_out import publish as fan_out
 from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.retained import Retained
-from gateway.config import INSIDE, BridgeSection
+from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Publish
-from gateway.mqtt.topics import topic_matches
+from gateway.mqtt.properties import PropertyId
 from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-"""Seconds until an incomplete or failed comparison is repeated."""
+"""Seconds until a comparison is made again that left something to do, or failed."""
+AGAIN_S = 600.0
+"""Seconds at least until a comparison is made again on the same connection."""
+BYTES_PER_S = 10
+"""Bytes a second that such comparisons read on the average, at most."""
+BUSY_S = 30.0
+"""Seconds after which a comparison begins beside other messages."""
 PER_BATCH = 10
 BATCH_S = 0.1
-"""Seconds in which at most PER_BATCH retained messages are sent."""
-_SETTLED_S = 2.0
-"""Seconds for which a connection must last before the comparison."""
+"""At most PER_BATCH retained messages leave in BATCH_S."""
+_MOST_WAITING = 100
+"""Messages that may wait for the other broker before another retained message goes there."""
+_SETTLED_S = 1.5, 2.5
+"""Range of the seconds that a connection has to hold before the comparison. Two bridges into each
+other do not compare at the same time."""
 _NOTHING_HERE_S = 4.0
 """Additional seconds if this gateway has no such messages, so that only theirs can be missing."""
 _SOON_S = 0.2
 """Seconds from an agreement to its mark."""
 _MARKS = 20
 _MARK_S = 30.0
-"""Number of marks that may be sent at once, and seconds until one more may be sent."""
-_AT_ONCE = 500
-"""Number of topics that are compared without a break."""
+"""Marks that may leave at once, and seconds until one more may."""
 _MARK_TOPIC = "$onceway/bridge/"
 
 
 @dataclass(slots=True)
 class Link:
-    """One connection of the bridge. present: whether the other broker still had our session.
-    tries_suspects: whether a message is sent alone, because it may end the connection.
+    """One connection of the bridge. present: the other broker still had our session.
+    tries_suspects: whether a message is sent alone, because it may end the connection. lost: number
+    of messages that were lost or refused since the start.
     """
 
     far: FarConnection
@@ -67,6 +83,7 @@ class Link:
     client: str
     present: bool
     tries_suspects: Callable[[], bool]
+    lost: Callable[[], int]
 
 
 class Convergence:
@@ -81,6 +98,8 @@ class Convergence:
         """Whether `agreement` was read from the disk."""
         self.differ: int | None = None
         """Topics that differ, None if that is unknown."""
+        self._stuck = 0
+        """Topics that differ and cannot cross."""
         self.here = self.there = 0
         """Retained messages of both brokers at the last comparison."""
         self.error = ""
@@ -88,8 +107,12 @@ class Convergence:
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
+        self._comparison = Comparison(engine.broker, section, self.refused)
         self._crossing = False
-        """Whether messages that make both brokers equal are crossing now."""
+        """Whether messages cross that make both brokers equal."""
+        self._careful = False
+        """Whether every message is sent at QoS 1 or 2, because the last comparison ended with the
+        connection: so the message at fault is found."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._marks = float(_MARKS)
@@ -111,11 +134,38 @@ class Convergence:
     async def crossings(self) -> Crossings:
         """Return a new `Crossings` for a new connection."""
         if not self._read:
-            held, number = await asyncio.to_thread(self._file.read)
-            most = self._engine.broker.limits.retained
-            self.agreement, self._read = Agreement(most, held, number), True
-        self.agreement.cut()
-        return Crossings(self.agreement, self.refused, self._changed.set)
+            if self._section.retained:
+                most = self._engine.broker.limits.retained
+                self.agreement = Agreement(most, *await self._file.read())
+            else:
+                await self._file.clear()
+            self._read = True
+        if not self._section.retained:
+            return Crossings(lambda topic, state: None, lambda topics, sent: None, self.refused)
+        return Crossings(self._note, self._doubt, self.refused)
+
+    def _note(self, topic: str, state: Digest) -> None:
+        self.agreement.note(topic, state)
+        self._changed.set()
+
+    def _doubt(self, topics: Iterable[str], sent: bool) -> Awaitable[object] | None:
+        """Note that retained messages of these topics are about to cross. sent: to the other
+        broker. Return None if the disk need not know.
+        """
+        topics = list(topics)
+        found = self.agreement.doubt(topics, sent=sent)
+        if topics:
+            self._changed.set()
+        if not found:
+            return None
+        done = self._file.doubt(found, sent=sent)
+        done.add_done_callback(self._doubted)
+        return done
+
+    def _doubted(self, done: asyncio.Future[bool]) -> None:
+        """Drop all agreements if the disk does."""
+        if not done.cancelled() and not done.result():
+            self.agreement.void()
 
     def begin(self, link: Link) -> None:
         """Compare, and keep the mark up to date, until `end`."""
@@ -123,29 +173,46 @@ class Convergence:
             self._task = asyncio.create_task(self._run(link))
 
     def end(self) -> None:
+        self._careful = self._crossing
         self.differ, self._crossing = None, False
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
+    def close(self) -> None:
+        self._file.close()
+
     async def _run(self, link: Link) -> None:
-        await asyncio.sleep(_SETTLED_S)
-        if not self.agreement.topics() and next(self._ours(), None) is None:
+        await asyncio.sleep(random.uniform(*_SETTLED_S))  # noqa: S311 - jitter, no secret
+        if not self.agreement.topics() and next(self._comparison.ours(), None) is None:
             await asyncio.sleep(_NOTHING_HERE_S)
         while True:
             try:
-                await self._compare(link)
+                size = await self._compare(link)
                 self.error = ""
-                while not self.differ:
-                    await self._changed.wait()
-                    await asyncio.sleep(_SOON_S)
-                    await self._keep_mark(link)
+                if not self.differ or self.differ == self._stuck:
+                    await self._keep_marks(link, max(AGAIN_S, size / BYTES_PER_S))
+                    continue
             except (OncewayError, Unfit) as error:
                 self._fail(str(error))
             except Exception as error:
                 log.exception("bridge %s: internal error", self._section.name)
                 self._fail(f"internal error ({error})")
             await asyncio.sleep(RETRY_S)
+
+    async def _keep_marks(self, link: Link, seconds: float) -> None:
+        """Cover changes by marks, until it is time to compare again."""
+        loop = asyncio.get_running_loop()
+        until, lost = loop.time() + seconds, link.lost()
+        while loop.time() < until:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(RETRY_S, seconds)):
+                    await self._changed.wait()
+            if self._changed.is_set():
+                await asyncio.sleep(_SOON_S)
+                await self._keep_mark(link)
+            elif link.lost() != lost:
+                return
 
     def _fail(self, error: str) -> None:
         if error != self.error:
@@ -160,125 +227,95 @@ class Convergence:
 
     # -- one comparison
 
-    async def _compare(self, link: Link) -> None:
-        """Compare both brokers, and let the differing messages cross."""
+    async def _compare(self, link: Link) -> int:
+        """Compare both brokers, and let cross what differs. Return the bytes that were read."""
         agreement = self.agreement
-        await self._quiet(link)
-        before = {found.topic: found for found in self._ours()}
-        link.crossings.arrived.clear()
-        limits = self._engine.broker.limits
-        survey = Survey(self._section, limits.packet_bytes, limits.retained_bytes)
+        before = await self._quiet(link)
+        survey = Survey(self._section, self._engine.broker.limits)
         try:
             await survey.begin(f"{link.client}-r")
             await survey.read([self._mark_topic(link)])
             number = _number(survey.found.pop(self._mark_topic(link), None))
-            await survey.read(self._filters())
+            await survey.read(self._comparison.filters)
             known = link.present and agreement.knows(number)
             prefix = self._section.prefix
-            missing = [topic for topic in agreement.topics() if prefix + topic not in survey.found]
             if known:
-                await survey.read_names(prefix + topic for topic in missing)
+                wanted = (prefix + topic for topic in agreement.topics())
+                await survey.read_names(topic for topic in wanted if topic not in survey.found)
+            elif agreement.topics():
+                await self._file.clear()  # before a message crosses, and a higher mark is there
+                agreement.void()
             await link.far.settled()
-            gone = [] if known else agreement.void()
-            steps = await self._steps(link, survey, before, known)
-            self.differ, self._crossing = len(steps), True
+            found = await self._comparison.difference(
+                agreement, survey, before, link.crossings.arrived, known=known
+            )
+            self.here, self.there, self._stuck = len(before), found.there, found.stuck
+            await self._agree(link, before, found.equal)
+            steps = found.steps
+            await survey.read_names(
+                (prefix + topic for topic, do in steps.items() if do is Step.TAKE),
+                self._section.qos,
+            )
+            self.differ, self._crossing = len(steps) + self._stuck, True
             await self._cross(link, survey, steps)
-            self._crossing = False
-            await self._first_mark(link, survey, number or 0, gone)
+            await self._settle(link)
+            self._crossing = self._careful = False
+            await self._first_mark(link, survey, number or 0)
         finally:
             survey.end()
+        return survey.size
 
-    async def _quiet(self, link: Link) -> None:
-        """Wait until nothing waits for the other side, in either direction."""
-        crossings = link.crossings
-        while True:
-            before = crossings.messages
-            if not crossings.open and not self._waiting() and not link.tries_suspects():
-                await link.far.settled()
-                if crossings.messages == before and not crossings.open and not self._waiting():
-                    return
-            await asyncio.sleep(BATCH_S)
+    async def _quiet(self, link: Link) -> dict[str, Retained]:
+        """Wait until nothing waits for the other side, in either direction. On a busy connection,
+        wait until everything has left that waits now. Return our retained messages.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BUSY_S):
+                while True:
+                    if await self._is_silent(link):
+                        return self._snapshot(link)
+                    await asyncio.sleep(BATCH_S)
+        before, (_, last) = self._snapshot(link), self._queue()
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await _until(lambda: self._queue()[0] >= last and not link.tries_suspects())
+        except TimeoutError:
+            raise OncewayError("messages wait all the time", self._section.server) from None
+        await link.far.settled()
+        return before
+
+    async def _is_silent(self, link: Link) -> bool:
+        crossings, came = link.crossings, link.crossings.messages
+        if crossings.open or self._waiting() or link.tries_suspects():
+            return False
+        await link.far.settled()
+        return not (crossings.messages - came or crossings.open or self._waiting())
+
+    def _snapshot(self, link: Link) -> dict[str, Retained]:
+        link.crossings.arrived.clear()
+        return {found.topic: found for found in self._comparison.ours()}
+
+    def _queue(self) -> tuple[int, int]:
+        """Return the numbers of the oldest waiting message, and behind the newest one."""
+        session = self._engine.broker.sessions.get(self._section.client)
+        flow = None if session is None else session.send_flow
+        return (0, 0) if flow is None else (flow.next - flow.messages, flow.next)
 
     def _waiting(self) -> int:
         session = self._engine.broker.sessions.get(self._section.client)
         return 0 if session is None else session.send_flow.messages
 
-    def _filters(self) -> list[str]:
-        """Return the filters at the other broker, each once."""
-        section = self._section
-        return sorted({section.prefix + item for item in (*section.up, *section.down)})
-
-    def _ours(self) -> Iterator[Retained]:
-        """Yield our retained messages that belong to the bridge."""
-        retained = self._engine.broker.retained
-        for item in {*self._section.up, *self._section.down}:
-            start = item.partition("+")[0].partition("#")[0]
-            start = start.removesuffix("/") if item.endswith("/#") else start
-            last: str | None = None
-            while found := retained.after(start, last, _AT_ONCE):
-                last = found[-1]
-                for topic in found:
-                    message = retained.get(topic)
-                    if message is not None and topic_matches(item, topic):
-                        yield message
-
-    def _goes_up(self, topic: str) -> bool:
-        return any(topic_matches(item, topic) for item in self._section.up)
-
-    async def _steps(
-        self, link: Link, survey: Survey, before: dict[str, Retained], known: bool
-    ) -> dict[str, Step]:
-        """Return the step for each topic that differs, and note the topics that do not differ."""
+    async def _agree(
+        self, link: Link, before: dict[str, Retained], equal: dict[str, Digest]
+    ) -> None:
+        """Note topics that are equal at both ends."""
         agreement, retained = self.agreement, self._engine.broker.retained
-        prefix, readable = self._section.prefix, self._readable(survey)
-        theirs_of = {
-            topic.removeprefix(prefix): digest(packet.payload)
-            for topic, packet in survey.found.items()
-            if topic.startswith(prefix) and len(topic) > len(prefix)
-        }
-        self.here, self.there = len(before), len(theirs_of)
-        topics = sorted({*before, *theirs_of, *agreement.topics()})
-        found: dict[str, Step] = {}
-        for at, topic in enumerate(topics):
-            if at % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-            message = retained.get(topic)
-            if (
-                message is not before.get(topic)
-                or topic in link.crossings.arrived
-                or topic.startswith("$")
-                or not any(topic_matches(item, topic) for item in readable)
-            ):
-                continue
-            ours = None if message is None else digest(message.payload)
-            theirs = theirs_of.get(topic)
-            if topic in self.refused and self.refused[topic] == ours:
-                continue
-            do = step(ours, theirs, agreement.agreed(topic, known=known), up=self._goes_up(topic))
-            if do is not Step.NOTHING and not self._may(do, topic):
-                do = allowed_instead(do, ours, theirs)
-                if do is Step.NOTHING:
-                    continue
-            if do is Step.NOTHING:
-                agreement.note(topic, ours)
-            else:
-                found[topic] = do
-        return found
-
-    def _may(self, do: Step, topic: str) -> bool:
-        """Whether the access rules of this gateway let the bridge take a step."""
-        acl, client = self._engine.broker.acl, self._section.client
-        may = acl.may_read if do is Step.SEND else acl.may_write
-        return may(INSIDE, client, topic)
-
-    def _readable(self, survey: Survey) -> list[str]:
-        """Return our filters whose retained messages can be read at the other broker."""
-        section = self._section
-        return [
-            item
-            for item in {*section.up, *section.down}
-            if section.prefix + item not in survey.unreadable
-        ]
+        fresh = [topic for topic, state in equal.items() if agreement.differs(topic, state)]
+        if (disk := self._doubt(fresh, True)) is not None:
+            await disk
+        for topic in fresh:
+            if retained.get(topic) is before.get(topic) and topic not in link.crossings.arrived:
+                agreement.note(topic, equal[topic])
 
     # -- what crosses
 
@@ -286,28 +323,25 @@ class Convergence:
         """Send and take the differing messages, a bounded number per second."""
         retained = self._engine.broker.retained
         seen = {topic: retained.get(topic) for topic in steps}
-        failed = 0
-        for at, (topic, do) in enumerate(steps.items()):
-            if at % PER_BATCH == PER_BATCH - 1:
-                await asyncio.sleep(BATCH_S)
-            await self._room(link, 10 * PER_BATCH)
-            if retained.get(topic) is not seen[topic] or topic in link.crossings.arrived:
-                continue  # it has changed since, and crosses by itself
-            if do is Step.SEND:
-                failed += not self._send(link, topic, seen[topic])
-            else:
-                packet = survey.found.get(self._section.prefix + topic)
-                failed += not await self._take(link, topic, packet)
-                self.differ = len(steps) - at - 1 + failed
-        self.differ = failed
-        await self._room(link, 0)
-
-    async def _room(self, link: Link, most: int) -> None:
-        """Wait until at most `most` messages wait for the other broker, and few for ours."""
-        while True:
-            if self._waiting() <= most and link.crossings.open <= PER_BATCH:
-                return
-            await asyncio.sleep(BATCH_S)
+        failed, rest = 0, list(steps)
+        while rest:
+            batch, rest = rest[:PER_BATCH], rest[PER_BATCH:]
+            await _until(lambda: self._waiting() <= _MOST_WAITING)
+            takes = [topic for topic in batch if steps[topic] is Step.TAKE]
+            if (disk := self._doubt(takes, False)) is not None:
+                await disk
+            for topic in batch:
+                if retained.get(topic) is not seen[topic] or topic in link.crossings.arrived:
+                    continue  # it has changed since, and crosses by itself
+                if steps[topic] is Step.SEND:
+                    failed += not self._send(link, topic, seen[topic])
+                else:
+                    packet = survey.found.get(self._section.prefix + topic)
+                    failed += not await self._take(link, topic, packet)
+            self.differ = len(rest) + failed + self._stuck
+            await asyncio.sleep(BATCH_S if rest else 0)
+        _, last = self._queue()
+        await _until(lambda: self._queue()[0] >= last)
 
     def _send(self, link: Link, topic: str, message: Retained | None) -> bool:
         """Queue our retained message, or its deletion, for the other broker. Return False if there
@@ -318,7 +352,11 @@ class Convergence:
         session = broker.sessions.get(self._section.client)
         if session is None or session.connection is None:
             return False
-        qos = self._section.qos if message is None else min(self._section.qos, message.qos)
+        qos = self._section.qos
+        if message is not None:
+            qos = min(qos, message.qos)
+        if self._careful:
+            qos = max(1, qos)
         run = PublishRun(
             broker.router.topic(topic),
             b"" if message is None else message.payload,
@@ -336,62 +374,70 @@ class Convergence:
 
     async def _take(self, link: Link, topic: str, theirs: Publish | None) -> bool:
         """Publish the other broker's retained message here, or its deletion. Return False if our
-        broker refuses it.
+        broker refuses it for now.
         """
+        engine, broker = self._engine, self._engine.broker
         packet: Publish | None = Publish(topic, b"", retain=True)
         if theirs is not None:
             packet = Translator(self._section.prefix, True, link.mark).to_near(theirs)
-        if packet is None:
+        session = broker.sessions.get(self._section.client)
+        if packet is None or session is None:
             return False
-        packet, waiting = link.crossings.publish(packet)
-        link.near.take([packet])
-        try:
-            async with asyncio.timeout(RETRY_S):
-                return await waiting
-        except TimeoutError:
-            return False
+        properties = packet.properties or {}
+        expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
+        engine.begin()
+        with broker.step:
+            run = PublishRun(
+                broker.router.topic(topic),
+                packet.payload,
+                packet.qos,
+                True,
+                properties=pass_through(properties),
+                expires=None if expiry is None else broker.now + expiry,
+                publisher=session,
+            )
+            if (lack := lacks(broker, run, session.durable)) is not None:
+                stuck = not explained(broker, run, lack).passes
+                self._stuck += stuck
+                return stuck
+            fan_out(broker, run, session.client)
+            broker.settle()
+        await engine.kept()
+        self._note(topic, digest(packet.payload, packet.properties))
+        return True
 
     # -- the mark
 
     def _mark_topic(self, link: Link) -> str:
         return _MARK_TOPIC + link.mark
 
-    async def _first_mark(self, link: Link, survey: Survey, least: int, gone: list[str]) -> None:
-        """Write a mark and read it, to find out whether the other broker keeps it."""
-        agreement = self.agreement
-        await link.far.settled()
-        topic = self._mark_topic(link)
-        if agreement.has_fresh or gone or (agreement.topics() and not agreement.knows(least)):
-            number = agreement.begin_mark(least)
-            written = await survey.write(topic, str(number).encode())
-            await survey.read([topic])
-            proves = written and _number(survey.found.get(topic)) == number
-            if self.proves and not proves:
-                log.warning(
-                    "bridge %s: the other broker does not keep the message %s, so deletions of"
-                    " retained messages during an outage do not cross. Let the bridge's user write"
-                    " and read that topic there",
-                    self._section.name,
-                    topic,
-                )
-            self.proves = proves
-            if self.proves:
-                await self._marked(number, gone)
-            elif gone:
-                await asyncio.to_thread(self._file.write, {}, 0, gone)
-        else:
+    async def _first_mark(self, link: Link, survey: Survey, least: int) -> None:
+        """Write a mark and read it, which shows whether the other broker keeps it."""
+        agreement, topic = self.agreement, self._mark_topic(link)
+        if not agreement.has_fresh and not (agreement.topics() and not agreement.knows(least)):
             self.proves = True
+            return
+        number = agreement.begin_mark(least)
+        written = await survey.write(topic, str(number).encode())
+        await survey.read([topic])
+        proves = written and _number(survey.found.get(topic)) == number
+        if self.proves and not proves:
+            log.warning(
+                "bridge %s: the other broker does not keep the message %s, so deletions of"
+                " retained messages during an outage do not cross. Let the bridge's user write"
+                " and read that topic there",
+                self._section.name,
+                topic,
+            )
+        self.proves = proves
+        if proves:
+            await self._file.write(agreement.marked(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
         """Cover new agreements by a mark, on the average at most one in _MARK_S."""
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
-        crossings, retained = link.crossings, self._engine.broker.retained
-        unsure, crossings.unsure = crossings.unsure, {}
-        for topic, state in unsure.items():
-            message = retained.get(topic)
-            if state == (None if message is None else digest(message.payload)):
-                agreement.note(topic, state)
+        await self._settle(link)
         if not agreement.has_fresh or not self.proves:
             return
         self._marks = min(_MARKS, self._marks + (loop.time() - self._marked_at) / _MARK_S)
@@ -402,11 +448,26 @@ class Convergence:
         number = agreement.begin_mark()
         link.far.send(Publish(self._mark_topic(link), str(number).encode(), 0, 0, True))
         await link.far.settled()
-        await self._marked(number)
+        await self._file.write(agreement.marked(number), number)
 
-    async def _marked(self, number: int, gone: list[str] | None = None) -> None:
-        changed = self.agreement.marked(number)
-        await asyncio.to_thread(self._file.write, changed, number, gone or ())
+    async def _settle(self, link: Link) -> None:
+        """Note the messages at QoS 0 that both brokers have. Our broker has everything on disk."""
+        crossings, retained = link.crossings, self._engine.broker.retained
+        sent, crossings.sent = crossings.sent, {}
+        await link.far.settled()
+        came, crossings.came = crossings.came, {}
+        await self._engine.kept()
+        for topic, state in (sent | came).items():
+            is_newer = topic in crossings.sent or topic in crossings.came
+            if not is_newer and state == digest_of(retained.get(topic)):
+                self.agreement.note(topic, state)
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    while True:
+        if done():
+            return
+        await asyncio.sleep(BATCH_S)
 
 
 def _number(packet: Publish | None) -> int | None:

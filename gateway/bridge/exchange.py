@@ -12,18 +12,20 @@ PUBREL at a time. A guilty PUBREL is held back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from gateway.bridge.agreement import Agreement, digest
+from gateway.bridge.agreement import digest
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.far import FarConnection
+from gateway.bridge.gate import Gate
 from gateway.bridge.held import MOST_BYTES, Held
 from gateway.bridge.incoming import Unusable
+from gateway.bridge.lowered import Lowered
 from gateway.bridge.reasons import blames_message
 from gateway.bridge.suspects import TIMES, Release, Suspects
-from gateway.bridge.translate import MARK_BYTES, Translator, Unfit, refusal
+from gateway.bridge.translate import MARK_BYTES, Translator, Unfit, crosses, refusal
 from gateway.broker.refusals import words
 from gateway.broker.session import NEVER
 from gateway.config import INSIDE, BridgeSection
@@ -54,6 +56,8 @@ class NearClient(Client):
     ) -> None:
         self.came: Callable[[list[Packet]], None] = lambda packets: None
         self.ended: Callable[[], None] = lambda: None
+        self.gate: Gate | None = None
+        """Holds packets for the other broker back, None before the exchange begins."""
         self._far = far
         self.high_water = FarConnection.high_water
         connect = Connect(
@@ -91,7 +95,8 @@ class NearClient(Client):
 
     @property
     def unsent(self) -> int:
-        return 0 if self._far is None else self._far.unsent
+        held = 0 if self.gate is None else self.gate.size
+        return held + (0 if self._far is None else self._far.unsent)
 
 
 class Watcher(Protocol):
@@ -128,10 +133,13 @@ class Watcher(Protocol):
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""
 
-    def came_back(self, packet: Publish, other: str, *, up: bool) -> None:
+    def came_back(self, packet: Publish, other: str) -> None:
         """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed. up: whether our broker has sent it, so that it must be removed from our queue.
+        it crossed.
         """
+
+    def take_out(self, packet: Publish) -> None:
+        """Remove a message that does not cross from our broker's queue, as soon as it is sent."""
 
     def waits(self, topic: str) -> None:
         """Log that a message of the other broker waits, because our broker refuses it for now."""
@@ -162,12 +170,15 @@ class Exchange:
         self._ended = ended
         self._far: FarConnection | None = None
         self._near: NearClient | None = None
-        self._crossings = Crossings(Agreement(0, {}, 0), {}, lambda: None)
+        self._crossings = Crossings(lambda topic, state: None, lambda topics, sent: None, {})
         self._translator = Translator(watcher.section.prefix, True, "")
         self._to_release: list[Pubrel] = []
         """PUBRELs of our broker that were not sent."""
         self._releasing: set[int] = set()
         """Packet identifiers whose PUBREL was sent, and whose PUBCOMP has not arrived."""
+        self._inward: Gate | None = None
+        self._lowered = Lowered(2)
+        self._round_trips: set[asyncio.Task[None]] = set()
         self.held = Held(watcher.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
@@ -181,17 +192,28 @@ class Exchange:
     ) -> None:
         """Serve both sides. mark: the bridge's mark (`translate.py`)."""
         self._crossings = crossings
-        retain = (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1)
+        told = answer.properties or {}
+        retain = told.get(PropertyId.RETAIN_AVAILABLE, 1)
+        self._lowered = Lowered(told.get(PropertyId.MAXIMUM_QOS, 2))
         self._translator = Translator(self._watcher.section.prefix, bool(retain), mark)
         self._far, self._near = far, near
-        near.came = self._from_near
+        prefix = self._watcher.section.prefix
+        self._inward = Gate(crossings, self._from_far, prefix, self._ended)
+        near.gate = Gate(crossings, self._from_near, None, self._ended)
+        near.came = near.gate.take
         near.ended = lambda: self._ended("our broker has ended the session's connection")
         far.listen()
 
     def end(self) -> None:
         if self._again is not None:
             self._again.cancel()
+        for task in self._round_trips:
+            task.cancel()
+        if self._inward is not None:
+            self._inward.close()
         if self._near is not None:
+            if self._near.gate is not None:
+                self._near.gate.close()
             self._near.leave()
             self._near = None
 
@@ -202,11 +224,15 @@ class Exchange:
     # -- from the other broker
 
     def from_far(self, packets: list[Packet]) -> None:
+        if self._inward is not None:
+            self._inward.take(packets)
+
+    def _from_far(self, packets: list[Packet]) -> None:
         near, far = self._near, self._far
         if near is None or far is None:
             return
         inward: list[Packet] = []
-        for packet in packets:
+        for packet in map(self._lowered.answer, packets):
             if isinstance(packet, Puback | Pubrec | Pubcomp) and not self._watcher.expects(packet):
                 if isinstance(packet, Pubrec):
                     inward.append(Pubrec(packet.packet_id))  # our broker answers with 0x92
@@ -233,8 +259,10 @@ class Exchange:
         reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
         if isinstance(packet, Unusable):
             reason, why = packet.reason, packet.why
+        elif not crosses(self._watcher.section, packet.topic):
+            return self._done_with(far, packet)
         elif (other := self._translator.came_back_from(packet)) is not None:
-            self._watcher.came_back(packet, other, up=False)
+            self._watcher.came_back(packet, other)
             return self._done_with(far, packet)
         elif (found := self._translator.to_near(packet)) is not None:
             self._crossings.arrives(found)
@@ -332,19 +360,32 @@ class Exchange:
                     outward.append(data)
             elif isinstance(packet, Pubrel):
                 self._to_release.append(packet)
-            elif isinstance(packet, Puback | Pubrec) and (
-                self._crossings.answered(packet) or self._is_held(packet)
-            ):
-                pass
             elif isinstance(packet, Ack):
-                if not isinstance(packet, Pubrec) or packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
-                    self._crossings.finished(packet.packet_id)
-                outward += self._acknowledgement(far, packet)
+                outward += self._answered(far, packet)
             elif isinstance(packet, Connack) and packet.reason:
                 self._ended(f"our broker does not take the session ({packet.reason.name})")
         if outward:
             far.write(b"".join(outward))
+        if answers := self._lowered.take_unanswered():
+            task = asyncio.create_task(self._after_round_trip(far, answers))
+            self._round_trips.add(task)
+            task.add_done_callback(self._round_trips.discard)
         self._go_on(far)
+
+    def _answered(self, far: FarConnection, packet: Ack) -> list[bytes]:
+        """Return our broker's acknowledgement for the other one, unless the message waits here."""
+        if isinstance(packet, Puback | Pubrec):
+            self._crossings.answered(packet)
+            if self._is_held(packet):
+                return []
+        if not isinstance(packet, Pubrec) or packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
+            self._crossings.finished(packet.packet_id)
+        return self._acknowledgement(far, packet)
+
+    async def _after_round_trip(self, far: FarConnection, answers: Sequence[Packet]) -> None:
+        """Answer messages for which the other broker has no answer (`lowered.py`)."""
+        await far.settled()
+        self.from_far(list(answers))
 
     def _acknowledgement(self, far: FarConnection, packet: Ack) -> list[bytes]:
         """Return the bytes of an acknowledgement for the other broker, as a list of at most one."""
@@ -363,6 +404,10 @@ class Exchange:
         if self._suspects.tries_suspects:
             ready = [] if self._releasing else ready[:1]
         self._to_release = [item for item in self._to_release if item not in ready]
+        if self._lowered.most < 2:
+            answers: list[Packet] = [Pubcomp(packet.packet_id) for packet in ready]
+            asyncio.get_running_loop().call_soon(self.from_far, answers)
+            return
         outward: list[bytes] = []
         for packet in ready:
             outward += self._acknowledgement(far, packet)
@@ -379,20 +424,27 @@ class Exchange:
         """Return the bytes of a PUBLISH for the other broker, without the mark if only that fits.
         Raises Unfit if neither fits.
         """
+        lower = self._lowered.lower
         with suppress(Unfit):
-            return far.encoded(self._translator.to_far(packet, marked=True))
-        return far.encoded(self._translator.to_far(packet, marked=False))
+            return far.encoded(lower(self._translator.to_far(packet, marked=True)))
+        return far.encoded(lower(self._translator.to_far(packet, marked=False)))
 
     def _publication(self, far: FarConnection, packet: Publish) -> bytes | None:
         """Return the bytes of a PUBLISH for the other broker, or None if it is not sent."""
         suspects, identifier = self._suspects, packet.packet_id
         if (other := self._translator.came_back_from(packet)) is not None:
-            self._watcher.came_back(packet, other, up=True)
+            self._watcher.came_back(packet, other)
+            self._watcher.take_out(packet)
+            return None
+        if not crosses(self._watcher.section, packet.topic):
+            self._watcher.take_out(packet)
             return None
         if packet.qos and suspects.guilty(identifier):
             suspects.forget_guilty(identifier)
             kind = "the other broker closes the connection at a message"
             reason = f"{kind}: {TIMES} times, and each time the connection held without it"
+            if packet.retain:
+                self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
             self._watcher.put_aside(packet, kind, reason, taken=True)
             if not suspects.tries_suspects:
                 self._watcher.suspect_answered()
@@ -401,7 +453,7 @@ class Exchange:
             data = self._encoded(far, packet)
         except Unfit as error:
             if packet.retain:
-                self._crossings.never(packet.topic, digest(packet.payload))
+                self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
             self._watcher.put_aside(packet, error.kind, str(error), taken=packet.dup)
             return None
         if packet.qos:
@@ -412,4 +464,5 @@ class Exchange:
         else:
             self._watcher.count_sent()
         self._crossings.leaves(packet)
+        self._lowered.sent(packet)
         return data

@@ -86,8 +86,10 @@ class FarConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
-        self._most = MAX_PACKET
+        self.most = MAX_PACKET
         """Maximum Packet Size of the other broker, in bytes."""
+        self.qos = 2
+        """Maximum QoS of the other broker."""
         self._asked: asyncio.Future[Packet] | None = None
         """Answer that `ask` waits for."""
         self._early: list[Packet] | None = []
@@ -135,10 +137,10 @@ class FarConnection(asyncio.Protocol):
         if answer.reason:
             self.close()
             raise _refused(section, answer)
-        if self._most < SMALLEST:
+        if self.most < SMALLEST:
             self.close()
             raise OncewayError(
-                f"takes packets of {self._most} bytes at most, too few for any message",
+                f"takes packets of {self.most} bytes at most, too few for any message",
                 section.server,
                 "Raise its maximum packet size",
             )
@@ -218,7 +220,7 @@ class FarConnection(asyncio.Protocol):
     def encoded(self, packet: Packet) -> bytes:
         """Return the bytes of a packet. Raises Unfit if the other broker can never accept it."""
         try:
-            data = encode_within(packet, Version.V5, self._most)
+            data = encode_within(packet, Version.V5, self.most)
             if data is not None:
                 return data
             size = len(encode(packet, Version.V5))
@@ -226,7 +228,7 @@ class FarConnection(asyncio.Protocol):
             raise Unfit(
                 "it cannot be written", f"it cannot be written as a packet ({error})"
             ) from error
-        text = f"its packet has {size:,} bytes, and the other broker takes {self._most:,} at most"
+        text = f"its packet has {size:,} bytes, and the other broker takes {self.most:,} at most"
         raise Unfit("it is too large", text)
 
     def write(self, data: bytes) -> None:
@@ -317,7 +319,9 @@ class FarConnection(asyncio.Protocol):
             if not isinstance(answer, Connack):
                 self._drop(f"it answers CONNECT with {type(answer).__name__}")
                 return
-            self._most = (answer.properties or {}).get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+            told = answer.properties or {}
+            self.most = told.get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+            self.qos = told.get(PropertyId.MAXIMUM_QOS, 2)
             self._connack.set_result(answer)
         if any(isinstance(packet, Connack | Auth) for packet in packets):
             self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]

@@ -14,18 +14,21 @@ name before anything is concluded from that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from gateway.bridge.far import FarConnection
 from gateway.bridge.incoming import Unusable
-from gateway.config import BridgeSection
+from gateway.config import BridgeSection, LimitsSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import (
     Packet,
     Pingreq,
     Puback,
+    Pubcomp,
     Publish,
+    Pubrec,
+    Pubrel,
     Suback,
     Subscribe,
     Subscription,
@@ -36,25 +39,30 @@ from gateway.mqtt.reason import ReasonCode
 _ANSWER_S = 30.0
 """Timeout of each answer, in seconds."""
 _QUIET_S = 0.2
-"""Seconds between two round trips in which no message may arrive."""
-_NAMES = 50
-"""Number of topics that one SUBSCRIBE asks for by name."""
+"""Seconds between two round trips that have to bring nothing."""
+_OVERHEAD = 5
+"""Bytes of a PUBLISH beside topic, payload and properties."""
+_NAMES_BYTES = 4_000
+"""Bytes of the topics that are asked for by name in one SUBSCRIBE."""
 
 
 class Survey:
-    """One reading of the other broker. most_bytes: size limit of all payloads together."""
+    """One reading of the other broker. limits: bounds of our retained messages, which hold for the
+    other broker's, too.
+    """
 
-    def __init__(self, section: BridgeSection, packet_bytes: int, most_bytes: int) -> None:
+    def __init__(self, section: BridgeSection, limits: LimitsSection) -> None:
         self._section = section
-        self._most_bytes = most_bytes
-        self._size = 0
+        self._limits = limits
+        self.size = 0
+        """Bytes of topics, payloads and properties that were read."""
         self.found: dict[str, Publish] = {}
         """Retained messages, by topic at the other broker."""
         self.unreadable: set[str] = set()
         """Filters that the other broker refuses."""
         self._numbers = count(1)
         self._far = FarConnection(
-            self._came, lambda reason, blamed: None, lambda: None, packet_bytes
+            self._came, lambda reason, blamed: None, lambda: None, limits.packet_bytes
         )
 
     async def begin(self, client: str) -> None:
@@ -67,10 +75,15 @@ class Survey:
 
     def _came(self, packets: list[Packet]) -> None:
         for packet in packets:
-            if not isinstance(packet, Publish) or not packet.retain or isinstance(packet, Unusable):
+            if isinstance(packet, Pubrel):
+                self._far.send(Pubcomp(packet.packet_id))
+            if not isinstance(packet, Publish):
                 continue
-            if packet.payload:
-                self._size += len(packet.payload)
+            if packet.qos:
+                self._far.send((Puback if packet.qos == 1 else Pubrec)(packet.packet_id))
+            if packet.retain and packet.payload and not isinstance(packet, Unusable):
+                self.size += len(packet.payload) + len(packet.topic) + _OVERHEAD
+                self.size += len(repr(packet.properties)) if packet.properties else 0
                 self.found[packet.topic] = packet
 
     async def read(self, filters: Iterable[str]) -> None:
@@ -80,22 +93,23 @@ class Survey:
             await self._silent()
             await self._ask(Unsubscribe(next(self._numbers), [item]))
 
-    async def read_names(self, topics: Iterable[str]) -> None:
-        """Ask for topics by their names."""
-        rest = list(topics)
-        while rest:
-            names, rest = rest[:_NAMES], rest[_NAMES:]
-            await self._subscribe(names)
+    async def read_names(self, topics: Iterable[str], qos: int = 0) -> None:
+        """Ask for topics by their names. qos: the highest QoS of the messages."""
+        for names in _groups(topics, min(_NAMES_BYTES, self._far.most // 2)):
+            await self._subscribe(names, qos)
             await self._silent()
             await self._ask(Unsubscribe(next(self._numbers), names))
 
     async def write(self, topic: str, payload: bytes) -> bool:
-        """Write a retained message. Return False if the other broker does not accept it."""
+        """Write a retained message. Return False if the other broker does not take it."""
+        if not self._far.qos:
+            self._far.send(Publish(topic, payload, retain=True))
+            return True
         answer = await self._far.ask(Publish(topic, payload, 1, next(self._numbers), True), 5)
         return isinstance(answer, Puback) and answer.reason < ReasonCode.UNSPECIFIED_ERROR
 
-    async def _subscribe(self, filters: Sequence[str]) -> None:
-        wanted = [Subscription(item, 0, False, True, 0) for item in filters]
+    async def _subscribe(self, filters: Sequence[str], qos: int = 0) -> None:
+        wanted = [Subscription(item, qos, False, True, 0) for item in filters]
         answer = await self._ask(Subscribe(next(self._numbers), wanted))
         if isinstance(answer, Suback):
             for item, reason in zip(filters, answer.reasons, strict=False):
@@ -106,12 +120,14 @@ class Survey:
         """Wait until no message arrives in two consecutive round trips."""
         quiet = 0
         while quiet < 2:
-            before = self._size
+            before = self.size
             await self._ask(Pingreq())
-            quiet = quiet + 1 if self._size == before else 0
-            if self._size > self._most_bytes:
+            quiet = quiet + 1 if self.size == before else 0
+            too_many = len(self.found) > self._limits.retained
+            if too_many or self.size > self._limits.retained_bytes + _OVERHEAD * len(self.found):
                 raise OncewayError(
-                    "its retained messages are larger than limits.retained_bytes",
+                    "it has more retained messages than this gateway may have"
+                    " (limits.retained, limits.retained_bytes)",
                     self._section.server,
                     "Give the bridge narrower filters, or retained = false",
                 )
@@ -122,3 +138,17 @@ class Survey:
         if answer is None:
             raise OncewayError("it does not answer while its retained messages are read")
         return answer
+
+
+def _groups(topics: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield topics in groups of `most` bytes, or of one topic."""
+    group, size = list[str](), 0
+    for topic in topics:
+        weight = len(topic.encode()) + 3
+        if group and size + weight > most:
+            yield group
+            group, size = [], 0
+        group.append(topic)
+        size += weight
+    if group:
+        yield group

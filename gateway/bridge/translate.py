@@ -12,6 +12,7 @@ come back in a loop of bridges, and must not cross again.
 from dataclasses import replace
 
 from gateway.broker.exchanges import pass_through
+from gateway.config import DEVICES_TOPIC, BridgeSection
 from gateway.mqtt.packets import Ack, Puback, Publish, Pubrec
 from gateway.mqtt.properties import (
     MOST_OF_ONE,
@@ -34,6 +35,13 @@ GATEWAY/BRIDGE/WORD, where WORD is random and stays the same for the life of the
 MARK_BYTES = 512
 """Largest number of bytes by which the mark makes a packet longer."""
 NO_MARK = "a bridge that leaves no mark"
+
+
+def crosses(section: BridgeSection, topic: str) -> bool:
+    """Whether messages of a topic cross a bridge. The list of devices is each gateway's own: with
+    the same topic at the other broker it crosses only if the configuration names it.
+    """
+    return topic != DEVICES_TOPIC or bool(section.prefix) or topic in (*section.up, *section.down)
 
 
 class Unfit(Exception):
@@ -105,9 +113,13 @@ def without_mark(properties: bytes, mark: str) -> bytes:
     """
     if MARK.encode() not in properties:
         return properties
+    return pass_through(_without(decoded(properties), mark))
+
+
+def decoded(properties: bytes) -> Properties:
+    """Return the properties of a message, given encoded, without length."""
     block = encode_varint(len(properties)) + properties
-    found = decode_properties(Reader(block, "PUBLISH"), SERVER_PUBLISH_PROPERTIES) or {}
-    return pass_through(_without(found, mark))
+    return decode_properties(Reader(block, "PUBLISH"), SERVER_PUBLISH_PROPERTIES) or {}
 
 
 def _without(properties: Properties, mark: str) -> Properties:

@@ -8,7 +8,7 @@ Rules of an ACL: without any section, every user may do everything. With section
 what any section that names its user and client identifier allows, unless another such section
 denies it. If no section allows anything, everything that is not denied is allowed. `%u` and `%c` in
 a filter stand for the user name and the client identifier. Only the broker publishes to `$SYS…`
-(MQTT 5, section 4.7.2).
+(MQTT 5, section 4.7.2), and only the gateway to DEVICES_TOPIC, which the centre believes.
 
 A board has no user. Only sections that name boards apply to it (`boards = true`, or the user "");
 if there are none, it may do everything.
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from gateway.broker.peer import Peer
 from gateway.broker.topic import Topic
-from gateway.config import AclSection
+from gateway.config import DEVICES_TOPIC, INSIDE, AclSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
@@ -173,7 +173,7 @@ class Acl:
         self._found_size = 0
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
-        if topic.startswith(SYSTEM_PREFIX):
+        if topic.startswith(SYSTEM_PREFIX) or (topic == DEVICES_TOPIC and user != INSIDE):
             return False
         return self._may("write", user, client, topic, topic_matches)
 

@@ -171,7 +171,7 @@ def publish(
     qos = run.qos
     if qos and not commit and topic.durable:
         commit = core.promise()
-    if run.retain:
+    if run.retain and client:  # the gateway's own are in memory only (`announce.py`)
         commit = _retain(core, run, client) or commit
     if topic.heard is not None:
         topic.heard(run)

@@ -345,7 +345,10 @@ class PageSection(Section):
     the client's address.
     """
     operators: list[str] = []
-    """Shell patterns of the users who may change things on the page. All other users may only look.
+    """Shell patterns of the users who may change things on the page, and see everything."""
+    viewers: list[str] = []
+    """Shell patterns of the users who may look, as far as [[acl]] lets them read. If neither
+    operators nor viewers are given, all users may look, at everything.
     """
     certificate: FilePath | None = None
     """The certificate for HTTPS, followed by the certificates between it and its authority, in PEM
@@ -353,6 +356,10 @@ class PageSection(Section):
     """
     key: FilePath | None = None
     """The private key of the certificate."""
+
+    @property
+    def names_roles(self) -> bool:
+        return not self.model_fields_set.isdisjoint(("operators", "viewers"))
 
     @model_validator(mode="after")
     def _both(self) -> "PageSection":
@@ -725,8 +732,11 @@ BRIDGE = "onceway-bridge:"
 INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
+OWN_NAMES = INSIDE, MEMBER, BRIDGE
+"""Prefixes of users and clients of the gateway's own. No listener takes them."""
+
 DEVICES_TOPIC = "onceway/devices"
-"""Topic on which a gateway publishes its device registry for the centre."""
+"""Topic on which a gateway publishes its device registry for the centre. No other client may."""
 
 IDENTITY = ("onceway-identity", "ignored"), ("onceway-identity", "counts")
 """The user property of CONNACK that says whether `incarnation` and `seq` of this client count; by

@@ -464,7 +464,7 @@ def trust_command(
             table,
             "Give its path or URL, or name the file of keys with --trusted, here and for `run`",
         )
-    url = trusted or trusted_keys.beside(table)
+    url = trusted or trusted_keys.keys_url(table)
     try:
         known = trusted_keys.load(url)
         lines = [line for file in keys or () for line in _lines(file)]

@@ -25,7 +25,7 @@ def announce(core: Core, name: str, payload: bytes) -> None:
     topic.spooled = False
     if topic.refused:
         return
-    publish(core, PublishRun(topic, payload), "")
+    publish(core, PublishRun(topic, payload, retain=True), "")
     limits = core.limits
     if not payload:
         if core.retained.remove(name):  # an earlier client's may be on disk

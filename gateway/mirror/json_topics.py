@@ -64,9 +64,9 @@ class Mirror:
         self._leaving: dict[str, list[str]] = {}
         """Names of removed boards, until the next check. Home Assistant must first learn that the
         board is removed, so that it does not take an empty message for a value."""
-        self._coming: list[tuple[str, Reading]] = []
+        self._coming: list[tuple[str, str, Reading]] = []
         self.looking = Job("mirror", "the mirror of readings does not go on", LOOP_S)
-        self.jobs = [self.looking, self.last.saved.job, self.last.saved_counts.job]
+        self.jobs = [self.looking, *self.last.jobs]
         self._thread = ThreadPoolExecutor(1, "readings")
         self._task: asyncio.Task[None] | None = None
 
@@ -105,7 +105,7 @@ class Mirror:
             return
         if found and not self._coming:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._coming += [(device, item) for item in found]
+        self._coming += [(device, topic, item) for item in found]
 
     def _tell(self, messages: dict[str, bytes]) -> None:
         """Publish payloads by topic, given without the first level."""
@@ -115,12 +115,12 @@ class Mirror:
 
     def _flush(self) -> None:
         coming, self._coming = self._coming, []
-        for device, reading in coming:
-            if self.last.take(device, reading):
+        for device, topic, reading in coming:
+            if self.last.take(device, reading, topic):
                 self._tell({f"{device}/{reading.name}": _payload(reading)})
             if (well := self.last.mend(device, reading)) is not None:
                 self._tell({f"{device}/{well.name}": _payload(well)})
-        for device in {device for device, _ in coming}:
+        for device in {device for device, *_ in coming}:
             for call in self.on_taken:
                 call(device)
 

@@ -15,18 +15,25 @@ from typing import Any
 from gateway.mirror.counts import HourCounts
 from gateway.payload.faults import FAULT
 from gateway.payload.readings import Reading
-from gateway.system.jobs import SavedFile
+from gateway.system.jobs import Job, SavedFile
 
 log = logging.getLogger(__name__)
 
 FILE = "readings.json"
 COUNTS = "readings-an-hour.json"
+TOPICS = "readings-topics.json"
 MOST_NAMES = 10_000
 """Largest number of names of all boards together."""
 MOST_OF_ONE = 64
 """Largest number of names of one board."""
 POINTS = 240
 """Largest number of points of a plot."""
+MOST_TOPICS = 4
+"""Largest number of topics that are kept of one name."""
+LONGEST_TOPIC = 256
+"""Length of the longest topic that is kept."""
+UNKNOWN = ""
+"""In place of a topic that is not kept."""
 MOST_PLOTS = 1_000
 """Largest number of names with a plot of the last hours: 30 MB at most."""
 
@@ -38,6 +45,8 @@ class Series:
     last: Reading
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
     """(time in µs since 1970, value) of the last readings with a known time."""
+    topics: tuple[str, ...] = ()
+    """The topics on which the board published it, or UNKNOWN."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
     """Seconds between consecutive receipts, newest last."""
 
@@ -48,16 +57,25 @@ class LastReadings:
     def __init__(self, folder: Path) -> None:
         self.saved = SavedFile(folder / FILE, "the last readings")
         self.saved_counts = SavedFile(folder / COUNTS, "the counts of readings")
+        self.saved_topics = SavedFile(folder / TOPICS, "the topics of readings")
         self._boards: dict[str, dict[str, Series]] = {}
         self._count = 0
         self._new = False
-        self._counts_text = "{}"
+        self._counts_text = self._topics_text = "{}"
         self._counts = _counts(folder / COUNTS)
         counts, self._counts = self._counts, HourCounts()  # restored readings were counted before
         for name, known in _read(folder / FILE).items():
             for reading in known:
                 self.take(name, reading)
+        for name, kept in _read_topics(folder / TOPICS).items():
+            for item, topics in kept.items():
+                if (series := self.of(name).get(item)) is not None:
+                    series.topics = topics
         self._new, self._counts = False, counts
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [self.saved.job, self.saved_counts.job, self.saved_topics.job]
 
     @property
     def devices(self) -> list[str]:
@@ -67,8 +85,10 @@ class LastReadings:
         """Return the series of a board by name; empty for an unknown board."""
         return self._boards.get(device, {})
 
-    def take(self, device: str, reading: Reading) -> bool:
-        """Keep a reading. Return False if there is no room for its name."""
+    def take(self, device: str, reading: Reading, topic: str | None = None) -> bool:
+        """Keep a reading of a publication to this topic. Return False if there is no room for its
+        name.
+        """
         if not reading.status and (time := reading.time or reading.received) is not None:
             self._counts.take(device, time)
         names = self._boards.get(device, {})
@@ -83,6 +103,8 @@ class LastReadings:
         elif reading.received is not None and series.last.received is not None:
             series.gaps.append((reading.received - series.last.received) / 1_000_000)
         series.last = reading
+        if topic is not None and topic not in series.topics:
+            series.topics = _with(series.topics, topic)
         if reading.time is not None and not isinstance(reading.value, str):
             series.points.append((reading.time, float(reading.value)))
         self._new = True
@@ -124,6 +146,12 @@ class LastReadings:
             return self.saved.unwritten
         self._new = False
         self._counts_text = json.dumps(self._counts.kept())
+        self._topics_text = json.dumps(
+            {
+                device: {name: series.topics for name, series in names.items() if series.topics}
+                for device, names in self._boards.items()
+            }
+        )
         shown = {
             device: [asdict(series.last) for series in names.values()]
             for device, names in self._boards.items()
@@ -134,6 +162,7 @@ class LastReadings:
         """Write the files. For any thread."""
         self.saved.write(text)
         self.saved_counts.write(self._counts_text)
+        self.saved_topics.write(self._topics_text)
 
 
 def _counts(file: Path) -> HourCounts:
@@ -149,6 +178,23 @@ def _read(file: Path) -> dict[str, list[Reading]]:
         found = json.loads(file.read_text())
         return {str(name): [_reading(item) for item in known] for name, known in found.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _with(topics: tuple[str, ...], topic: str) -> tuple[str, ...]:
+    """Return topics with one more, or with UNKNOWN in its place."""
+    fits = len(topics) < MOST_TOPICS and len(topic) <= LONGEST_TOPIC
+    return tuple(dict.fromkeys([*topics, topic if fits else UNKNOWN]))
+
+
+def _read_topics(file: Path) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the topics of an earlier run; none if the file is unreadable."""
+    try:
+        return {
+            str(device): {str(name): tuple(map(str, topics)) for name, topics in names.items()}
+            for device, names in json.loads(file.read_text()).items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 

@@ -18,6 +18,7 @@ from gateway.config import Config, ConfigError, Mistake, advice, load
 from gateway.config.lines import Place
 from gateway.errors import OncewayError
 from gateway.service.listeners import certificates
+from gateway.web import sight
 
 
 def load_to_serve(path: Path) -> Config:
@@ -54,7 +55,7 @@ def check_config(
     users = Users(found.users_file).hashes
     listed = Registry(found.gateway.data).registered()
     boards = [name for name, item in listed.items() if item.status != "revoked"]
-    warnings = advice(found) + mistakes(found.acl, users, boards)
+    warnings = advice(found) + sight.advice(found.page) + mistakes(found.acl, users, boards)
     places = _try_landing(found, file) if connect else []
     if as_json:
         tried = {"landing": places} if connect else {}

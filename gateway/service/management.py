@@ -206,7 +206,10 @@ class Management:
             Clients(self._source, self._engine.end_session),
             LogLines(),
             PageLogins(
-                self._passwords, section.operators, self._config.gateway.data / "page-logins.json"
+                self._passwords,
+                section.operators,
+                self._config.gateway.data / "page-logins.json",
+                section.viewers if section.names_roles else ["*"],
             ),
             Deeds(
                 partial(command, self._engine),

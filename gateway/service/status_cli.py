@@ -53,6 +53,10 @@ def _lines(found: Row) -> list[str]:
         lines += ["    sudo systemctl restart onceway-gateway"]
     lines.append("")
     lines += [_board(row) for row in found["boards"]] or ["no boards yet"]
+    shown = "\n".join(problem["what"] for problem in found["problems"])
+    for port in found["ports"]:
+        if port["problem"] is not None and port["port"] not in shown:
+            lines.append(f"port {port['port']}: {port['problem']}")
     lines += ["", _uplink(found)]
     return lines
 

@@ -3,16 +3,15 @@ status reports of boards. Out: one row for each board. A row is rebuilt when its
 and at least once a minute, so that ten thousand boards take little time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway.links.serial_port import PortStatus
 from gateway.mirror.last import LastReadings
-from gateway.payload.readings import Reading
+from gateway.web.sight import Row, newest, value
 from gateway.web.source import Source
 
-Row = dict[str, Any]
 ROUND = 60
 """Number of calls of `changes` in which each row is rebuilt at least once."""
 MOST_AT_ONCE = 1000
@@ -65,8 +64,9 @@ class BoardRows:
         self._words: dict[str, str] = {}
 
     @property
-    def connected(self) -> int:
-        return len(self._connected)
+    def connected(self) -> Collection[str]:
+        """Names of the connected boards."""
+        return self._connected.keys()
 
     @property
     def rows(self) -> dict[str, Row]:
@@ -131,7 +131,7 @@ class BoardRows:
         firmware = listed.firmware if listed else None
         boards = self._source.boards
         told = (boards.status(name) if boards else None) or {}
-        last = self._last(name)
+        last = newest(self._readings.of(name).values())
         return {
             "name": name,
             "state": self._state(name, listed, pending),
@@ -174,20 +174,3 @@ class BoardRows:
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
         return f"{state.what}. {state.todo}" if state is not None and state.is_problem else None
-
-    def _last(self, name: str) -> Reading | None:
-        known = [series.last for series in self._readings.of(name).values()]
-        measured = [item for item in known if not item.status]
-        return max(measured, key=lambda item: item.received or 0, default=None)
-
-
-def value(reading: Reading) -> Row:
-    """Return a reading as JSON for the page. Its `time` is in µs since 1970."""
-    return {
-        "name": reading.name,
-        "value": reading.value,
-        "unit": reading.unit,
-        "time": reading.time,
-        "quality": reading.quality,
-        "time_error_s": reading.time_error_s,
-    }

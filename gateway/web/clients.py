@@ -11,6 +11,7 @@ from typing import Any
 from gateway.broker.retained import Retained
 from gateway.broker.view import view
 from gateway.web.messages import payload_text
+from gateway.web.sight import Sight
 from gateway.web.source import Source
 
 MOST = 200
@@ -25,23 +26,22 @@ class Clients:
         self._source = source
         self.end = end
 
-    async def find(self, user: str, wanted: str) -> dict[str, Any]:
-        """Return sessions, retained messages and refusals that contain `wanted` in name, address,
-        user or topic. user: the name that is logged in. Only retained messages that this user may
-        read are returned.
+    async def find(self, sight: Sight, wanted: str) -> dict[str, Any]:
+        """Return visible sessions, retained messages and refusals that contain `wanted` in name,
+        address, user or topic.
         """
         broker = self._source.broker
         wanted = wanted.lower()
         return {
-            "sessions": await self._sessions(wanted),
-            "retained": await self._retained(user, wanted),
+            "sessions": await self._sessions(sight, wanted),
+            "retained": await self._retained(sight, wanted),
             "refusals": [
                 {"request": request, "reason": reason.name.lower(), "count": count}
                 for (request, reason), count in broker.statistics.refusals.items()
             ],
         }
 
-    async def _sessions(self, wanted: str) -> dict[str, Any]:
+    async def _sessions(self, sight: Sight, wanted: str) -> dict[str, Any]:
         broker = self._source.broker
         found: list[dict[str, Any]] = []
         connected = fit = 0
@@ -52,13 +52,15 @@ class Clients:
                 continue
             connected += session.connection is not None
             shown = view(session, broker.now)
+            if not sight.session(shown):
+                continue
             if wanted in f"{shown.client}\n{shown.address}\n{shown.user}".lower():
                 fit += 1
                 if len(found) < MOST:
                     found.append(asdict(shown))
         return {"count": len(broker.sessions), "connected": connected, "fit": fit, "shown": found}
 
-    async def _retained(self, user: str, wanted: str) -> dict[str, Any]:
+    async def _retained(self, sight: Sight, wanted: str) -> dict[str, Any]:
         broker = self._source.broker
         found: list[dict[str, Any]] = []
         last: str | None = None
@@ -68,7 +70,7 @@ class Clients:
                 message
                 for topic in topics
                 if wanted in topic.lower()
-                and broker.acl.may_read(user, "", topic)
+                and sight.topic(topic)
                 and (message := broker.retained.get(topic)) is not None
             )
             found += map(_shown, islice(fitting, MOST - len(found)))

@@ -1,8 +1,9 @@
 """Live state of the page, as a stream of events.
 
 In: a gateway's parts, read each second. Out: events for each subscriber: the whole state once, then
-changes. Each event is made once for all subscribers. A subscriber that is too slow is dropped, and
-its browser connects again.
+changes. Each event is made once for all subscribers that see everything, and for any other when it
+takes the event (`sight.py`). A subscriber that is too slow is dropped, or whose access rules have
+changed, and its browser connects again.
 
     {"now": µs UTC or null, "axis": µs on the time axis, "overview": {…}, "boards": [row, …],
      "gone": [name, …], "all": true}
@@ -13,15 +14,16 @@ its browser connects again.
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 
 from gateway.broker.connection import Connection
 from gateway.mirror.last import LastReadings
 from gateway.system.jobs import LOOP_S, Job
 from gateway.web.air import air, heard
-from gateway.web.board_rows import BoardRows, value
+from gateway.web.board_rows import BoardRows
 from gateway.web.overview import SAMPLE_S, History, overview
+from gateway.web.sight import Row, Sight, Sights, value
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkReader, UplinkState
 
@@ -35,34 +37,95 @@ _BEHIND = 64
 """Largest number of events by which a subscriber may be behind."""
 
 
-class Subscriber:
-    """The events of one browser. first: events with the whole state, made when they are sent."""
+@dataclass(slots=True)
+class News:
+    """An event, before it is narrowed to a user's sight. overview: None if it has not changed.
+    whose: the board by the text of its problem.
+    """
 
-    def __init__(self, first: Iterator[bytes]) -> None:
+    now: int | None
+    axis: int
+    boards: list[Row]
+    gone: list[str]
+    overview: Row | None
+    whose: dict[str, str]
+    first: bool = False
+    """Whether it belongs to the whole state at the begin of a stream."""
+    _event: bytes | None = None
+
+    def event(self) -> bytes:
+        """Return the event for a user who sees everything."""
+        if self._event is None:
+            self._event = self.encode(self.boards, self.gone, self.overview)
+        return self._event
+
+    def encode(self, boards: list[Row], gone: list[str], overview: Row | None) -> bytes:
+        parts: Row = {"all": True} if self.first else {"gone": gone}
+        if overview is not None:
+            parts["overview"] = overview
+        return json.dumps({"now": self.now, "axis": self.axis, "boards": boards} | parts).encode()
+
+
+class Subscriber:
+    """The events of one browser. first: events with the whole state, made when they are sent.
+    connected: returns the names of the connected boards.
+    """
+
+    def __init__(
+        self, first: Iterator[News], sight: Sight, connected: Callable[[], Collection[str]]
+    ) -> None:
+        self.sight = sight
         self._first = first
-        self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._connected = connected
+        self._events: asyncio.Queue[News | None] = asyncio.Queue()
         self._dropped = False
+        self._shown: set[str] = set()
+        """Boards that a viewer has been shown."""
+        self._latest: News | None = None
+        """The last event with an overview."""
+        self._overview: Row | None = None
+        """The overview that was sent last."""
 
     async def get(self) -> bytes | None:
         """Return the next event, or None after the last one."""
         if self._dropped:
             return None
-        if (event := next(self._first, None)) is not None:
+        if (news := next(self._first, None)) is not None:
             await asyncio.sleep(0)  # other tasks run between two parts of a long list
-            return event
-        return await self._events.get()
+        else:
+            news = await self._events.get()
+        if news is None or not self.sight.holds:
+            return None
+        return news.event() if self.sight.whole else self._narrowed(news)
 
-    def put(self, event: bytes) -> bool:
-        """Queue an event. Return False if the subscriber is too far behind."""
-        if self._events.qsize() >= _BEHIND:
+    def put(self, news: News) -> bool:
+        """Queue an event. Return False if the subscriber is too far behind, or may see less now."""
+        if self._events.qsize() >= _BEHIND or not self.sight.holds:
             self.drop()
         else:
-            self._events.put_nowait(event)
+            self._events.put_nowait(news)
         return not self._dropped
 
     def drop(self) -> None:
         self._dropped = True
         self._events.put_nowait(None)
+
+    def _narrowed(self, news: News) -> bytes:
+        """Return an event with what the sight covers. A board that it covers no more is gone."""
+        rows = [row for row in map(self.sight.row, news.boards) if row is not None]
+        names = {row["name"] for row in rows}
+        hidden = [row["name"] for row in news.boards if row["name"] not in names]
+        gone = [name for name in [*news.gone, *hidden] if name in self._shown]
+        self._shown = (self._shown | names) - set(gone)
+        if news.overview is not None:
+            self._latest = news
+        if self._latest is None or self._latest.overview is None:
+            return news.encode(rows, gone, None)
+        connected = self._connected()
+        counts = sum(name in connected for name in self._shown), len(self._shown)
+        overview = self.sight.overview(self._latest.overview, self._latest.whose, counts)
+        changed, self._overview = overview != self._overview, overview
+        return news.encode(rows, gone, overview if changed else None)
 
 
 class Live:
@@ -75,7 +138,14 @@ class Live:
         self._reader = UplinkReader(source.folder)
         self._history = History()
         self._uplink: UplinkState | None = None
-        self._overview: dict[str, Any] = {}
+        self._overview: Row = {}
+        self._whose: dict[str, str] = {}
+        self.sights = Sights(
+            source.broker,
+            readings,
+            source.broker.config.page,
+            mirror.topic if (mirror := source.broker.config.mirror) is not None else None,
+        )
         self._subscribers: set[Subscriber] = set()
         self.job = Job("page", "the page is not updated", LOOP_S)
         self._task: asyncio.Task[None] | None = None
@@ -95,24 +165,29 @@ class Live:
         for subscriber in self._subscribers:
             subscriber.drop()
 
-    def subscribe(self) -> Subscriber:
+    def subscribe(self, sight: Sight | None = None) -> Subscriber:
+        """Begin a stream for a user; without one, for a reader of everything."""
         self._tell()
-        subscriber = Subscriber(self._everything())
+        sight = sight or self.sights.of("", operator=True)
+        subscriber = Subscriber(self._everything(), sight, lambda: self.boards.connected)
         self._subscribers.add(subscriber)
         return subscriber
 
-    def _everything(self) -> Iterator[bytes]:
+    def _everything(self) -> Iterator[News]:
         rows, names = self.boards.rows, list(self.boards.rows)
         for first in range(0, max(1, len(names)), _PART):
             part = [rows[name] for name in names[first : first + _PART] if name in rows]
-            yield self._event(all=True, overview=self._overview, boards=part)
+            yield self._news(part, [], self._overview, first=True)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.discard(subscriber)
 
-    def board(self, name: str) -> dict[str, Any] | None:
-        """Return a board's row with its readings of the last hours, or None if it is unknown."""
-        row = self.boards.rows.get(name)
+    def board(self, name: str, sight: Sight) -> Row | None:
+        """Return a board's row with its readings of the last hours. Return None if the board is
+        unknown or not visible.
+        """
+        known = self.boards.rows.get(name)
+        row = known and sight.row(known)
         if row is None:
             return None
         return {
@@ -122,12 +197,23 @@ class Live:
             "series": [
                 value(series.last) | {"status": series.last.status, "points": sorted(series.points)}
                 for series in self._readings.of(name).values()
+                if sight.value(name, series.last.name)
             ],
         }
 
-    def air(self) -> list[dict[str, Any]]:
-        """Return the radios, and how well each board is received."""
-        return air(self._source)
+    def air(self, sight: Sight) -> list[Row]:
+        """Return the radios, and how well each visible board is received."""
+        rows = air(self._source)
+        if sight.whole:
+            return rows
+        return [
+            row
+            | {
+                "boards": [item for item in row["boards"] if sight.board(item["name"])],
+                "problem": row["problem"] and "an operator sees why",
+            }
+            for row in rows
+        ]
 
     def _sequence(self, name: str) -> int | None:
         """Return the newest sequence of a connected board, or None."""
@@ -160,14 +246,18 @@ class Live:
     def _tell(self) -> None:
         """Send the changes to all subscribers."""
         rows, gone = self.boards.changes()
-        counts = self.boards.connected, len(self.boards.rows)
+        counts = len(self.boards.connected), len(self.boards.rows)
         found = overview(self._source, self._uplink, self._history, counts)
-        news: dict[str, Any] = {} if found == self._overview else {"overview": found}
-        self._overview = found
+        changed, self._overview = found != self._overview, found
+        expected = self._source.expected
+        problems = expected.problems if expected is not None else []
+        self._whose = {state.what: name for name, state in problems}
         if self._subscribers:
-            event = self._event(boards=rows, gone=gone, **news)
-            self._subscribers = {one for one in self._subscribers if one.put(event)}
+            news = self._news(rows, gone, found if changed else None)
+            self._subscribers = {one for one in self._subscribers if one.put(news)}
 
-    def _event(self, **parts: Any) -> bytes:
+    def _news(
+        self, rows: list[Row], gone: list[str], overview: Row | None, *, first: bool = False
+    ) -> News:
         axis = int(self._source.broker.now * 1e6)
-        return json.dumps({"now": self.utc, "axis": axis} | parts).encode()
+        return News(self.utc, axis, rows, gone, overview, self._whose, first)

@@ -1,8 +1,8 @@
 """The page over HTTP: files, logins, live figures, and commands.
 
-In: requests of browsers. Out: `static/` without a login; with a login, the state of the gateway. A
-connection serves one request and lives twenty seconds, or an hour as a stream of server-sent
-events.
+In: requests of browsers. Out: `static/` without a login; with a login, what its user may see of the
+gateway (`sight.py`). A connection serves one request and lives twenty seconds, or an hour as a
+stream of server-sent events. Each request has a role in `_ROUTES`.
 
     POST /api/login, /api/logout     JSON {"user", "password"}; the session is a cookie
     GET  /api/me                     the user, if one is logged in; the token for requests that
@@ -36,6 +36,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from importlib.resources import files
 from typing import Any, ClassVar, Protocol
@@ -53,6 +54,7 @@ from gateway.web.clients import Clients
 from gateway.web.live import Live
 from gateway.web.log_lines import LogLines
 from gateway.web.messages import Messages, Watching
+from gateway.web.sight import Sight
 from gateway.web.streams import Stream, Streams
 
 log = logging.getLogger(__name__)
@@ -153,6 +155,13 @@ class Deeds:
     """
 
 
+class Needs(Enum):
+    """The role that a request needs. VIEWER: any user who may log in."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
 class _Gate:
     """Login, logout, and the check of a request's session."""
 
@@ -164,24 +173,21 @@ class _Gate:
     def login(self, request: web.BaseRequest) -> Login | None:
         return self._logins.session(request.cookies.get(COOKIE))
 
-    def session(self, request: web.BaseRequest) -> Login:
+    def session(self, request: web.BaseRequest, needs: "Needs") -> Login:
+        """Return the session of a request that its user may make. A POST changes something."""
+        changes = request.method == "POST"
+        if changes:
+            _same_origin(request)
         session = self.login(request)
         if session is None:
             raise _Refused(401, "Log in first.")
+        if changes:
+            _from_page(request, session)
+        if needs is Needs.OPERATOR and not session.operator:
+            raise _Refused(
+                403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
+            )
         return session
-
-    def changing(self, request: web.BaseRequest) -> Login:
-        """Return the session of a request that changes something."""
-        _same_origin(request)
-        session = self.session(request)
-        if not hmac.compare_digest(
-            _bytes(request.headers.get("X-Onceway", "")), session.csrf.encode()
-        ):
-            raise _Refused(403, "This request does not come from the page. Load it again.")
-        return session
-
-    def commanding(self, request: web.BaseRequest) -> Login:
-        return _operator(self.changing(request))
 
     async def log_in(self, request: web.BaseRequest) -> web.Response:
         _same_origin(request)
@@ -196,7 +202,6 @@ class _Gate:
         return response
 
     async def log_out(self, request: web.BaseRequest) -> web.Response:
-        self.changing(request)
         self._logins.logout(request.cookies.get(COOKIE))
         response = web.json_response({})
         response.del_cookie(COOKIE, path="/")
@@ -281,44 +286,44 @@ class PageServer:
         if path in self._files and method in ("GET", "HEAD"):
             kind, body = self._files[path]
             return web.Response(body=body, content_type=kind, charset="utf-8")
-        answer = self._ROUTES.get((method, path))
-        if answer is None:
+        if answer := self._OPEN.get((method, path)):
+            return await answer(self._gate, request)
+        if (method, path) not in self._ROUTES:
             raise _Refused(404, "There is no such page.")
-        return await answer(self, request)
+        needs, handler = self._ROUTES[method, path]
+        return await handler(self, request, self._gate.session(request, needs))
 
-    async def _ports(self, request: web.BaseRequest) -> web.Response:
-        _operator(self._gate.session(request))
+    def _sight(self, session: Login) -> Sight:
+        return self._live.sights.of(session.user, operator=session.operator)
+
+    async def _ports(self, request: web.BaseRequest, session: Login) -> web.Response:
         return web.json_response(await self._deeds.flash.choices())
 
-    async def _watch_flash(self, request: web.BaseRequest) -> web.StreamResponse:
-        _operator(self._gate.session(request))
-        with self._streaming(request):
+    async def _watch_flash(self, request: web.BaseRequest, session: Login) -> web.StreamResponse:
+        with self._streaming(request, session):
             return await self._stream(request, self._deeds.flash.watch())
 
-    async def _find_clients(self, request: web.BaseRequest) -> web.Response:
-        user = self._gate.session(request).user
+    async def _find_clients(self, request: web.BaseRequest, session: Login) -> web.Response:
         wanted = request.query.get("wanted", "")[:_LONGEST_NAME]
-        return web.json_response(await self._clients.find(user, wanted))
+        return web.json_response(await self._clients.find(self._sight(session), wanted))
 
-    async def _air(self, request: web.BaseRequest) -> web.Response:
-        self._gate.session(request)
-        return web.json_response(self._live.air())
+    async def _air(self, request: web.BaseRequest, session: Login) -> web.Response:
+        return web.json_response(self._live.air(self._sight(session)))
 
-    async def _site(self, request: web.BaseRequest) -> web.Response:
-        self._gate.session(request)
+    async def _site(self, request: web.BaseRequest, session: Login) -> web.Response:
         if self._deeds.site is None:
             raise _Refused(404, "This gateway belongs to no site.")
+        if not self._sight(session).whole:
+            raise _Refused(403, "Your access rules do not let you see the whole site.")
         return web.json_response(await self._deeds.site())
 
-    async def _send(self, request: web.BaseRequest) -> web.Response:
-        session = self._gate.commanding(request)
+    async def _send(self, request: web.BaseRequest, session: Login) -> web.Response:
         device, text = _strings(await _body(request), "device", "command")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
         return _done(await self._deeds.command(session.user, device, text))
 
-    async def _ask_board(self, request: web.BaseRequest) -> web.Response:
-        session = self._gate.commanding(request)
+    async def _ask_board(self, request: web.BaseRequest, session: Login) -> web.Response:
         (device,) = _strings(await _body(request), "device")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
@@ -326,7 +331,7 @@ class PageServer:
             raise _Refused(
                 503, "Another user is reading the log of a board. Try again in a moment."
             )
-        with self._streaming(request):
+        with self._streaming(request, session):
             async with self._asking:
                 try:
                     return web.json_response(await self._deeds.board_log(session.user, device))
@@ -335,8 +340,7 @@ class PageServer:
                     end = "" if text.endswith("?") else "."
                     raise _Refused(409, f"{text}{end}") from error
 
-    async def _register(self, request: web.BaseRequest) -> web.Response:
-        session = self._gate.commanding(request)
+    async def _register(self, request: web.BaseRequest, session: Login) -> web.Response:
         device, change = _strings(await _body(request), "device", "change")
         if change not in ("admit", "revoke"):
             raise _Refused(400, "Send admit or revoke.")
@@ -344,15 +348,13 @@ class PageServer:
             raise _Refused(404, "There is no such board.")
         return _done(await self._deeds.change(session.user, device, change))
 
-    async def _flash(self, request: web.BaseRequest) -> web.Response:
-        session = self._gate.commanding(request)
+    async def _flash(self, request: web.BaseRequest, session: Login) -> web.Response:
         body = await _body(request)
         deed, device, kind, port = _strings(body, "deed", "device", "kind", "port")
         empty = body.get("empty") is True
         return _done(await self._deeds.flash.start(session.user, deed, device, kind, port, empty))
 
-    async def _try_notify(self, request: web.BaseRequest) -> web.Response:
-        self._gate.commanding(request)
+    async def _try_notify(self, request: web.BaseRequest, session: Login) -> web.Response:
         if self._deeds.notify is None:
             raise _Refused(409, "No notifications are sent: the configuration has no [notify].")
         try:
@@ -360,16 +362,14 @@ class PageServer:
         except OncewayError as error:
             raise _Refused(409, f"{error}.") from error
 
-    async def _end(self, request: web.BaseRequest) -> web.Response:
-        session = self._gate.commanding(request)
+    async def _end(self, request: web.BaseRequest, session: Login) -> web.Response:
         (client,) = _strings(await _body(request), "client")
         if not await self._clients.end(client):
             raise _Refused(404, "There is no such session.")
         log.warning("%s: the session was ended by %s", quote(client), quote(session.user))
         return web.json_response({})
 
-    async def _log(self, request: web.BaseRequest) -> web.Response:
-        _operator(self._gate.session(request))
+    async def _log(self, request: web.BaseRequest, session: Login) -> web.Response:
         query = request.query
         found = self._lines.after(
             _number(query.get("after", "0")),
@@ -378,26 +378,26 @@ class PageServer:
         )
         return web.json_response(found)
 
-    async def _board(self, request: web.BaseRequest) -> web.Response:
-        self._gate.session(request)
-        found = self._live.board(request.query.get("name", ""))
+    async def _board(self, request: web.BaseRequest, session: Login) -> web.Response:
+        found = self._live.board(request.query.get("name", ""), self._sight(session))
         if found is None:
             raise _Refused(404, "There is no such board.")
         return web.json_response(found)
 
-    async def _search(self, request: web.BaseRequest) -> web.Response:
-        self._gate.session(request)
+    async def _search(self, request: web.BaseRequest, session: Login) -> web.Response:
         device, number = request.query.get("device", ""), request.query.get("sequence", "")
         if not 0 < len(device) <= _LONGEST_NAME:
             raise _Refused(400, "Name a board.")
         sequence = _number(number)
+        sight = self._sight(session)
+        if not sight.whole and not (device in self._live.boards.rows and sight.board(device)):
+            raise _Refused(404, "There is no such board.")
         if self._searching.locked():
             raise _Refused(503, "Another user is searching for a reading. Try again in a moment.")
         async with self._searching:  # it reads the whole spool
             return web.json_response(await asyncio.to_thread(self._deeds.where, device, sequence))
 
-    async def _publish(self, request: web.BaseRequest) -> web.Response:
-        session = self._gate.commanding(request)
+    async def _publish(self, request: web.BaseRequest, session: Login) -> web.Response:
         body = await _body(request)
         (topic,) = _strings(body, "topic")
         payload, qos, retain = (body.get(key) for key in ("payload", "qos", "retain"))
@@ -410,31 +410,28 @@ class PageServer:
             log.warning("%s has published to %s", quote(session.user), quote(topic))
         return _done(problem)
 
-    async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
-        user = self._gate.session(request).user
+    async def _watch(self, request: web.BaseRequest, session: Login) -> web.StreamResponse:
         messages = Messages(lambda: self._live.utc)
-        with self._streaming(request):
+        with self._streaming(request, session):
             stop = self._deeds.watch(
-                user, request.query.get("filter", "")[:_LONGEST_NAME], messages
+                session.user, request.query.get("filter", "")[:_LONGEST_NAME], messages
             )
             try:
                 return await self._stream(request, messages.get)
             finally:
                 stop()
 
-    async def _news(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._gate.session(request)
-        with self._streaming(request):
-            subscriber = self._live.subscribe()
+    async def _news(self, request: web.BaseRequest, session: Login) -> web.StreamResponse:
+        with self._streaming(request, session):
+            subscriber = self._live.subscribe(self._sight(session))
             try:
                 return await self._stream(request, subscriber.get)
             finally:
                 self._live.unsubscribe(subscriber)
 
     @contextmanager
-    def _streaming(self, request: web.BaseRequest) -> Iterator[None]:
+    def _streaming(self, request: web.BaseRequest, session: Login) -> Iterator[None]:
         """Let the connection of a request live longer than others."""
-        session = self._gate.session(request)
         stream = Stream(session.user, session.operator, partial(self._exchanges.drop, request))
         if not self._streams.add(stream):
             raise _Refused(503, "Too many browsers show the page. Close one, then try again.")
@@ -459,34 +456,43 @@ class PageServer:
                         await response.write(b"data: " + event + b"\n\n")
         return response
 
+    async def _log_out(self, request: web.BaseRequest, _session: Login) -> web.Response:
+        return await self._gate.log_out(request)
+
+    _OPEN: ClassVar[
+        dict[tuple[str, str], Callable[[_Gate, web.BaseRequest], Awaitable[web.StreamResponse]]]
+    ] = {("POST", "/api/login"): _Gate.log_in, ("GET", "/api/me"): _Gate.user}
+    """The handlers of requests that need no login."""
+
     _ROUTES: ClassVar[
         dict[
             tuple[str, str],
-            Callable[["PageServer", web.BaseRequest], Awaitable[web.StreamResponse]],
+            tuple[
+                Needs,
+                Callable[["PageServer", web.BaseRequest, Login], Awaitable[web.StreamResponse]],
+            ],
         ]
     ] = {
-        ("POST", "/api/login"): lambda page, request: page._gate.log_in(request),
-        ("POST", "/api/logout"): lambda page, request: page._gate.log_out(request),
-        ("POST", "/api/command"): _send,
-        ("POST", "/api/board-log"): _ask_board,
-        ("POST", "/api/registry"): _register,
-        ("GET", "/api/ports"): _ports,
-        ("POST", "/api/flash"): _flash,
-        ("GET", "/api/flash"): _watch_flash,
-        ("POST", "/api/publish"): _publish,
-        ("GET", "/api/messages"): _watch,
-        ("POST", "/api/end"): _end,
-        ("POST", "/api/notify-test"): _try_notify,
-        ("GET", "/api/clients"): _find_clients,
-        ("GET", "/api/log"): _log,
-        ("GET", "/api/me"): lambda page, request: page._gate.user(request),
-        ("GET", "/api/events"): _news,
-        ("GET", "/api/air"): _air,
-        ("GET", "/api/site"): _site,
-        ("GET", "/api/board"): _board,
-        ("GET", "/api/where"): _search,
+        ("POST", "/api/logout"): (Needs.VIEWER, _log_out),
+        ("POST", "/api/command"): (Needs.OPERATOR, _send),
+        ("POST", "/api/board-log"): (Needs.OPERATOR, _ask_board),
+        ("POST", "/api/registry"): (Needs.OPERATOR, _register),
+        ("GET", "/api/ports"): (Needs.OPERATOR, _ports),
+        ("POST", "/api/flash"): (Needs.OPERATOR, _flash),
+        ("GET", "/api/flash"): (Needs.OPERATOR, _watch_flash),
+        ("POST", "/api/publish"): (Needs.OPERATOR, _publish),
+        ("GET", "/api/messages"): (Needs.VIEWER, _watch),
+        ("POST", "/api/end"): (Needs.OPERATOR, _end),
+        ("POST", "/api/notify-test"): (Needs.OPERATOR, _try_notify),
+        ("GET", "/api/clients"): (Needs.VIEWER, _find_clients),
+        ("GET", "/api/log"): (Needs.OPERATOR, _log),
+        ("GET", "/api/events"): (Needs.VIEWER, _news),
+        ("GET", "/api/air"): (Needs.VIEWER, _air),
+        ("GET", "/api/site"): (Needs.VIEWER, _site),
+        ("GET", "/api/board"): (Needs.VIEWER, _board),
+        ("GET", "/api/where"): (Needs.VIEWER, _search),
     }
-    """The handler of each request. A handler checks the login itself."""
+    """The role that each other request needs, and its handler."""
 
 
 class _Refused(Exception):
@@ -527,17 +533,16 @@ def _same_origin(request: web.BaseRequest) -> None:
         raise _Refused(403, "This request comes from another page.")
 
 
+def _from_page(request: web.BaseRequest, session: Login) -> None:
+    """Refuse a request without the session's token."""
+    token = _bytes(request.headers.get("X-Onceway", ""))
+    if not hmac.compare_digest(token, session.csrf.encode()):
+        raise _Refused(403, "This request does not come from the page. Load it again.")
+
+
 def _bytes(text: str) -> bytes:
     """Return the bytes of a header, which need not be UTF-8."""
     return text.encode("utf-8", "surrogateescape")
-
-
-def _operator(session: Login) -> Login:
-    if not session.operator:
-        raise _Refused(
-            403, f"{session.user} may only look. See `operators` under [page] in gateway.toml."
-        )
-    return session
 
 
 def _number(text: str) -> int:

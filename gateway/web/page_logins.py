@@ -15,7 +15,8 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -24,6 +25,7 @@ from pathlib import Path
 from gateway.access.authentication import Passwords
 from gateway.access.logins import BackOff, Trusted
 from gateway.broker.admission import origin
+from gateway.config import OWN_NAMES
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 
@@ -54,17 +56,23 @@ class PageSession:
 
 
 class PageLogins:
-    """The sessions of the page. passwords: the passwords in force. operators: shell patterns of
-    users who may send commands. file: keeps the sessions over a restart.
+    """The sessions of the page. passwords: the passwords in force. operators, viewers: shell
+    patterns of users who may change something, and of those who may look. file: keeps the sessions
+    over a restart.
     """
 
     def __init__(
-        self, passwords: Callable[[], Passwords], operators: list[str], file: Path | None = None
+        self,
+        passwords: Callable[[], Passwords],
+        operators: Collection[str],
+        file: Path | None = None,
+        viewers: Collection[str] = ("*",),
     ) -> None:
         self._file = file
         self._kept = float("-inf")
         self._passwords = passwords
         self._operators = operators
+        self._viewers = viewers
         self._sessions: dict[bytes, PageSession] = {}
         """Sessions by the token's hash, newest last."""
         self._users = BackOff(free=3)
@@ -82,7 +90,8 @@ class PageLogins:
         passwords = self._passwords()
         if not passwords.asked_for:
             return 403, "There are no users yet. On the gateway: sudo onceway user add NAME"
-        if not 0 < len(user) <= LONGEST_NAME or len(password) > LONGEST_PASSWORD:
+        fits = 0 < len(user) <= LONGEST_NAME and len(password) <= LONGEST_PASSWORD
+        if not fits or user.startswith(OWN_NAMES):
             return 403, "User name or password is wrong."
         address = origin(f"[{address}]:0" if ":" in address else address)
         trusted = (address, user) in self._trusted
@@ -115,10 +124,16 @@ class PageLogins:
             return 403, "User name or password is wrong."
         return self._let_in(user, address, passwords)
 
-    def _let_in(self, user: str, address: str, passwords: Passwords) -> str:
-        """Return the token of a user whose password is right."""
+    def _let_in(self, user: str, address: str, passwords: Passwords) -> str | tuple[int, str]:
+        """Return the token of a user whose password is right, or the refusal of one without a
+        role.
+        """
         self._users.succeed((address, user))
         self._trusted.add(address, user)
+        if not self._may_look(user):
+            return 403, f"{user} is neither in `operators` nor in `viewers` of [page]."
+        if self._is_full(user):
+            return 503, "Too many users are logged in. Try again later."
         log.info("page: %s has logged in from %s", quote(user), address)
         return self._open(user, passwords, asyncio.get_running_loop().time())
 
@@ -159,12 +174,28 @@ class PageLogins:
         return token
 
     def _least(self) -> bytes:
-        """Return the session that ends for a new one: a viewer's if there is one, the oldest."""
-        viewers = (key for key, one in self._sessions.items() if not one.operator)
-        return next(viewers, next(iter(self._sessions)))
+        """Return the session that ends for a new one: the oldest of the viewer with the most, or
+        the oldest of all if only operators are logged in.
+        """
+        count = Counter(one.user for one in self._sessions.values() if not one.operator)
+        if not count:
+            return next(iter(self._sessions))
+        [(most, _)] = count.most_common(1)
+        return next(key for key, one in self._sessions.items() if one.user == most)
+
+    def _is_full(self, user: str) -> bool:
+        """Whether a viewer would end an operator's session."""
+        return (
+            not self._is_operator(user)
+            and len(self._sessions) >= MOST_SESSIONS
+            and all(one.operator for one in self._sessions.values())
+        )
 
     def _is_operator(self, user: str) -> bool:
         return any(fnmatchcase(user, pattern) for pattern in self._operators)
+
+    def _may_look(self, user: str) -> bool:
+        return self._is_operator(user) or any(fnmatchcase(user, item) for item in self._viewers)
 
     def _keep(self) -> None:
         """Write the sessions to the file. Logins are rare, and the file is small."""
@@ -196,7 +227,7 @@ class PageLogins:
         try:
             for key, row in json.loads(file.read_text()).items():
                 user = str(row["user"])
-                if row["password"] != passwords.fingerprint(user):
+                if row["password"] != passwords.fingerprint(user) or not self._may_look(user):
                     continue
                 begun, seen = (now - max(0.0, wall - float(row[at])) for at in ("begun", "seen"))
                 self._sessions[bytes.fromhex(key)] = PageSession(

@@ -25,11 +25,13 @@ def list_faults(as_json: JsonOption = False) -> None:
     Example: onceway hil faults | less
     """
     harms = list(dict.fromkeys(kind.part for kind in KINDS.values()))
-    told = {part: {n: _told(k) for n, k in KINDS.items() if k.part == part} for part in harms}
+    told = {
+        part: {n: _description(k) for n, k in KINDS.items() if k.part == part} for part in harms
+    }
     typer.echo(json.dumps(told, indent=1) if as_json else "\n".join(_lines(told)))
 
 
-def _told(kind: type[Kind]) -> dict[str, Any]:
+def _description(kind: type[Kind]) -> dict[str, Any]:
     keys = [_key(kind, name) for name in kind.model_fields if name not in OURS | kind.useless()]
     if kind.part not in HAVE_ON and kind.breaks is Kind.breaks:
         keys = [key for key in keys if key["key"] != "on"]  # not allowed there

@@ -131,7 +131,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
                 case _, "happened":
                     hits[data["fault"]] = data
     told = [
-        f"{fault} ({kind}) was aimed at {_told(aim)} and struck {_told(hits[fault].get('hit'))}"
+        f"{fault} ({kind}) was aimed at {_words(aim)} and struck {_words(hits[fault].get('hit'))}"
         for fault, (kind, aim) in aims.items()
         if fault in hits and not _struck_there(fault, aim, hits)
     ]
@@ -235,7 +235,7 @@ def _others(
                 yield begin, (happened.get("over") or {}).get(name, begin)
 
 
-def _told(place: Mapping[str, Any] | None) -> str:
+def _words(place: Mapping[str, Any] | None) -> str:
     """Return, for example, `sample 17, writes 3, torn True`."""
     told = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
     return told or "at an unknown place"

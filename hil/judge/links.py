@@ -110,15 +110,15 @@ def _session(event: Event) -> tuple[str, tuple[int, ...]]:
 
 def _used_twice(line: str, before: str, inputs: tuple[int, ...]) -> str:
     where = f"{line} began" if line == before else f"{before} and {line} have begun"
-    return f"{where} two sessions with the same seed ({_told(inputs)})"
+    return f"{where} two sessions with the same seed ({_inputs_text(inputs)})"
 
 
 def _strange(way: dict[str, int], inputs: tuple[int, ...]) -> str | None:
     sent = way["strange"] + way["fitting"]
     if way["strange"] <= TORN:
         return None
-    return f"({_told(inputs)}) {way['strange']} of {sent} frames"
+    return f"({_inputs_text(inputs)}) {way['strange']} of {sent} frames"
 
 
-def _told(inputs: tuple[int, ...]) -> str:
+def _inputs_text(inputs: tuple[int, ...]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(SEED_INPUTS, inputs, strict=True))

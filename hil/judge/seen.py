@@ -461,7 +461,7 @@ class Seen:
             return None if sent else "its payload is not what was sent"
         wanted = board.records or ()
         if found.records is None or not says(found.records, wanted):
-            return f"it says {_told(found.records)}, and must say {_told(wanted)}"
+            return f"it says {_records_text(found.records)}, and must say {_records_text(wanted)}"
         if board.sampled is None:
             return None
         # a later sending may lack its time: each form has an arrival of its own
@@ -514,7 +514,7 @@ def _at_hop(event: Event) -> Sighting:
     )
 
 
-def _told(records: Sequence[Record] | None) -> str:
+def _records_text(records: Sequence[Record] | None) -> str:
     if records is None:
         return "nothing that is SenML"
     return ", ".join(

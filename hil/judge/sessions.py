@@ -79,15 +79,15 @@ def wrong(events: Iterable[Event]) -> list[str]:
     groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)
     for subscriber in subscribers:
         model = _Model(subscriber, messages)
-        reasons += _told(subscriber.name, _judged(model))
+        reasons += _summaries(subscriber.name, _judged(model))
         if subscriber.share is not None:
             groups[subscriber.share, subscriber.filter].append(model)
     for (name, filter), members in groups.items():
-        reasons += _told(f"the share {name} of {filter}", _shared_out(members))
+        reasons += _summaries(f"the share {name} of {filter}", _shared_out(members))
     return reasons
 
 
-def _told(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
+def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
     """Yield a sentence for each kind of mistake, with the first mistake and the number of
     others.
     """

@@ -42,14 +42,14 @@ def _row(name: str, one: Any, other: Any) -> tuple[str, str, str, str]:
     change = ""
     if isinstance(one, int | float) and isinstance(other, int | float) and one and name != "seed":
         change = f"{(other - one) / one:+.0%}" if other != one else ""
-    return name, _told(one), _told(other), change
+    return name, _text(one), _text(other), change
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     """Return a value as text; a table of a bench as one line of its set keys."""
     if isinstance(value, list):
-        return "\n".join(map(_told, value))
+        return "\n".join(map(_text, value))
     if isinstance(value, dict):
-        said = {key: _told(one) for key, one in value.items() if one is not False}
+        said = {key: _text(one) for key, one in value.items() if one is not False}
         return ", ".join(f"{key} {one}".replace("\n", " ") for key, one in said.items() if one)
     return "" if value is None else str(value)

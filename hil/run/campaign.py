@@ -168,7 +168,7 @@ class Campaign:
                 return
             report = await self._start(item, place)
         if report:
-            self._say(_word(report), item.name, _told(report))
+            self._say(_word(report), item.name, _report_line(report))
             self.reports[item.name] = report
             if _passed(report) and not self._keep:
                 _delete_all_but_report(place)
@@ -252,12 +252,12 @@ class Campaign:
             "runs": {name: report["verdict"] for name, report in self.reports.items()},
         }
         (self._folder / SUMS).write_text(json.dumps(data, indent=1) + "\n")
-        (self._folder / TABLE).write_text(self._told(found))
+        (self._folder / TABLE).write_text(self._sums_text(found))
         (self._folder / JUNIT).write_text(
             merge_junit(self._folder / item.name / JUNIT for item in self._items)
         )
 
-    def _told(self, found: Sums) -> str:
+    def _sums_text(self, found: Sums) -> str:
         seeds = sorted({item.seed for item in self._items})
         ran = [
             f"Onceway {__version__}{_commit()}",
@@ -313,7 +313,7 @@ def _passed(report: dict[str, Any]) -> bool:
     return report["verdict"] == Verdict.HOLDS and not report["exceeded"]
 
 
-def _told(report: dict[str, Any]) -> str:
+def _report_line(report: dict[str, Any]) -> str:
     """Return a report in one line."""
     readings, outcomes = report["readings"], report["outcomes"]
     wrong = ", ".join(

@@ -37,11 +37,11 @@ class Notes:
             # a mistake in the rig: show where
             if not isinstance(error, OncewayError):
                 words = "".join(traceback.format_exception(error)).splitlines()
-            self._history.add("rig", "broken", why=_told(error), last_words=words)
-        self._display.say(f"  {_told(error)}", "red")
+            self._history.add("rig", "broken", why=_one_line(error), last_words=words)
+        self._display.say(f"  {_one_line(error)}", "red")
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return an error in one line."""
     if isinstance(error, EndedError):
         return error.what

@@ -94,7 +94,7 @@ class Line:
             data, harms = weather.feed(data, now)
             for harm in harms:
                 self.counts[harm.kind] += 1
-                events.append({"event": "noise", "direction": self.direction, **_told(harm)})
+                events.append({"event": "noise", "direction": self.direction, **_as_event(harm)})
         events += self._pass_on(data, now)
         self._cross()
         return size
@@ -169,7 +169,7 @@ class Line:
         return bytes(out)
 
 
-def _told(harm: Harm) -> dict[str, Any]:
+def _as_event(harm: Harm) -> dict[str, Any]:
     """Return a harm in the form of the history."""
     told = {"kind": harm.kind, "offset": harm.offset}
     return (

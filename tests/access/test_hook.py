@@ -193,6 +193,7 @@ def server(
             if question["user"].startswith("status "):
                 status = int(question["user"].removeprefix("status "))
             self.send_response(500 if question["user"] == "odd" else status)
+            self.send_header("Content-Length", "0")  # without close_notify nothing else ends it
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...

@@ -2,11 +2,13 @@
 
 import io
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from gateway.access.hook import AuthHook
 from gateway.access.hook_answer import MOST_BYTES, CutOff, OddAnswer, read_status
 from gateway.config import AccessSection
 from gateway.mqtt.reason import ReasonCode as R
+from tests.links.certificates import Authority
 
 OK = b"HTTP/1.1 200 OK\r\n"
 WHOLE = {
@@ -50,6 +53,13 @@ ODD = [
     OK + b"no field\r\n\r\n",
     OK + b"Content-Length : 0\r\n\r\n",
     OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nok",
+    OK + b"Content-Length:\r\n\r\n",
+    OK + b"Content-Length: ,\r\n\r\nok",
+    OK + b"Transfer-Encoding:\r\n\r\n",
+    OK + b"Transfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok",
+    OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n",
+    OK + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    OK + b"Transfer-Encoding: Chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     OK + b"Content-Length: -1\r\n\r\n",
     OK + b"Content-Length: +2\r\n\r\nok",
     OK + b"Content-Length: 0x2\r\n\r\nok",
@@ -151,3 +161,33 @@ def test_a_body_that_never_ends_is_no_answer(head: bytes) -> None:
         begin = time.monotonic()
         assert ask(url, 0.3) == R.SERVER_UNAVAILABLE
         assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("notified", [True, False])
+@pytest.mark.parametrize("kind", ["to the end", "length"])
+def test_end_of_a_tls_answer_without_close_notify_is_a_cut(
+    kind: str, notified: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 9112, sections 8 and 9.8. An answer with a length needs no end."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("hook"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            plain, _ = server.accept()
+            with context.wrap_socket(plain, server_side=True) as client:
+                while b"}" not in client.recv(1 << 16):  # else its end is a reset
+                    pass
+                client.sendall((WHOLE | TO_THE_END)[kind])
+                if notified:
+                    with suppress(OSError):  # the other end may have gone first
+                        client.unwrap()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        found = ask(f"https://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join(20)
+    whole = notified or kind == "length"
+    assert found == (R.SUCCESS if whole else R.SERVER_UNAVAILABLE)

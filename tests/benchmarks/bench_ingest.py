@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gateway.ingest import command
 from gateway.ingest.delta.tables import Table
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.sink.publications import PUBLICATIONS
@@ -95,7 +95,7 @@ class Place:
         )
         self.landing.mkdir(parents=True, exist_ok=True)
         key = load_or_make(self.landing).public
-        save(beside(str(self.table)), Keys({f"site-{n}": [key] for n in range(GATEWAYS)}))
+        save(keys_url(str(self.table)), Keys({f"site-{n}": [key] for n in range(GATEWAYS)}))
 
     @property
     def options(self) -> list[str]:

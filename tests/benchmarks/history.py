@@ -19,7 +19,7 @@ from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.ranges import SeenRanges
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import Layout, Place, Table, beside
+from gateway.ingest.delta.tables import Layout, Place, Table, sibling_table
 from gateway.ingest.delta.transaction import Addition, DeltaWriter
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import add_action
@@ -63,7 +63,7 @@ def make(
     number of devices.
     """
     publications = _table(spark, str(path), PUBLICATIONS)
-    readings = _table(spark, beside(str(path), "readings"), READINGS)
+    readings = _table(spark, sibling_table(str(path), "readings"), READINGS)
     place, version = publications.place(), 0
     log = _writer(spark, place)
     for addition in _files(path, PUBLICATIONS, rows, devices, file_rows, step_us):

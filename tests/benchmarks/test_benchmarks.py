@@ -2,9 +2,12 @@
 correctly. No figure is judged here. Those that start many gateways are for `make soak`.
 """
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from tests.benchmarks import (
     bench_writes,
     brokers,
 )
+from tests.benchmarks import report as report_module
 from tests.benchmarks.brokers import onceway
 from tests.benchmarks.load import Peer, Publisher, Stalled, Subscriber, drive, new_topics
 from tests.benchmarks.report import Figure, keep, report
@@ -138,3 +142,25 @@ def test_kept_figures_of_other_benchmarks_stay(tmp_path: Path) -> None:
         "a": {"value": 2.5, "unit": "ms"},
         "b": {"value": 3, "unit": "", "peer": 4},
     }
+
+
+def templates() -> Iterator[str]:
+    """Yield the texts of the benchmarks, as patterns: a field of an f-string is anything."""
+    for file in Path(report_module.__file__).parent.glob("[bi]*_*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.escape(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                texts = [getattr(part, "value", None) for part in node.values]
+                parts = [re.escape(one) if isinstance(one, str) else ".+" for one in texts]
+                if sum(len(one) for one in texts if isinstance(one, str)) >= 5:
+                    yield "".join(parts)
+
+
+def test_each_kept_figure_is_one_of_a_benchmark() -> None:
+    """Otherwise nothing would renew it."""
+    kept = json.loads(report_module.KEPT.read_text())
+    known = re.compile("|".join(f"(?:{one})" for one in set(templates())))
+    gone = [name for name in kept if not known.fullmatch(name)]
+    assert gone == []
+    assert not known.fullmatch("memory at noon")

@@ -1,12 +1,15 @@
 """Expected boards, and silent boards as problems."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.boards.expected import FILE, LEAST_S, NEVER, Expected, Seen
 from gateway.boards.intervals import Gaps, of_command, parse, words
+from gateway.links.greeter import Refusal
+from gateway.links.serial_port import _why_refused
 
 PORT = "/dev/ttyUSB0"
 HERE = Seen(connected=True, port=PORT)
@@ -101,8 +104,19 @@ def test_a_board_that_is_being_written_is_no_problem_however_long_that_takes(sit
 
 def test_a_refused_board_is_a_problem_at_once(site: Site) -> None:
     assert site.look(REFUSED) == "refused"
-    assert "rekey roof-1" in site.expected.states["roof-1"].todo
+    assert f"rekey roof-1 --port {PORT}" in site.expected.states["roof-1"].todo
     assert site.look(HERE) == "fine"
+
+
+@pytest.mark.parametrize("reason", [one for one in Refusal if one is not Refusal.STRANGER])
+def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
+    site: Site, reason: Refusal
+) -> None:
+    """The port shows the same remedy (`gateway/links/serial_port.py`)."""
+    assert site.look(replace(REFUSED, refusal=reason)) == "refused"
+    state = site.expected.states["roof-1"]
+    command = state.todo.partition("sudo ")[2]
+    assert f"`{command}`" in _why_refused("roof-1", reason, PORT)
 
 
 def test_an_impostor_beside_the_board_itself_makes_no_problem_of_it(site: Site) -> None:

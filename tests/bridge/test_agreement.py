@@ -6,7 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.bridge.agreement import Agreement, Digest, Step, digest, step
+from gateway.bridge.agreement import Agreement, Digest, Step, digest, digest_of, step, step_in_doubt
+from gateway.bridge.translate import MARK
+from gateway.broker.exchanges import pass_through
+from gateway.broker.retained import Retained
+from gateway.mqtt.properties import Properties, PropertyId
 
 A, B, C = (digest(text) for text in (b"a", b"b", b"c"))
 MANY = 300
@@ -56,57 +60,75 @@ def test_agreements_are_bounded() -> None:
     assert set(agreement.topics()) == {"b", "c"}
 
 
+class Killed(Exception):
+    """The gateway dies in the middle of a comparison."""
+
+
 class Ends:
-    """Both brokers and the bridge. Each topic has an oracle of its own: which end changed since a
-    mark covered it. A topic of `up` begins with u.
+    """Both brokers, the bridge, and the agreements on disk. Each topic has an oracle of its own:
+    which end changed since both were equal. A topic of `up` begins with u.
     """
 
     def __init__(self) -> None:
         self.ours: dict[str, str] = {}
         self.theirs: dict[str, str] = {}
         self.there_number: int | None = None
-        self.saved: tuple[dict[str, str], int | None, bool] = ({}, None, False)
         self.session = False
+        self.saved: tuple[dict[str, str], int | None, bool] = ({}, None, False)
         self.linked = False
         self.agreement = Agreement(1000, {}, 0)
-        self.disk: tuple[dict[str, bytes], int] = ({}, 0)
-        self.agreed: dict[str, str | None] = {}
-        """The oracle: states that both ends had, and that a mark covers."""
-        self.crossed: dict[str, str | None] = {}
-        """States that both ends have had since the last mark."""
+        self.held: dict[str, bytes] = {}
+        self.doubted: dict[str, bool] = {}
+        self.number = 0
+        """On disk, as the two above."""
+        self.base: dict[str, str] = {}
+        """States when both ends were equal last."""
+        self.unsure: set[str] = set()
+        """Topics of which an end cannot know which of both is newer."""
+        self.unmarked: set[str] = set()
+        """Topics that changed or crossed since the last mark."""
         self.lost = False
-        """Whether the other broker has lost its session or messages in the meantime."""
+        """Whether the other broker has lost its session, or messages that a mark covers."""
 
-    def change(self, here: bool, topic: str, text: str) -> None:
+    # -- what happens
+
+    def change(self, here: bool, topic: str, text: str, vanishes: bool) -> None:
+        """vanishes: the connection is dead, and both ends have yet to notice."""
         _put(self.ours if here else self.theirs, topic, text)
-        if self.linked and here == topic.startswith("u"):  # crosses at once, and is acknowledged
+        if not self.linked or here != topic.startswith("u"):
+            return
+        if here:
+            self._doubt(topic, True)
+        if vanishes:
+            self.unsure |= {topic} if here else set()
+        else:
+            self._doubt(topic, here)
             _put(self.theirs if here else self.ours, topic, text)
-            self.agreement.note(topic, digest(text.encode()))
-            self.crossed[topic] = text or None
+            self._same(topic)
 
-    def mark(self) -> None:
+    def mark(self, killed: bool = False) -> None:
         if self.linked and self.agreement.has_fresh:
-            number = self.agreement.begin_mark()
-            self.there_number = number
-            self.agreed |= self.crossed
-            self.crossed.clear()
-            self._keep(number)
-
-    def _keep(self, number: int) -> None:
-        self.agreement.marked(number)
-        held = {
-            topic: self.agreement.agreed(topic, known=True) for topic in self.agreement.topics()
-        }
-        self.disk = {topic: state for topic, state in held.items() if state is not None}, number
+            number = self.there_number = self.agreement.begin_mark()
+            if killed:
+                self.kill()
+            else:
+                self._write(number)
 
     def cut(self) -> None:
         self.linked = False
 
-    def restart(self) -> None:
-        """A power cut of the gateway."""
+    def kill(self) -> None:
+        """The gateway dies, at any moment."""
         self.linked = False
-        held, number = self.disk
-        self.agreement = Agreement(1000, dict(held), number)
+        self.unsure |= self.unmarked
+        self.agreement = Agreement(1000, dict(self.held), self.number, dict(self.doubted))
+
+    def off_and_on(self) -> None:
+        """The gateway runs with `retained = false` for a while, and messages cross."""
+        self.kill()
+        self.held, self.doubted = {}, {}
+        self.unsure |= {*self.ours, *self.theirs}
+        self.agreement = Agreement(1000, {}, self.number)
 
     def save(self) -> None:
         self.saved = dict(self.theirs), self.there_number, self.session
@@ -114,7 +136,8 @@ class Ends:
     def roll_back(self) -> None:
         """The other broker dies, and comes back with its last saved state."""
         state, number, self.session = self.saved
-        self.lost |= number != self.there_number or not self.session
+        self.lost |= (number or 0) < self.number or not self.session
+        self.unsure |= {t for t in {*state, *self.theirs} if state.get(t) != self.theirs.get(t)}
         self.linked, self.theirs, self.there_number = False, dict(state), number
 
     def lose(self) -> None:
@@ -122,52 +145,87 @@ class Ends:
         self.roll_back()
         self.lost = True
 
-    def connect(self) -> None:
-        if self.linked:
-            return
+    def connect(self, dies: int = -1) -> None:
+        """Compare both ends. dies: the gateway dies before this step, -1 for never."""
+        if not self.linked:
+            try:
+                self._compare(dies)
+            except Killed:
+                self.kill()
+
+    # -- the bridge, in the order of `converge.py`
+
+    def _compare(self, dies: int) -> None:
         agreement = self.agreement
-        agreement.cut()
-        self.crossed.clear()
         known = self.session and agreement.knows(self.there_number)
         assert known <= (not self.lost), "lost messages are noticed"
         before = {*self.ours, *self.theirs}
-        wanted = {topic: self._wanted(topic, known) for topic in {*before, *self.agreed}}
+        topics = sorted({*before, *agreement.topics()})
+        wanted = {topic: self._wanted(topic, known) for topic in topics}
         if not known:
+            self.held, self.doubted = {}, {}
             agreement.void()
-        for topic in {*before, *agreement.topics()}:
+        left = iter(range(dies, -1, -1)) if dies >= 0 else None
+        self.lost, self.session = False, True
+        for topic in topics:
+            if left is not None and next(left, None) is None:
+                raise Killed
             ours, theirs = self._digest(self.ours, topic), self._digest(self.theirs, topic)
-            agreed = agreement.agreed(topic, known=known)
-            do = step(ours, theirs, agreed, up=topic.startswith("u"))
-            if do is Step.SEND:
-                _put(self.theirs, topic, self.ours.get(topic, ""))
-            elif do is Step.TAKE:
-                _put(self.ours, topic, self.theirs.get(topic, ""))
-            agreement.note(topic, self._digest(self.ours, topic))
+            do = agreement.step(topic, ours, theirs, known=known, up=topic.startswith("u"))
+            if do is not Step.NOTHING or agreement.differs(topic, ours):
+                self._doubt(topic, do is not Step.TAKE)
+                state = (self.theirs if do is Step.TAKE else self.ours).get(topic, "")
+                _put(self.theirs, topic, state)
+                _put(self.ours, topic, state)
+                self._same(topic)
+            else:
+                self._equal(topic)
+            assert (self.ours.get(topic) or "") in wanted[topic], topic
         assert self.ours == self.theirs
-        for topic, text in wanted.items():
-            assert self.ours.get(topic) == text, topic
         if not known:
             assert set(self.ours) == before, "nothing is taken away"
-        number = agreement.begin_mark(self.there_number or 0)
-        self.session = self.linked = True
-        self.there_number, self.lost = number, False
-        self.agreed = dict(self.ours)
-        self._keep(number)
+        self.linked = True
+        number = self.there_number = agreement.begin_mark(self.there_number or 0)
+        if left is not None:
+            raise Killed
+        self._write(number)
 
-    def _wanted(self, topic: str, known: bool) -> str | None:
-        """Return the state that both ends shall have."""
-        ours, theirs = self.ours.get(topic), self.theirs.get(topic)
+    def _doubt(self, topic: str, sent: bool) -> None:
+        self.unmarked.add(topic)
+        for found in self.agreement.doubt([topic], sent=sent):
+            self.doubted[found] = sent
+
+    def _same(self, topic: str) -> None:
+        self.agreement.note(topic, self._digest(self.ours, topic))
+        self._equal(topic)
+
+    def _equal(self, topic: str) -> None:
+        _put(self.base, topic, self.ours.get(topic, ""))
+        self.unsure.discard(topic)
+
+    def _write(self, number: int) -> None:
+        for topic, state in self.agreement.marked(number).items():
+            self.held.pop(topic, None)
+            self.doubted.pop(topic, None)
+            self.unmarked.discard(topic)
+            if state is not None:
+                self.held[topic] = state
+        self.number = number
+
+    def _wanted(self, topic: str, known: bool) -> set[str]:
+        """Return the states that both ends may have after a comparison."""
+        ours, theirs = self.ours.get(topic, ""), self.theirs.get(topic, "")
+        first, second = (ours, theirs) if topic.startswith("u") else (theirs, ours)
         if not known:
-            first, second = (ours, theirs) if topic.startswith("u") else (theirs, ours)
-            return second if first is None else first
-        agreed = self.agreed.get(topic)
-        if agreed is None and None in (ours, theirs):
-            return theirs if ours is None else ours
-        if ours == agreed:
-            return theirs
-        if theirs == agreed:
-            return ours
-        return ours if topic.startswith("u") else theirs
+            return {first or second}
+        went_back = self.held.get(topic) == self._digest(self.theirs, topic)
+        if topic in self.unsure or (topic in self.unmarked and went_back):
+            return {ours, theirs}  # it may as well have lost the later state
+        if theirs == self.base.get(topic, ""):
+            return {ours}
+        if ours == self.base.get(topic, ""):
+            return {theirs}
+        return {first} if topic in self.held else {first, first or second}
 
     @staticmethod
     def _digest(side: dict[str, str], topic: str) -> Digest:
@@ -186,9 +244,16 @@ _CHANGES = st.tuples(
     st.booleans(),
     st.sampled_from(["u1", "u2", "d1", "d2"]),
     st.sampled_from(["", "a", "b", "c"]),
+    st.booleans(),
 )
-_OTHERS = st.sampled_from(["mark", "cut", "restart", "save", "roll_back", "lose", "connect"])
-_SCHEDULES = st.lists(_CHANGES | st.tuples(_OTHERS) | st.just(("connect",)), max_size=40)
+_OTHERS = st.sampled_from(["cut", "kill", "save", "roll_back", "lose", "off_and_on"])
+_OFTEN = st.sampled_from(["mark", "connect"])
+_KILLED = st.tuples(st.just("mark"), st.booleans()) | st.tuples(
+    st.just("connect"), st.integers(-1, 6)
+)
+_SCHEDULES = st.lists(
+    _CHANGES | st.tuples(_OTHERS) | st.tuples(_OFTEN) | _KILLED | _CHANGES, max_size=40
+)
 
 
 def _run(schedule: list[tuple[object, ...]]) -> None:
@@ -201,8 +266,8 @@ def _run(schedule: list[tuple[object, ...]]) -> None:
 
 
 @settings(max_examples=MANY, deadline=None)
-@example([("connect",), ("save",), ("change", True, "u1", "a"), ("mark",), ("roll_back",)])
-@example([("change", True, "u1", "a"), ("connect",), ("change", False, "u1", ""), ("lose",)])
+@example([("connect",), ("save",), ("change", True, "u1", "a", False), ("mark",), ("roll_back",)])
+@example([("change", True, "u1", "a", False), ("connect",), ("change", False, "u1", "", False)])
 @given(_SCHEDULES)
 def test_both_ends_converge(schedule: list[tuple[object, ...]]) -> None:
     _run(schedule)
@@ -215,12 +280,69 @@ def test_both_ends_converge_in_ten_thousand_schedules(schedule: list[tuple[objec
     _run(schedule)
 
 
-def test_change_back_after_a_cut_is_not_undone() -> None:
-    """Both agreed on A. B crossed without a mark, and the connection was lost. A came again."""
-    old, new = digest(b"A"), digest(b"B")
-    for crossed in (new, None):
-        agreement = Agreement(10, {"t": old or b""}, 1)
-        agreement.note("t", crossed)
-        agreement.cut()
-        agreed = agreement.agreed("t", known=True)
-        assert step(old, crossed, agreed, up=True) is Step.SEND
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("killed", [False, True], ids=["cut", "kill"])
+def test_change_back_after_a_cut_is_not_undone(killed: bool, here: bool) -> None:
+    """Both agreed on A. B crossed without a mark, and the connection was lost. A came again, at
+    the end that had sent B.
+    """
+    topic = "u" if here else "d"
+    for new in ("b", ""):
+        ends = Ends()
+        ends.change(here, topic, "a", False)
+        ends.connect()
+        ends.change(here, topic, new, False)
+        if killed:
+            ends.kill()
+        else:
+            ends.cut()
+        ends.change(here, topic, "a", False)
+        ends.connect()
+        assert ends.ours == ends.theirs == {topic: "a"}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["cut", "kill"])
+@pytest.mark.parametrize("text", ["", "b"])
+def test_message_into_a_dead_connection_is_sent_again(text: str, killed: bool) -> None:
+    ends = Ends()
+    ends.change(True, "u", "a", False)
+    ends.connect()
+    ends.change(True, "u", text, True)
+    if killed:
+        ends.kill()
+    ends.cut()
+    ends.connect()
+    assert ends.ours == ends.theirs == ({"u": text} if text else {})
+
+
+def test_death_between_a_new_mark_and_its_agreements_deletes_nothing() -> None:
+    ends = Ends()
+    ends.change(True, "u", "a", False)
+    ends.connect()
+    ends.lose()
+    ends.change(False, "d", "b", False)
+    ends.connect(dies=2)
+    ends.change(False, "u", "", False)
+    ends.connect()
+    assert ends.ours == ends.theirs == {"u": "a", "d": "b"}
+
+
+def test_deletion_in_doubt_wins_over_the_old_state_alone() -> None:
+    for sent in (True, False):
+        mine, other = (Step.SEND, Step.TAKE) if sent else (Step.TAKE, Step.SEND)
+        gone, kept = (None, A) if sent else (A, None)
+        assert step_in_doubt(gone, kept, A, up=sent, sent=sent) is mine
+        assert step_in_doubt(gone, kept, B, up=sent, sent=sent) is other
+        assert step_in_doubt(gone, kept, None, up=not sent, sent=sent) is other
+
+
+def test_properties_are_compared_without_marks_and_expiry() -> None:
+    plain: Properties = {PropertyId.CONTENT_TYPE: "text/plain"}
+    user = [("k", "v"), (MARK, "a/b/1")]
+    crossed = plain | {PropertyId.USER_PROPERTY: user, PropertyId.MESSAGE_EXPIRY_INTERVAL: 9}
+    held = Retained("t", "c", 0, b"a", pass_through(crossed))
+    assert digest_of(held) == digest(b"a", crossed)
+    assert digest(b"a", crossed) != digest(b"a", plain)
+    marked = plain | {PropertyId.USER_PROPERTY: user[1:]}
+    assert digest(b"a", marked) == digest(b"a", plain) != digest(b"a")
+    assert digest_of(None) is digest(b"", plain) is None

@@ -71,6 +71,7 @@ EXAMPLES = {
     "bridge.max_bytes": "100_000_000",
     "page.proxies": '["10.0.0.2"]',
     "page.operators": '["alice"]',
+    "page.viewers": '["*"]',
     "page.certificate": '"/etc/onceway/page.pem"',
     "page.key": '"/etc/onceway/page.key"',
     "home_assistant.expire_after_s": "3600",

@@ -16,7 +16,7 @@ from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.read_limits import ReadMaxRows
 from gateway.ingest.jobs.source import LandingSource
 from gateway.ingest.landing.batch import SCHEMA
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.ingest.landing.place import Announced
 from gateway.ingest.landing.trust import Trust
 from gateway.ingest.sink import merged_batches
@@ -42,7 +42,7 @@ class Lake:
 
     def allow_unsigned(self) -> None:
         """Trust without signatures, unless a test asks for them."""
-        save(beside(str(self.publications)), Keys(unsigned=True))
+        save(keys_url(str(self.publications)), Keys(unsigned=True))
 
     def open(self) -> Sink:
         """A sink as a new process has it."""
@@ -148,7 +148,7 @@ class Job(Lake):
         return sink
 
     def trust(self) -> Trust:
-        return Trust(beside(str(self.publications)), True)
+        return Trust(keys_url(str(self.publications)), True)
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.checkpoint)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from gateway.ingest import command
 from gateway.ingest.delta.writers import WriterName
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.uplink.signing import load_or_make
 from tests.ingest.batches import EPOCH, land, row
 from tests.service.process import free_port
@@ -34,7 +34,7 @@ class Site:
         self.checkpoints = str(folder)
         self.landing, self.table = folder / "landing", folder / "publications"
         self._signer = load_or_make(folder)
-        save(beside(str(self.table)), Keys({"site": [self._signer.public]}))
+        save(keys_url(str(self.table)), Keys({"site": [self._signer.public]}))
         for number in range(1, 7):
             # each overlaps the next
             self.land(number, "dev", range(number * 10, number * 10 + 12))

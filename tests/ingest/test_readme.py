@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from gateway.config import parse
 from gateway.ingest import command
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.uplink.batch import Row
 from gateway.uplink.signing import load_or_make
 from tests.ingest.batches import land, row
@@ -100,7 +100,7 @@ class Centre:
         self.table.parent.mkdir()
         self.log = folder / "job.log"
         self._signer = load_or_make(folder)
-        save(beside(str(self.table)), Keys({"site-1": [self._signer.public]}))
+        save(keys_url(str(self.table)), Keys({"site-1": [self._signer.public]}))
 
     def land(self, number: int, sequences: range, **more: Any) -> None:
         rows = [row("roof-1", sequence, **more) for sequence in sequences]
@@ -301,7 +301,7 @@ def test_a_reading_comes_by_each_kind_of_landing_place(
     """The uplink of the gateway runs as README.md configures it, then the line of the centre."""
     data = GatewayData(tmp_path / "data")
     data.add(25)
-    save(beside(str(centre.table)), Keys({"site-1": [load_or_make(data.path).public]}))
+    save(keys_url(str(centre.table)), Keys({"site-1": [load_or_make(data.path).public]}))
     with places(kind, tmp_path) as placed:
         config = tmp_path / "gateway.toml"
         text = placed(BLOCKS["toml", kind])

@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.cli import app
 from gateway.ingest.delta.tables import absolute, is_named
 from gateway.ingest.jobs import stream
-from gateway.ingest.landing.keys import Keys, beside, load, save
+from gateway.ingest.landing.keys import Keys, keys_url, load, save
 from gateway.uplink.delta_reader import query
 from gateway.uplink.signing import load_or_make
 from tests.ingest.batches import land, row
@@ -69,7 +69,7 @@ def test_a_word_alone_is_a_folder_here_for_the_job_and_for_the_keys(
     assert given.exit_code == 0, given.exception
     assert not is_named(name)
     assert absolute(name) == str(tmp_path / "publications")
-    assert load(beside(absolute(name))).keys == {"site": [key]}
+    assert load(keys_url(absolute(name))).keys == {"site": [key]}
 
 
 @pytest.mark.parametrize("name", ["default.publications", "spark_catalog.lake.publications"])
@@ -110,4 +110,4 @@ def test_a_gateway_s_folder_that_is_a_file_is_no_gateway(tmp_path: Path) -> None
     where = ["--landing", str(landing), "--table", str(tmp_path / "t"), "--checkpoint", "c"]
     with pytest.raises(OncewayError, match="no gateway has landed a batch"):
         stream.run(stream.parse_arguments([*where, "--available-now"]))
-    save(beside(str(tmp_path / "t")), Keys())
+    save(keys_url(str(tmp_path / "t")), Keys())

@@ -17,6 +17,7 @@ import pytest_asyncio
 from gateway.access.users import Users
 from gateway.commands.control_client import ask
 from gateway.mqtt.packets import Connect, Publish, Suback, Subscribe, Subscription
+from gateway.service.status_cli import _lines
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import Pty
@@ -240,3 +241,21 @@ async def test_the_port_of_a_silent_board_does_not_look_like_that_of_a_good_one(
     ports = {row["device"]: row for row in json.loads(status)["ports"]}
     assert (ports["roof-1"]["state"], ports["roof-4"]["state"]) == ("silent", "fine")
     assert ports["roof-1"]["heard_s"] > 0
+
+
+def test_status_shows_each_port_with_a_trouble_once() -> None:
+    """The gateway is well while an unregistered board waits for a person."""
+    ports = {"/dev/ttyA": None, "/dev/ttyB": "a stranger asks", "/dev/ttyC": "is busy"}
+    found = {
+        "problems": [{"what": "/dev/ttyC: is busy", "todo": "Stop that program"}],
+        "gateway": "site-1",
+        "version": "1",
+        "boards": [],
+        "ports": [{"port": path, "problem": problem} for path, problem in ports.items()],
+        "spool": {"messages": 0, "bytes": 0},
+        "uplink": None,
+    }
+    shown = "\n".join(_lines(found))
+    assert "ttyA" not in shown
+    assert shown.count("port /dev/ttyB: a stranger asks") == 1
+    assert shown.count("/dev/ttyC") == 1

@@ -9,10 +9,10 @@ from gateway.site.errors import SiteError
 from gateway.site.forwarding import forwarding as forwarding
 from gateway.site.forwarding.forwarding import AGAIN_S, WINDOW_BYTES, MemberForwarding
 from gateway.site.forwarding.messages import (
+    FILTERS_PER_FRAME,
     FIRST,
     GONE,
     PIECE_BYTES,
-    WISHES,
     Hello,
     Packets,
     Taken,
@@ -56,7 +56,7 @@ class Side:
         assert self.is_open
         self.came += data
         if self.works:
-            self.forwarding.worked_off(len(data))
+            self.forwarding.processed(len(data))
 
     def drained(self) -> None:
         self.drains += 1
@@ -116,7 +116,7 @@ def test_member_that_processes_nothing_gets_one_window(pair: Pair) -> None:
     assert len(pair.b.came) == WINDOW_BYTES
     assert pair.a.forwarding.waiting == 2 * WINDOW_BYTES
     pair.b.works = True
-    pair.b.forwarding.worked_off(WINDOW_BYTES)
+    pair.b.forwarding.processed(WINDOW_BYTES)
     pair.settle()
     assert len(pair.b.came) == 3 * WINDOW_BYTES
     assert pair.a.drains
@@ -160,7 +160,7 @@ def test_filters_that_have_gone_meanwhile_are_forgotten(pair: Pair) -> None:
 
 
 def test_many_filters_go_in_frames_within_bounds() -> None:
-    filters = [WantedFilter(f"{number}/" + "x" * 100, 1) for number in range(3 * WISHES)]
+    filters = [WantedFilter(f"{number}/" + "x" * 100, 1) for number in range(3 * FILTERS_PER_FRAME)]
     frames = [encode(WantedFilters(False, False, part)) for part in portions(filters)]
     told: list[WantedFilter] = []
     for frame in frames:
@@ -217,14 +217,14 @@ def test_a_member_that_sends_more_than_a_window_loses_its_link(pair: Pair) -> No
 
 
 def test_a_member_that_works_off_what_was_not_sent_loses_its_link(pair: Pair) -> None:
-    with pytest.raises(SiteError, match="worked off"):
+    with pytest.raises(SiteError, match="processed more"):
         pair.b.forwarding.received(encode(Taken(1, 1)))
 
 
 def test_a_member_with_too_many_filters_loses_its_link(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarding, "MOST_WISHES", 10)
+    monkeypatch.setattr(forwarding, "MOST_FILTERS", 10)
     pair.b.forwarding.received(
         encode(
             WantedFilters(True, False, tuple(WantedFilter(str(number), 1) for number in range(10)))

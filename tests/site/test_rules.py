@@ -143,6 +143,72 @@ def test_a_silent_member_is_waited_for_at_most_a_second_and_the_answer_is_marked
     assert site.place()[1].older == {"b"}
 
 
+def make_mute(site: Site, member: str) -> Any:
+    """Let a member beat and ask on, and answer no query. Return a function that ends that."""
+    replies: Any = site.gateways[member].member._replies  # type: ignore[union-attr]
+    answers, replies.on_ask = replies.on_ask, lambda *_: None
+    return lambda: setattr(replies, "on_ask", answers)
+
+
+def waits(site: Site, count: int, clean: bool = False) -> list[tuple[float, tuple[str, ...]]]:
+    """Look up clients at a, one after another. Return how long each took, and who was silent."""
+    found: list[tuple[float, tuple[str, ...]]] = []
+    gateway = site.gateways["a"]
+    site.mark = lambda client: None  # type: ignore[method-assign]
+    for number in range(count):
+        begin = gateway.now
+
+        def done(outcome: Outcome, begin: float = begin) -> None:
+            found.append((gateway.now - begin, outcome.silent))
+
+        assert gateway.member is not None
+        gateway.member.want_session(f"other-{len(site.said)}-{number}", begin, done, clean)
+        while len(found) == number:
+            site.run(0.01)
+    return found
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_mute_member_is_waited_for_once(site: Site, clean: bool) -> None:
+    make_mute(site, "b")
+    site.run(5.0)
+    asker = site.gateways["b"].member
+    assert asker is not None
+    first, *others = waits(site, 20, clean)
+    assert 0.9 < first[0] < 1.2
+    assert sum(time > 0.5 for time, _ in others) <= 1, "its lease has to end"
+    assert [silent for _, silent in others] == [("b",)] * 19
+    assert site.gateways["a"].member.contacts["b"].mute  # type: ignore[union-attr]
+    site.run(2.0)
+    for number in range(10):  # it asks as much as it likes
+        asker.want_session(f"asked-{number}", site.gateways["b"].now, lambda outcome: None)
+        assert max(time for time, _ in waits(site, 1, clean)) < 0.5
+    assert asker.contacts["a"].lease < site.gateways["b"].now, "it gets no lease meanwhile"
+
+
+def test_mute_member_that_answers_again_counts_at_once(site: Site) -> None:
+    speak = make_mute(site, "b")
+    waits(site, 3)
+    speak()
+    site.run(1.0)
+    assert waits(site, 1)[0][0] < 0.5
+    assert [silent for _, silent in waits(site, 3)] == [()] * 3
+    asker = site.gateways["b"].member
+    assert asker is not None
+    site.run(1.0)
+    assert asker.contacts["a"].lease > site.gateways["b"].now
+
+
+def test_mute_member_with_a_new_link_is_waited_for_again(site: Site) -> None:
+    make_mute(site, "b")
+    waits(site, 3)
+    site.cut("a", "b", notice=0.1)
+    site.run(1.0)
+    site.heal("a", "b")
+    site.run(1.0)
+    assert 0.9 < waits(site, 1)[0][0] < 1.2
+
+
 def test_a_member_without_a_link_is_silent_at_once(site: Site) -> None:
     site.silence("b")
     site.come("a", 0.2)

@@ -83,6 +83,7 @@ FILES = {
     "expected": lambda folder: Expected(folder).saved,
     "readings": lambda folder: LastReadings(folder).saved,
     "counts": lambda folder: LastReadings(folder).saved_counts,
+    "topics": lambda folder: LastReadings(folder).saved_topics,
     "pending": lambda folder: Registry(folder).pending,
 }
 

@@ -22,7 +22,8 @@ EACH_SECOND = (
     " from gateway.commands.main import main; main()",
 )
 """A gateway whose history has a look each second, not each minute."""
-TEXT = f'[page]\nbind = "127.0.0.1:0"\noperators = ["{OPERATOR}"]\n'
+PLAIN = '[page]\nbind = "127.0.0.1:0"\n'
+TEXT = f'{PLAIN}operators = ["{OPERATOR}"]\nviewers = ["{USER}"]\n'
 
 
 @dataclass
@@ -64,9 +65,10 @@ async def page(
     users: tuple[str, ...] = (USER, OPERATOR),
     program: tuple[str, ...] = ("-m", "gateway"),
     strangers: tuple[str, ...] = (),
+    section: str = TEXT,
 ) -> AsyncIterator[Page]:
     """A page at a free port, with these boards in session. strangers: boards at ports of their own
-    that are not open to all: they ask to be let in.
+    that are not open to all: they ask to be let in. section: `[page]`.
     """
     (folder / "data").mkdir(exist_ok=True)
     accounts = Users(folder / "data" / "users")
@@ -75,7 +77,7 @@ async def page(
     lines = [Pty() for _ in boards]
     closed = [Pty() for _ in strangers]
     text += "".join(f'[[serial]]\nport = "{line.path}"\n' for line in closed)
-    file = configuration(folder, lines, TEXT + text)
+    file = configuration(folder, lines, section + text)
     async with AsyncExitStack() as stack:
         running = await start("--config", str(file), program=program)
         stack.push_async_callback(running.end, signal.SIGKILL)

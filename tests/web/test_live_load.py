@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.boards.admission import Listed
+from gateway.config import parse
 from gateway.mirror.last import LastReadings
 from gateway.payload.readings import Reading
 from gateway.web.board_rows import BoardRows
@@ -26,13 +27,17 @@ BOARDS, UPDATES, SECONDS = 10_000, 50, 10
 NOW = 1_767_225_600_000_000
 
 
+RULES = {"acl": [{"users": ["lena"], "read": ["sensors/+/adc0"]}], "page": {"viewers": ["lena"]}}
+
+
 def many(folder: Path) -> tuple[Live, LastReadings, BoardRows, list[str]]:
-    readings, source = LastReadings(folder), a_source(folder)
+    readings, source = LastReadings(folder), a_source(folder, parse(RULES, "here"))
     names = [f"roof-{number}" for number in range(BOARDS)]
     listed = {name: Listed("ready", "uno", "ab" * 32) for name in names}
     boards = BoardRows(source, readings, lambda: listed, dict)
     for name in names:
-        readings.take(name, Reading("adc0", 1.0, "V", NOW, "synchronised", None, NOW))
+        reading = Reading("adc0", 1.0, "V", NOW, "synchronised", None, NOW)
+        readings.take(name, reading, f"sensors/{name}/adc0")
     return Live(source, readings, boards), readings, boards, names
 
 
@@ -91,14 +96,17 @@ async def test_stream_of_a_stalled_reader_is_closed(
             await until(lambda: not live._subscribers)
 
 
-async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path) -> None:
+@pytest.mark.parametrize("viewer", [False, True])
+async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path, viewer: bool) -> None:
     live, readings, boards, names = many(tmp_path)
     longest = 0.0
     while len(boards.rows) < BOARDS:
         began = time.process_time()
         live._tell()
         longest = max(longest, time.process_time() - began)
-    subscriber = live.subscribe()
+    sight = live.sights.of("lena", operator=not viewer)
+    assert sight.whole == (not viewer)
+    subscriber = live.subscribe(sight)
     shown: set[str] = set()
     while len(shown) < BOARDS:
         began = time.process_time()

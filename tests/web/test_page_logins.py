@@ -195,3 +195,47 @@ async def test_ipv6_network_counts_as_one_address(logins: PageLogins) -> None:
     answers = [await logins.login(f"user-{n}", "wrong", f"2001:db8::{n:x}") for n in range(1, 24)]
     assert answers[-1][0] == 429
     assert isinstance(await logins.login("lena", PASSWORD, "2001:db8:0:1::1"), str)
+
+
+async def test_viewer_logs_in_at_the_cost_of_the_viewer_with_the_most(users: Users) -> None:
+    passwords = Passwords(users, AccessSection())
+    logins = PageLogins(lambda: passwords, ["otto*"])
+    now = asyncio.get_running_loop().time()
+    one = logins._open("lars", passwords, now)
+    many = [logins._open("lotta", passwords, now) for _ in range(MOST_OF_ONE)]
+    others = MOST_SESSIONS - MOST_OF_ONE - 1
+    operators = [logins._open(f"otto-{number}", passwords, now) for number in range(others)]
+    assert await log_in(logins)
+    assert logins.session(one) is not None
+    assert [logins.session(token) is None for token in many].count(True) == 1
+    assert all(logins.session(token) is not None for token in operators)
+    logins.close()
+
+
+async def test_viewer_takes_no_session_of_an_operator(users: Users) -> None:
+    passwords = Passwords(users, AccessSection())
+    logins = PageLogins(lambda: passwords, ["otto*"])
+    now = asyncio.get_running_loop().time()
+    tokens = [logins._open(f"otto-{number}", passwords, now) for number in range(MOST_SESSIONS)]
+    assert (await logins.login("lena", PASSWORD, "127.0.0.1"))[0] == 503
+    assert all(logins.session(token) is not None for token in tokens)
+    assert logins.session(logins._open("otto", passwords, now)) is not None
+    logins.close()
+
+
+async def test_restart_logs_out_users_without_a_role(users: Users, tmp_path: Path) -> None:
+    file = tmp_path / "page-logins.json"
+    passwords = Passwords(users, AccessSection())
+    tokens = []
+    for operators, viewers in ((["le*"], ["*"]), ([], ["le*"]), ([], ["otto"]), ([], ["*"])):
+        logins = PageLogins(lambda: passwords, operators, file, viewers)
+        known = [logins.session(token) for token in tokens]
+        if viewers != ["otto"]:
+            assert all(one is not None and one.operator == bool(operators) for one in known)
+            tokens = [await log_in(logins)]
+        else:
+            assert known == [None]
+            answer = await logins.login("lena", PASSWORD, "127.0.0.1")
+            assert answer[0] == 403
+            tokens = []
+        logins.close()

@@ -343,7 +343,7 @@ def is_named(table: str) -> bool:
     return "/" not in table and "." in table.strip(".")
 
 
-def beside(name: str, suffix: str) -> str:
+def sibling_table(name: str, suffix: str) -> str:
     return f"{name.rstrip('/')}_{suffix}"
 
 

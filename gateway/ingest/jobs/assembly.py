@@ -13,7 +13,7 @@ from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.lease import lease
 from gateway.ingest.delta.public import PublicTable
 from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import beside, mend
+from gateway.ingest.delta.tables import mend, sibling_table
 from gateway.ingest.delta.writers import WriterName, open_writer, table_kind
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.report import counters
@@ -34,9 +34,9 @@ def open_sink(
     """
     kind = table_kind(spark, name, writer_name)
     publications = kind(spark, name, PUBLICATIONS)
-    readings = kind(spark, beside(publications.name, "readings"), READINGS)
-    quarantine = kind(spark, beside(publications.name, "quarantine"), QUARANTINE)
-    found = kind(spark, beside(publications.name, "conflicts"), CONFLICTS)
+    readings = kind(spark, sibling_table(publications.name, "readings"), READINGS)
+    quarantine = kind(spark, sibling_table(publications.name, "quarantine"), QUARANTINE)
+    found = kind(spark, sibling_table(publications.name, "conflicts"), CONFLICTS)
     conflicts = Conflicts(spark, publications, found)
     mend(publications, readings, quarantine, found)
     publications.create()

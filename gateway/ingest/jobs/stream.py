@@ -30,7 +30,7 @@ from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
 from gateway.ingest.delta.local_disk import local_path
 from gateway.ingest.delta.storage import Folder, LocalFolder, open_folder
-from gateway.ingest.delta.tables import Table, absolute, absolute_folder, beside, is_named
+from gateway.ingest.delta.tables import Table, absolute, absolute_folder, is_named, sibling_table
 from gateway.ingest.delta.writers import WriterName
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.ingest.jobs.assembly import open_sink
@@ -200,7 +200,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
 
 def _trusted(options: argparse.Namespace, sink: Sink) -> str:
     """Return the URL of the file of keys."""
-    return str(options.trusted or keys.beside(sink.locations["publications"]))
+    return str(options.trusted or keys.keys_url(sink.locations["publications"]))
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
@@ -221,7 +221,7 @@ def refuse_nested(options: argparse.Namespace) -> None:
     """
     checkpoint, landing = folder(options.checkpoint), folder(options.landing)
     tables = [] if is_named(options.table) else [folder(options.table)]
-    tables += [beside(table, "readings") for table in tables]
+    tables += [sibling_table(table, "readings") for table in tables]
     for what, path in (("--checkpoint", checkpoint), ("--landing", landing)):
         others = [*tables, landing] if path == checkpoint else tables
         for other in others:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.seen import Seen
 from gateway.ingest.delta.storage import open_folder
-from gateway.ingest.delta.tables import Table, beside
+from gateway.ingest.delta.tables import Table, sibling_table
 from gateway.ingest.delta.writers import open_writer
 from gateway.ingest.summary import devices, quality
 
@@ -21,7 +21,7 @@ def summarise(spark: SparkSession, publications: Table) -> None:
     own = open_folder(spark, place.location, snapshot.FOLDER)
     seen = Seen(publications, place.id, writer, commits, own)
     seen.load()
-    of_devices = kind(spark, beside(publications.name, "devices"), devices.DEVICES)
+    of_devices = kind(spark, sibling_table(publications.name, "devices"), devices.DEVICES)
     devices.follow(spark, of_devices, publications, seen.covers)
-    of_days = kind(spark, beside(publications.name, "quality"), quality.QUALITY)
+    of_days = kind(spark, sibling_table(publications.name, "quality"), quality.QUALITY)
     quality.follow(spark, of_days, publications, seen.covers, seen.ranges)

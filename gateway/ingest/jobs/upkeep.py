@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from gateway.errors import OncewayError
 from gateway.ingest.delta.causes import explained
-from gateway.ingest.delta.tables import absolute_folder, beside, is_named, mend
+from gateway.ingest.delta.tables import absolute_folder, is_named, mend, sibling_table
 from gateway.ingest.delta.writers import WriterName, table_kind
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.compact import compact
@@ -89,11 +89,11 @@ def run(options: argparse.Namespace) -> None:
 def _work(spark: SparkSession, options: argparse.Namespace) -> None:
     kind = table_kind(spark, options.table, options.writer)
     publications = kind(spark, options.table, PUBLICATIONS)
-    readings = kind(spark, beside(publications.name, "readings"), READINGS)
-    quarantine = kind(spark, beside(publications.name, "quarantine"), QUARANTINE)
-    conflicts = kind(spark, beside(publications.name, "conflicts"), CONFLICTS)
-    devices = kind(spark, beside(publications.name, "devices"), DEVICES)
-    quality = kind(spark, beside(publications.name, "quality"), QUALITY)
+    readings = kind(spark, sibling_table(publications.name, "readings"), READINGS)
+    quarantine = kind(spark, sibling_table(publications.name, "quarantine"), QUARANTINE)
+    conflicts = kind(spark, sibling_table(publications.name, "conflicts"), CONFLICTS)
+    devices = kind(spark, sibling_table(publications.name, "devices"), DEVICES)
+    quality = kind(spark, sibling_table(publications.name, "quality"), QUALITY)
     others = (readings, quarantine, conflicts, devices, quality)
     mend(publications, *others)
     if not publications.exists():
@@ -106,7 +106,7 @@ def _work(spark: SparkSession, options: argparse.Namespace) -> None:
     if options.command == "release":
         url = absolute_folder(options.landing)
         sink = open_sink(spark, url, publications.name, options.writer)
-        trusted = options.trusted or keys.beside(sink.locations["publications"])
+        trusted = options.trusted or keys.keys_url(sink.locations["publications"])
         damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))
         if damaged:
             raise OncewayError(

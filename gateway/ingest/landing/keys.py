@@ -115,7 +115,7 @@ def public_key(text: str) -> bytes:
     return raw
 
 
-def beside(table: str) -> str:
+def keys_url(table: str) -> str:
     """Return the place of a table's keys. table: its folder or URL."""
     return f"{table.rstrip('/')}_trusted.json"
 

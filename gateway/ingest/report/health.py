@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from gateway.ingest.delta.commits import CommitLog, HistoryGone, stored
-from gateway.ingest.delta.tables import beside
+from gateway.ingest.delta.tables import sibling_table
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.report.tables import TableFolder
 from gateway.uplink.delta_reader import location, opened, query
@@ -37,7 +37,7 @@ class TableHealth:
 
 def look(table: str, running: bool) -> list[TableHealth]:
     """Return the state of the existing tables. running: whether the stream runs now."""
-    names = [beside(table, suffix) if suffix else table.rstrip("/") for suffix in SUFFIXES]
+    names = [sibling_table(table, suffix) if suffix else table.rstrip("/") for suffix in SUFFIXES]
     found = [_look(name) for name in names]
     readings = next((one for one in found if one is not None and one.name == names[1]), None)
     if readings is None:

@@ -142,7 +142,7 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
         quarantine[feed].append(number)
     totals = counted.feeds if counted else {}
     seen = snapshot.load(files, counted.table) if counted else None
-    trust = Trust(trusted or keys.beside(table), tables.wants_signatures(table))
+    trust = Trust(trusted or keys.keys_url(table), tables.wants_signatures(table))
     trust.refresh()
     source = Feeds(landing, trust=trust)
 

@@ -12,7 +12,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta.commits import CommitLog
-from gateway.ingest.delta.tables import SIGNED, beside
+from gateway.ingest.delta.tables import SIGNED, sibling_table
 from gateway.uplink.delta_reader import location, opened, query
 
 CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
@@ -70,14 +70,15 @@ def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
 def in_quarantine(table: str) -> list[tuple[str, int]]:
     """Return (feed, number) of the batches in quarantine."""
     found = query(
-        beside(table, "quarantine"), "SELECT gateway, epoch, batch FROM it WHERE released IS NULL"
+        sibling_table(table, "quarantine"),
+        "SELECT gateway, epoch, batch FROM it WHERE released IS NULL",
     )
     return [(f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in found or []]
 
 
 def conflicts(table: str) -> int:
     """Return the number of payload conflicts."""
-    found = query(beside(table, "conflicts"), "SELECT count(*) AS rows FROM it")
+    found = query(sibling_table(table, "conflicts"), "SELECT count(*) AS rows FROM it")
     return int(found[0]["rows"]) if found else 0
 
 

@@ -11,7 +11,7 @@ other side's data (`Port`).
   this side ends   → a new round, after AGAIN_S; packets for an older round are dropped
 
 At most WINDOW_BYTES of a side's packets may be unprocessed at the other side; packets beyond that
-wait here. A member that sends more than that, or more filters than MOST_WISHES, loses its link.
+wait here. A member that sends more than that, or more filters than MOST_FILTERS, loses its link.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gateway.site.forwarding.messages import (
 )
 
 WINDOW_BYTES = 512 * 1024
-MOST_WISHES = 65_536
+MOST_FILTERS = 65_536
 """Largest number of filters of one member."""
 AGAIN_S = 1.0
 _ROUNDS = (1 << 32) - 1
@@ -58,7 +58,7 @@ class Port(Protocol):
         """End the exchange: packets may not flow any more."""
 
     def take(self, latest: int, data: bytes) -> None:
-        """Take received packets; `MemberForwarding.worked_off` is called for them later."""
+        """Take received packets; `MemberForwarding.processed` is called for them later."""
 
     def drained(self) -> None:
         """Continue after all waiting packets have been sent."""
@@ -152,7 +152,7 @@ class MemberForwarding:
             self._unanswered += len(data)
             self._say(Packets(self._peer, latest, data))
 
-    def worked_off(self, size: int) -> None:
+    def processed(self, size: int) -> None:
         """Note that `size` received bytes were processed."""
         if self.is_open and size:
             self._owed -= size
@@ -221,8 +221,8 @@ class MemberForwarding:
                 self._known.add(topic_filter)
                 if self._coming is not None:
                     self._coming.add(topic_filter)
-        if len(self._known) > MOST_WISHES:
-            raise SiteError(f"it has more than {MOST_WISHES} filters")
+        if len(self._known) > MOST_FILTERS:
+            raise SiteError(f"it has more than {MOST_FILTERS} filters")
         self._port.change_filters(message.filters)
         if message.last and self._coming is not None:
             gone, self._coming = self._known - self._coming, None

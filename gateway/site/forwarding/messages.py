@@ -19,7 +19,7 @@ from gateway.site.framing import FRAME_BYTES
 FIRST = 0x40
 PIECE_BYTES = 128 * 1024
 """Largest number of bytes of packets in one frame."""
-WISHES = 8_192
+FILTERS_PER_FRAME = 8_192
 """Largest number of filters in one frame."""
 GONE = 3
 """Value in place of a QoS: the filter has no subscribers any more."""
@@ -79,11 +79,11 @@ class _Tag(IntEnum):
     HELLO = FIRST
     PACKETS = FIRST + 1
     TAKEN = FIRST + 2
-    WISHES = FIRST + 3
+    FILTERS = FIRST + 3
 
 
 _HELLO, _PACKETS, _TAKEN = Struct(">BIIQI"), Struct(">BIQ"), Struct(">BII")
-_WISHES, _WISH = Struct(">BBH"), Struct(">BH")
+_FILTERS, _WISH = Struct(">BBH"), Struct(">BH")
 
 
 def portions(filters: Iterable[WantedFilter]) -> Iterator[tuple[WantedFilter, ...]]:
@@ -92,7 +92,9 @@ def portions(filters: Iterable[WantedFilter]) -> Iterator[tuple[WantedFilter, ..
     size = 0
     for wanted in filters:
         needed = _WISH.size + len(wanted.topic_filter) * 4
-        if portion and (size + needed > FRAME_BYTES - _WISHES.size or len(portion) == WISHES):
+        if portion and (
+            size + needed > FRAME_BYTES - _FILTERS.size or len(portion) == FILTERS_PER_FRAME
+        ):
             yield tuple(portion)
             portion, size = [], 0
         portion.append(wanted)
@@ -110,7 +112,7 @@ def encode(message: Message) -> bytes:
         case Taken():
             return _TAKEN.pack(_Tag.TAKEN, *message)
         case WantedFilters(first, last, filters):
-            out = bytearray(_WISHES.pack(_Tag.WISHES, first | last << 1, len(filters)))
+            out = bytearray(_FILTERS.pack(_Tag.FILTERS, first | last << 1, len(filters)))
             for topic_filter, qos in filters:
                 raw = topic_filter.encode()
                 out += _WISH.pack(qos, len(raw)) + raw
@@ -140,16 +142,16 @@ def _decode(frame: bytes) -> Message:
             return Packets(number, latest, data)
         case _Tag.TAKEN:
             return Taken(*_TAKEN.unpack(frame)[1:])
-        case _Tag.WISHES:
+        case _Tag.FILTERS:
             return _wanted_filters(frame)
     raise SiteError(f"a frame of unknown kind {frame[0]}")
 
 
 def _wanted_filters(frame: bytes) -> WantedFilters:
-    _, flags, count = _WISHES.unpack_from(frame)
-    if flags > 3 or count > WISHES:
+    _, flags, count = _FILTERS.unpack_from(frame)
+    if flags > 3 or count > FILTERS_PER_FRAME:
         raise SiteError("a list of filters that cannot be right")
-    filters, at = [], _WISHES.size
+    filters, at = [], _FILTERS.size
     for _ in range(count):
         qos, size = _WISH.unpack_from(frame, at)
         at += _WISH.size + size

@@ -143,7 +143,7 @@ class Link(asyncio.Protocol):
         self._alive = 0
 
     @property
-    def is_forgiven(self) -> bool:
+    def may_redial_soon(self) -> bool:
         """Whether the next link may be tried at once: the peer has answered on this link, and has
         not refused this gateway.
         """

@@ -343,7 +343,7 @@ class Net:
         while True:
             link = await self._dial(far)
             await link.ended
-            if link.is_forgiven:
+            if link.may_redial_soon:
                 wait = _FIRST_WAIT_S
             try:
                 async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
@@ -407,7 +407,7 @@ class Net:
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
             if (there := far.link) is not None:
                 await there.ended
-                wait = _FIRST_WAIT_S if there.is_forgiven else MOST_WAIT_S
+                wait = _FIRST_WAIT_S if there.may_redial_soon else MOST_WAIT_S
             elif await self._knock(far):
                 wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
             else:

@@ -14,8 +14,12 @@ restarting. An expected member that has joined is *busy* for START_S, as long as
 So is a member that has started since its last link, however long it was away and whatever ended
 that link. `silent_from` returns how long a client waits for an expected or a busy member.
 
-In: beats, links that begin and end. Out: beats, `lease` and `promise` as times of our clock, and
-the time at which a queried member counts as silent.
+A member that has left a query without an answer for ANSWER_S is *mute* until it answers any query.
+It gets no more leases, and clients wait for it only until its last one is over. It may ask and send
+beats as much as it likes meanwhile.
+
+In: beats, answers, links that begin and end. Out: beats, `lease` and `promise` as times of our
+clock, and the time at which a queried member counts as silent.
 """
 
 from gateway.site.rules.messages import Beat
@@ -55,6 +59,12 @@ class Contact:
         """Time up to which the member may be busy, if it has a link."""
         self.granting = False
         """Whether our beats may echo, because the member has all news that a lease requires."""
+        self.mute = False
+        """Whether the member answers no queries over its present link."""
+        self._answered = float("-inf")
+        """Time of the last answer to a query."""
+        self._linked = float("-inf")
+        """Time at which the present link began."""
         self._clock = 0
 
     def started(self, now: float) -> None:
@@ -66,7 +76,8 @@ class Contact:
 
     def joined(self, now: float, begun: bool) -> None:
         """Note a new link. begun: whether the member has started since its last link."""
-        self.up, self.names, self.heard = True, None, now
+        self.up, self.names, self.heard, self.mute = True, None, now, False
+        self._linked = now
         self.links += 1
         if begun or now < self.expected:
             self.fresh = now + START_S
@@ -83,16 +94,31 @@ class Contact:
         the query. patience: time up to which the client can wait for a member that is expected or
         busy.
         """
+        if self.up and self.mute:
+            return min(self.promise, deadline)
         if self.up:
             return max(deadline, min(self.heard + ANSWER_S, self.fresh, patience))
         return max(min(self.promise, deadline), min(self.expected, patience))
 
+    def passed_over(self, now: float, since: float) -> None:
+        """Note a decision without the member, which was queried at `since` or when it joined."""
+        since = max(since, self._linked)
+        late = now >= max(since + ANSWER_S, self.fresh)
+        self.mute = self.mute or (self.up and late and self._answered < since)
+
+    def answered(self, now: float) -> None:
+        """Note an answer to a query. A beat from before may now be echoed."""
+        if self.mute:
+            self.promise = now + PROMISE_S
+        self._answered, self.mute = now, False
+
     def beat(self, now: float) -> Beat:
-        return Beat(int(now * 1000), self._clock if self.granting else 0)
+        return Beat(int(now * 1000), self._clock if self.granting and not self.mute else 0)
 
     def on_beat(self, beat: Beat, now: float) -> None:
         self._clock = beat.clock
-        self.promise = now + PROMISE_S
+        if not self.mute:
+            self.promise = now + PROMISE_S
         if beat.echo:
             self.expected = float("-inf")
             self.lease = max(self.lease, min(beat.echo / 1000, now) + LEASE_S)

@@ -272,6 +272,8 @@ class Lookup:
         if search.client in self._working:
             self._working.wait(search.client, partial(self._start_over, search, search.turn))
             return
+        for name in silent:
+            self._contacts[name].passed_over(self._contacts.now, search.deadline - ANSWER_S)
         search.silent = (*silent, *sorted(search.restored & search.answered))
         self._decide(search)
 

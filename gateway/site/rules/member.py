@@ -25,6 +25,8 @@ from gateway.site.rules.messages import (
     Got,
     Message,
     Names,
+    Query,
+    Reply,
     Take,
     decode,
 )
@@ -34,6 +36,18 @@ from gateway.site.rules.releasing import Releasing
 from gateway.site.rules.replies import Replies
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
+
+_NOBODY = "onceway-inside"
+"""A client identifier that no session has (`gateway/config`: OWN_NAMES)."""
+
+
+class _Probe:
+    """A query that only finds out whether a mute member answers again."""
+
+    def on_reply(self, member: str, number: int, reply: Reply) -> None: ...
+
+
+_PROBE = _Probe()
 
 
 class Member:
@@ -192,6 +206,8 @@ class Member:
             self._beat_at = now + BEAT_S
             for contact in self.contacts.values():
                 self.contacts.say(contact.name, contact.beat(now))
+                if contact.mute and contact.up:
+                    self._windows.ask(contact.name, Query(_NOBODY), _PROBE, 0)
         self._flush()
 
     @property

@@ -81,6 +81,7 @@ class Windows:
         end = answer.first + len(answer.replies)
         if answer.first != call.answered or end > len(call.pending):
             raise SiteError("an answer without a query", member)
+        self._contacts[member].answered(self._contacts.now)
         call.answered = end
         if end == len(call.pending):
             del self._calls[member][answer.number]

@@ -77,6 +77,8 @@ class Releasing:
         silent = self._contacts.keys() - release.answered
         until = max((self._silent_from(release, name) for name in silent), default=0.0)
         if self._contacts.now >= until:
+            for name in silent:
+                self._contacts[name].passed_over(self._contacts.now, release.deadline - ANSWER_S)
             self._contacts.statistics.silent += bool(silent)
             self._finish(release, False, tuple(sorted(silent)))
         elif release.looks != until:

@@ -35,7 +35,7 @@ from gateway.mqtt.topics import (
     topic_filter_problem,
 )
 from gateway.runtime.internal_client import Client, forget_members
-from gateway.site.forwarding.forwarding import MOST_WISHES, MemberForwarding
+from gateway.site.forwarding.forwarding import MOST_FILTERS, MemberForwarding
 from gateway.site.forwarding.messages import GONE, MOST_QUEUE, WantedFilter
 from gateway.site.moving.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
 from gateway.site.moving.forwarders import begin
@@ -128,7 +128,7 @@ class Forwarding:
             if qos is not None and topic_filter not in self._wanted:
                 number = share_number(topic_filter)
                 taken = number and self._shares.setdefault(number, topic_filter) != topic_filter
-                if taken or len(self._wanted) >= MOST_WISHES:
+                if taken or len(self._wanted) >= MOST_FILTERS:
                     self._leave_out(topic_filter)
                     continue
             if qos == self._wanted.get(topic_filter):
@@ -203,7 +203,7 @@ class _Near(Client):
         while self._inbox and not self._paused and self._receiver is not None:
             data = self._inbox.popleft()
             self._receiver.receive(data)
-            self._port.worked_off(self, len(data))
+            self._port.processed(self, len(data))
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -357,9 +357,9 @@ class _Port:
     def sent(self, data: bytes) -> None:
         self.forwarding.sent(self.session.send_flow.latest, data)
 
-    def worked_off(self, near: _Near, size: int) -> None:
+    def processed(self, near: _Near, size: int) -> None:
         if near is self._near:
-            self.forwarding.worked_off(size)
+            self.forwarding.processed(size)
 
     def ended(self, near: _Near) -> None:
         """Handle the end of the connection by our broker."""

@@ -254,7 +254,10 @@ class Membership:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
             row["boards"] = self.registry.sharing.owed.get(row["name"])
             row["retained"] = self._retained.sharing.owed.get(row["name"])
-            row["lease"] = member.contacts[row["name"]].lease > now
+            contact = member.contacts[row["name"]]
+            row["lease"] = contact.lease > now
+            if contact.mute and contact.up:
+                row["problem"] = row["problem"] or "it answers no queries about sessions"
         parts = self._site, self._forwarding, self._retained
         figures = {name: count for part in parts for name, count in part.figures().items()}
         return [here | {"figures": figures, "copies": self._copies.figures()}, *others]

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.ingest.delta.tables import SIGNED
 from gateway.ingest.jobs.release import release
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.ingest.landing.place import Landing
 from gateway.uplink.signing import Signer, load_or_make
 from tests.ingest.batches import land, row
@@ -32,7 +32,7 @@ def signer(tmp_path: Path, gateway: str) -> Signer:
 
 def trust(job: Job, **keys: Signer) -> None:
     save(
-        beside(str(job.publications)),
+        keys_url(str(job.publications)),
         Keys({gateway: [one.public] for gateway, one in keys.items()}),
     )
 
@@ -71,7 +71,7 @@ def test_a_table_that_is_older_than_signatures_goes_on_with_a_line(
     land(job.landing, "site", 1, [row("dev", 1)])
     job.take()
     job.sql(f"alter table publications unset tblproperties ('{SIGNED}')")
-    Path(beside(str(job.publications))).unlink()
+    Path(keys_url(str(job.publications))).unlink()
     land(job.landing, "site", 2, [row("dev", 2)])
     with caplog.at_level(logging.WARNING):
         job.take()

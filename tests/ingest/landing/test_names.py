@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from gateway.ingest.cli import app
 from gateway.ingest.jobs.source import BatchList, read_batches
-from gateway.ingest.landing.keys import Keys, beside, change, load, save
+from gateway.ingest.landing.keys import Keys, change, keys_url, load, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.landing.trust import Trust
@@ -186,7 +186,7 @@ def test_the_report_names_it_and_trust_says_the_way(
     land(folder, "a", 1, [row("dev", 1)], signer=signer)
     land(folder, name, 1, [row("dev", 2)], signer=signer)
     write_deltalake(table, pa.table({"gateway": ["a"], "epoch": [EPOCH], "batch": [1]}))
-    save(beside(str(table)), Keys({"a": [signer.public]}))
+    save(keys_url(str(table)), Keys({"a": [signer.public]}))
     code, text = report(folder, table)
     assert code == 5
     assert f"held: {name}/{EPOCH}: a gateway's name must not" in text

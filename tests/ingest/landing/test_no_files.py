@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gateway.ingest.clean import say
 from gateway.ingest.cli import app
 from gateway.ingest.jobs.source import BatchList, read_batches
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import UNREADABLE, Landing
 from gateway.ingest.report import report
@@ -150,7 +150,7 @@ def table(tmp_path: Path, bad: int = 2) -> str:
         pa.table(rows),
         commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
     )
-    save(beside(path), Keys(unsigned=True))
+    save(keys_url(path), Keys(unsigned=True))
     return path
 
 

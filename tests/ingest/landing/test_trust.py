@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
-from gateway.ingest.landing.keys import Keys, beside, change, load, parse, save
+from gateway.ingest.landing.keys import Keys, change, keys_url, load, parse, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Announced, Landing, parse_manifest
 from gateway.ingest.landing.trust import Trust, say_how
@@ -212,12 +212,12 @@ def test_a_key_without_a_gateway_is_no_key(signer: Signer) -> None:
 
 
 def test_the_file_stands_beside_the_table() -> None:
-    assert beside("/srv/lake/publications/") == "/srv/lake/publications_trusted.json"
-    assert beside("s3a://lake/publications") == "s3a://lake/publications_trusted.json"
+    assert keys_url("/srv/lake/publications/") == "/srv/lake/publications_trusted.json"
+    assert keys_url("s3a://lake/publications") == "s3a://lake/publications_trusted.json"
 
 
 def test_keys_are_kept_where_the_table_is(signer: Signer) -> None:
-    url = beside("memory://lake/publications")
+    url = keys_url("memory://lake/publications")
     assert load(url) == Keys()
     save(url, Keys({"a": [signer.public]}))
     assert load(url) == Keys({"a": [signer.public]})

@@ -20,7 +20,7 @@ from s3fs import S3FileSystem
 
 from gateway.ingest.jobs.source import BatchList, read_batches
 from gateway.ingest.landing import place as place_module
-from gateway.ingest.landing.keys import Keys, beside, save
+from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing
 from gateway.ingest.report import metrics, report
@@ -354,7 +354,7 @@ def table(tmp_path: Path, feeds: dict[str, int]) -> str:
         pa.table(rows),
         commit_properties=CommitProperties(custom_metadata={"userMetadata": json.dumps(note)}),
     )
-    save(beside(path), Keys(unsigned=True))
+    save(keys_url(path), Keys(unsigned=True))
     return path
 
 

@@ -213,7 +213,7 @@ class Schedules(RuleBasedStateMachine):
         try:
             job.appender.append(MicroBatch(job.position + 1, batches, per_chunk), {})  # type: ignore[arg-type]
         except OncewayError as error:
-            if "set back" not in str(error):
+            if "restored to an older version" not in str(error):
                 raise
             self.jobs[name] = self.start()
         else:

@@ -1,0 +1,140 @@
+"""Our retained messages, compared with those of the other broker.
+
+In: our retained messages, a survey of the other broker's, the agreements. Out: what each topic
+needs, and the topics that need nothing or cannot be helped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from gateway.bridge.agreement import (
+    Agreement,
+    Digest,
+    Step,
+    allowed_instead,
+    digest,
+    digest_of,
+)
+from gateway.bridge.survey import Survey
+from gateway.bridge.translate import crosses
+from gateway.broker.core import Core
+from gateway.broker.retained import Retained
+from gateway.config import INSIDE, BridgeSection
+from gateway.mqtt.topics import topic_matches
+
+_AT_ONCE = 500
+"""Topics that are compared without a break."""
+
+
+@dataclass(slots=True)
+class Difference:
+    """The outcome of a comparison. there: retained messages of the other broker. steps: by topic.
+    equal: topics that both have agreed on just now. stuck: topics that differ and cannot cross.
+    """
+
+    there: int
+    steps: dict[str, Step] = field(default_factory=dict)
+    equal: dict[str, Digest] = field(default_factory=dict)
+    stuck: int = 0
+
+
+class Comparison:
+    """The comparison of one bridge. refused: states that the other broker can never take."""
+
+    def __init__(self, core: Core, section: BridgeSection, refused: dict[str, Digest]) -> None:
+        self._core = core
+        self._section = section
+        self._refused = refused
+
+    @property
+    def filters(self) -> list[str]:
+        """Filters at the other broker, each once."""
+        section = self._section
+        return sorted({section.prefix + item for item in (*section.up, *section.down)})
+
+    def ours(self) -> Iterator[Retained]:
+        """Yield our retained messages that belong to the bridge."""
+        retained = self._core.retained
+        for item in {*self._section.up, *self._section.down}:
+            start = item.partition("+")[0].partition("#")[0]
+            start = start.removesuffix("/") if item.endswith("/#") else start
+            last: str | None = None
+            while found := retained.after(start, last, _AT_ONCE):
+                last = found[-1]
+                for topic in found:
+                    message = retained.get(topic)
+                    if message is not None and topic_matches(item, topic):
+                        yield message
+
+    async def difference(
+        self,
+        agreement: Agreement,
+        survey: Survey,
+        before: dict[str, Retained],
+        arrived: Collection[str],
+        *,
+        known: bool,
+    ) -> Difference:
+        """Compare. before: our messages before the survey. arrived: topics that the other broker
+        has sent later. known: the other broker has all that it had.
+        """
+        retained, prefix = self._core.retained, self._section.prefix
+        theirs_of = {
+            topic.removeprefix(prefix): digest(packet.payload, packet.properties)
+            for topic, packet in survey.found.items()
+            if topic.startswith(prefix) and len(topic) > len(prefix)
+        }
+        readable = self._readable(survey)
+        found = Difference(len(theirs_of))
+        for at, topic in enumerate(sorted({*before, *theirs_of, *agreement.topics()})):
+            if at % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            message = retained.get(topic)
+            if message is not before.get(topic) or topic in arrived:
+                continue  # it crosses by itself
+            if topic.startswith("$") or not crosses(self._section, topic):
+                continue
+            ours, theirs = digest_of(message), theirs_of.get(topic)
+            if not any(topic_matches(item, topic) for item in readable):
+                found.stuck += message is not None
+                continue
+            up = any(topic_matches(item, topic) for item in self._section.up)
+            do = agreement.step(topic, ours, theirs, known=known, up=up)
+            self._add(found, topic, do, ours, theirs)
+        return found
+
+    def _add(self, found: Difference, topic: str, do: Step, ours: Digest, theirs: Digest) -> None:
+        """Add the need of one topic."""
+        if do is Step.NOTHING:
+            found.equal[topic] = ours
+        elif (do := self._permitted(do, topic, ours, theirs)) is Step.SEND and (
+            topic in self._refused and self._refused[topic] == ours
+        ):
+            found.stuck += 1
+        elif do is not Step.NOTHING:
+            found.steps[topic] = do
+
+    def _permitted(self, do: Step, topic: str, ours: Digest, theirs: Digest) -> Step:
+        """Return the step that access rules leave."""
+        if self._may(do, topic):
+            return do
+        do = allowed_instead(do, ours, theirs)
+        return do if self._may(do, topic) else Step.NOTHING
+
+    def _may(self, do: Step, topic: str) -> bool:
+        """Whether the access rules of this gateway let the bridge take a step."""
+        acl, client = self._core.acl, self._section.client
+        may = acl.may_read if do is Step.SEND else acl.may_write
+        return may(INSIDE, client, topic)
+
+    def _readable(self, survey: Survey) -> list[str]:
+        """Return our filters whose retained messages the other broker shows."""
+        section = self._section
+        return [
+            item
+            for item in {*section.up, *section.down}
+            if section.prefix + item not in survey.unreadable
+        ]

@@ -1,0 +1,78 @@
+"""Packets of one direction, held back until the disk knows that retained topics change.
+
+In: packets, and the topics of the retained messages among them. Out: the same packets in order: at
+once as a rule, otherwise when the topics are in doubt on disk (`agreement.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from gateway.bridge.crossings import Crossings
+from gateway.mqtt.packets import Packet, Publish
+
+log = logging.getLogger(__name__)
+
+
+class Gate:
+    """The gate of one direction. go: called with packets that may cross. prefix: the one
+    that the other broker's topics have; None for packets of our broker. failed: called with the
+    reason if `go` raises an exception.
+    """
+
+    def __init__(
+        self,
+        crossings: Crossings,
+        go: Callable[[list[Packet]], None],
+        prefix: str | None,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._crossings = crossings
+        self._go = go
+        self._prefix = prefix
+        self._failed = failed
+        self._waiting: list[Packet] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payloads that wait."""
+        return sum(len(one.payload) for one in self._waiting if isinstance(one, Publish))
+
+    def take(self, packets: list[Packet]) -> None:
+        if self._task is None:
+            disk = self._doubt(packets)
+            if disk is None:
+                self._go(packets)
+                return
+            self._task = asyncio.create_task(self._wait(disk))
+        self._waiting += packets
+        self._crossings.held_back += len(packets)
+
+    def close(self) -> None:
+        """Drop the packets that wait."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _doubt(self, packets: list[Packet]) -> Awaitable[object] | None:
+        found = [one.topic for one in packets if isinstance(one, Publish) and one.retain]
+        if self._prefix is None:
+            return self._crossings.doubt(found, True)
+        return self._crossings.doubt([item.removeprefix(self._prefix) for item in found], False)
+
+    async def _wait(self, disk: Awaitable[object] | None) -> None:
+        packets, self._waiting = self._waiting, []
+        try:
+            while packets:
+                if disk is not None:
+                    await disk
+                self._crossings.held_back -= len(packets)
+                self._go(packets)
+                packets, self._waiting = self._waiting, []
+                disk = self._doubt(packets)
+        except Exception as error:
+            log.exception("bridge: internal error")
+            self._failed(f"internal error ({error})")
+        self._task = None

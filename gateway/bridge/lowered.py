@@ -1,0 +1,48 @@
+"""Messages that cross at a lower QoS, because the other broker takes no higher one (Maximum QoS,
+MQTT-3.2.2-11).
+
+In: messages for the other broker, and its answers. Out: the same messages at a QoS that it takes,
+and the answers that our broker expects. At QoS 0 nothing answers a message, so it counts as taken
+when a PINGREQ behind it is answered: until then our broker keeps it.
+"""
+
+from dataclasses import replace
+
+from gateway.mqtt.packets import Packet, Puback, Publish, Pubrec
+
+
+class Lowered:
+    """The messages of one connection. most: Maximum QoS of the other broker."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._lowered: dict[int, int] = {}
+        """QoS at our broker, by packet identifier."""
+        self._unanswered: list[Puback | Pubrec] = []
+
+    def lower(self, packet: Publish) -> Publish:
+        """Return a message at a QoS that the other broker takes."""
+        if packet.qos <= self.most:
+            self._lowered.pop(packet.packet_id, None)
+            return packet
+        self._lowered[packet.packet_id] = packet.qos
+        if self.most:
+            return replace(packet, qos=self.most)
+        return replace(packet, qos=0, packet_id=0, dup=False)
+
+    def sent(self, packet: Publish) -> None:
+        """Note that a message was sent."""
+        if packet.qos and not self.most:
+            answer = Puback if packet.qos == 1 else Pubrec
+            self._unanswered.append(answer(packet.packet_id))
+
+    def take_unanswered(self) -> list[Puback | Pubrec]:
+        """Return the answers to messages that count as taken after the next round trip."""
+        found, self._unanswered = self._unanswered, []
+        return found
+
+    def answer(self, packet: Packet) -> Packet:
+        """Return the answer that our broker expects."""
+        if isinstance(packet, Puback) and self._lowered.get(packet.packet_id) == 2:
+            return Pubrec(packet.packet_id, packet.reason)
+        return packet

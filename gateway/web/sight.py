@@ -1,0 +1,214 @@
+"""The filter of the page: what each user may see, for all answers and streams.
+
+In: a user, and topics, rows, sessions and problems of the whole gateway. Out: those that this user
+may see. An operator sees everything. So does each user while `[page]` names neither operators nor
+viewers, and a viewer whose `[[acl]]` forbids nothing. Any other viewer sees what MQTT lets it read:
+
+- a value, if each topic on which its board published it may be read, or its topic of the mirror;
+- a board, if one of its values or its state in the mirror may be read; without any values, if
+  `sensors/NAME/status` may be read;
+- a session of its own, or of such a board;
+- a problem of such a board, or of a part whose problems have no names. Others are counted.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+from weakref import WeakValueDictionary
+
+from gateway.broker.broker import Broker
+from gateway.broker.view import SessionView
+from gateway.config import PageSection
+from gateway.mirror.last import UNKNOWN, LastReadings, Series
+from gateway.payload.readings import Reading
+
+Row = dict[str, Any]
+
+_MOST_KNOWN = 16_384
+_NAMELESS = ("store", "spool", "publishers", "process", "late", "stranded", "clock", "restored")
+"""Parts whose problems name no client, board, address or topic."""
+
+
+def advice(section: PageSection | None) -> list[str]:
+    """Return warnings about the roles of a page."""
+    if section is None:
+        return []
+    if not section.names_roles:
+        return [
+            "page: every user with a password may look, and sees values, client identifiers,"
+            " addresses and users whatever [[acl]] says. Name roles: operators = [...], and"
+            " viewers = [...], for whom [[acl]] holds on the page"
+        ]
+    if not section.operators and not section.viewers:
+        return ["page: operators and viewers are empty, so nobody may log in. Name users in them"]
+    return []
+
+
+class Sight:
+    """The part of the page that one user may see. whole: all of it."""
+
+    def __init__(
+        self, user: str, broker: Broker, readings: LastReadings, mirror: str | None, *, whole: bool
+    ) -> None:
+        self.user = user
+        self._broker = broker
+        self._acl = broker.acl
+        self._readings = readings
+        self._mirror = mirror
+        self._free = whole
+        self.whole = whole or self._forbids_nothing()
+        self._known: dict[str, bool] = {}
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the access rules are still those of this object."""
+        return self._acl is self._broker.acl
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything shown until now may still be shown."""
+        return self._free or self.is_current
+
+    def topic(self, topic: str) -> bool:
+        """Whether messages of a topic may be read. Access rules hold for operators, too."""
+        known = self._known.get(topic)
+        if known is None:
+            # a rule for the client identifier that equals the user name may deny the topic
+            known = self._acl.may_read(self.user, "", topic) and (
+                self._free or self._acl.may_read(self.user, self.user, topic)
+            )
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[topic] = known
+        return known
+
+    def value(self, device: str, name: str) -> bool:
+        series = self._readings.of(device).get(name)
+        return self.whole or (series is not None and self._series(device, series))
+
+    def board(self, device: str) -> bool:
+        if self.whole:
+            return True
+        known = self._readings.of(device).values()
+        return (
+            any(self._series(device, series) for series in known)
+            or (self._mirror is not None and self.topic(f"{self._mirror}/{device}/$state"))
+            or (not known and self.topic(f"sensors/{device}/status"))
+        )
+
+    def session(self, shown: SessionView) -> bool:
+        return (
+            self.whole
+            or shown.user == self.user
+            or (shown.device and shown.user is None and self.board(shown.client))
+        )
+
+    def row(self, row: Row) -> Row | None:
+        """Return the visible part of a board's row, or None."""
+        name = row["name"]
+        if self.whole or not self.board(name):
+            return row if self.whole else None
+        seen = newest(self._readings.of(name).values(), lambda item: self.value(name, item))
+        return row | {
+            "last": seen and value(seen),
+            "life": row["life"] if self.value(name, "life") else None,
+            "answer": row["answer"] if self.topic(f"logs/{name}") else None,
+        }
+
+    def problems(self, found: list[Row], whose: dict[str, str]) -> list[Row]:
+        """Return visible problems, and one about the number of others. whose: the board by the text
+        of its problem.
+        """
+        shown = [
+            item
+            for item in found
+            if self.whole
+            or item["part"] in _NAMELESS
+            or (item["what"] in whose and self.board(whose[item["what"]]))
+        ]
+        hidden = len(found) - len(shown)
+        if hidden:
+            more = "1 problem" if hidden == 1 else f"{hidden:,} problems"
+            what = f"{more} of boards or parts that you may not read"
+            shown.append({"part": "hidden", "what": what, "todo": "Ask an operator"})
+        return shown
+
+    def overview(self, whole: Row, whose: dict[str, str], boards: tuple[int, int]) -> Row:
+        """Return the visible part of an overview. boards: numbers of connected and known boards."""
+        if self.whole:
+            return whole
+        return whole | {
+            "problems": self.problems(whole["problems"], whose),
+            "boards": {"connected": boards[0], "known": boards[1]},
+            "members": 0,  # a site's rows have addresses
+        }
+
+    def _series(self, device: str, series: Series) -> bool:
+        if self._mirror is not None and self.topic(f"{self._mirror}/{device}/{series.last.name}"):
+            return True
+        return bool(series.topics) and all(
+            topic != UNKNOWN and self.topic(topic) for topic in series.topics
+        )
+
+    def _forbids_nothing(self) -> bool:
+        """Whether this user may read all topics: the rules allow `#`, or allow what no rule
+        denies.
+        """
+        mine = [
+            section
+            for section in self._broker.config.acl
+            if any(fnmatchcase(self.user, pattern) for pattern in section.named_users)
+        ]
+        if any(section.deny_read for section in mine):
+            return False
+        name = secrets.token_hex(8)  # of no topic, so that only wide filters fit
+        may = all(self._acl.may_read(self.user, client, name) for client in ("", self.user))
+        read = [item for section in mine for item in section.read]
+        return may and (not read or "#" in read)
+
+
+class Sights:
+    """The sights of all users. One user's streams share one. section: as at the start."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        readings: LastReadings,
+        section: PageSection | None,
+        mirror: str | None,
+    ) -> None:
+        self._broker = broker
+        self._readings = readings
+        self._narrows = section is not None and section.names_roles
+        self._mirror = mirror
+        self._made: WeakValueDictionary[tuple[str, bool], Sight] = WeakValueDictionary()
+
+    def of(self, user: str, *, operator: bool) -> Sight:
+        """Return the sight of a user by the access rules in force."""
+        found = self._made.get((user, operator))
+        if found is None or not found.is_current:
+            whole = operator or not self._narrows
+            found = Sight(user, self._broker, self._readings, self._mirror, whole=whole)
+            self._made[user, operator] = found
+        return found
+
+
+def newest(
+    known: Iterable[Series], wanted: Callable[[str], bool] = lambda name: True
+) -> Reading | None:
+    """Return the measurement that came last, of those whose names are wanted."""
+    measured = [item.last for item in known if not item.last.status and wanted(item.last.name)]
+    return max(measured, key=lambda item: item.received or 0, default=None)
+
+
+def value(reading: Reading) -> Row:
+    """Return a reading as JSON for the page. Its `time` is in µs since 1970."""
+    return {
+        "name": reading.name,
+        "value": reading.value,
+        "unit": reading.unit,
+        "time": reading.time,
+        "quality": reading.quality,
+        "time_error_s": reading.time_error_s,
+    }
