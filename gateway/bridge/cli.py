@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.bridge.status import STATES, is_late
+from gateway.bridge.status import BridgeStatus, is_late, problems
 from gateway.commands import control_client as control
 from gateway.commands.exit_codes import FAILED
 from gateway.commands.options import (
@@ -55,14 +55,8 @@ def status(
     else:
         for item in found:
             _show(item)
-    if any(map(_is_bad, found)):
+    if any(problems(BridgeStatus(**item)) for item in found):
         raise typer.Exit(FAILED)
-
-
-def _is_bad(bridge: dict[str, Any]) -> bool:
-    troubled = bridge["retained"] == "differ" or bridge["retained"] not in STATES
-    late = is_late(bridge["oldest_s"])
-    return bridge["error"] is not None or troubled or late or bridge["aside"] > 0
 
 
 def _show(bridge: dict[str, Any]) -> None:

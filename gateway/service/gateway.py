@@ -34,6 +34,7 @@ from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.runtime.garbage import Garbage
 from gateway.runtime.internal_client import forget_members
+from gateway.runtime.use_of_spool import tell_use_of_spool
 from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
@@ -48,7 +49,6 @@ from gateway.store.schema import FILE, StoreError, make_folder, open_store, unus
 from gateway.store.space import release
 from gateway.store.uptime import last_seen, uptime
 from gateway.system.accounts import leave_for_uplink
-from gateway.system.amounts import stranded
 from gateway.system.causes import cause
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
@@ -139,7 +139,7 @@ class Gateway:
             with engine.broker.step:
                 engine.broker.reconfigure(config)
             if spooled != bool(config.spooled):
-                _tell_use_of_spool(engine.broker)
+                tell_use_of_spool(engine.broker)
             if self._devices is not None:
                 self._devices.changed()
             engine.dismiss(
@@ -232,7 +232,7 @@ class Gateway:
                 await listeners.change(config, self._passwords)
                 await management.start()
                 if not config.spooled:
-                    _tell_use_of_spool(broker)
+                    tell_use_of_spool(broker)
                 if membership is not None:
                     membership.started()
                 log.info(
@@ -292,17 +292,6 @@ def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
     devices.changed()
     if membership is not None:
         membership.registry.changed()
-
-
-def _tell_use_of_spool(broker: Broker) -> None:
-    """Log whether publications are kept for an uplink, and how many already wait for one."""
-    spool = broker.spool
-    if broker.config.spooled:
-        log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
-    elif spool.count:
-        log.warning("spool: %s", stranded(spool.count, spool.size))
-    else:
-        log.info("there is no [uplink]: publications are not kept in the spool")
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":

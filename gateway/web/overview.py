@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from gateway import __version__
-from gateway.bridge.status import STATES, is_late
+from gateway.bridge.status import BridgeStatus
+from gateway.bridge.status import problems as bridge_problems
 from gateway.broker.spool import ROW_OVERHEAD
-from gateway.system.amounts import amount, are, wait, were
+from gateway.system.amounts import wait
 from gateway.web.health import problems
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkState
@@ -154,7 +155,16 @@ def overview(
         "history": history.public(),
         "sample_s": SAMPLE_S,
         "notify": source.ways,
+        "bridges": [_bridge(item) for item in source.bridges()],
     }
+
+
+def _bridge(item: BridgeStatus) -> dict[str, Any]:
+    """Return the page's row of a bridge."""
+    shown = ("name", "waiting", "oldest_s", "differ", "retained_here", "retained_there", "aside")
+    row = {name: getattr(item, name) for name in shown}
+    age = None if item.oldest_s is None else round(item.oldest_s)
+    return row | {"oldest_s": age, "error": item.last_error, "bad": bool(bridge_problems(item))}
 
 
 def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[dict[str, str]]:
@@ -184,53 +194,13 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
                 f"{wait(broker.spool.count)} in the spool, and no uplink lands them",
             )
         )
-    found += [
-        ("bridge", f"bridge {item.name}: {item.error}; {wait(item.waiting)}")
-        for item in source.bridges()
-        if item.error is not None
-    ]
-    found += _never_there(source)
+    for item in source.bridges():
+        found += [(part, f"bridge {item.name}: {text}") for part, text in bridge_problems(item)]
     if (doubt := source.doubt()) is not None:
         found.append(("clock", doubt))
     elif broker.utc is None:
         waits = ": batches wait for the time" if broker.config.uplink is not None else ""
         found.append(("clock", f"the clock is not synchronised{waits}"))
-    return found
-
-
-def _never_there(source: Source) -> list[tuple[str, str]]:
-    """Return problems about messages that the other brokers of bridges can never accept."""
-    found = []
-    for item in source.bridges():
-        lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
-        if item.aside or lost:
-            text = f"bridge {item.name}: {are(item.aside)} set aside{lost}"
-            found.append(("aside", text))
-        if item.unconfirmed:
-            text = f"{were(item.unconfirmed)} given up at their PUBREL and may be there"
-            found.append(("unconfirmed", f"bridge {item.name}: {text}"))
-        if item.not_taken:
-            text = f"{amount(item.not_taken, 'message')} from the other broker cannot be taken here"
-            found.append(("not_taken", f"bridge {item.name}: {text}"))
-        if item.held:
-            text = f"{wait(item.held)} for room here, from the other broker"
-            found.append(("held", f"bridge {item.name}: {text}"))
-        if item.error is None and is_late(item.oldest_s):
-            text = f"the oldest of {item.waiting:,} messages has waited for {item.oldest_s:.0f} s"
-            found.append(("queue", f"bridge {item.name}: {text}"))
-        if item.retained == "differ":
-            text = f"{item.differ:,} retained topics differ from the other broker's"
-            found.append(("retained", f"bridge {item.name}: {text}"))
-        elif item.retained not in STATES:
-            text = f"retained messages cannot be compared: {item.retained}"
-            found.append(("retained", f"bridge {item.name}: {text}"))
-        if item.looped:
-            text = f"{item.looped:,} messages came back in a loop of bridges"
-            found.append(("looped", f"bridge {item.name}: {text}"))
-        found += [
-            ("lacking", f"bridge {item.name}: the other broker gives no subscription to {name}")
-            for name in item.lacking
-        ]
     return found
 
 

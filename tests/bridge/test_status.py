@@ -1,6 +1,12 @@
 """The state of a bridge, for users: the age of its oldest message."""
 
-from gateway.bridge.status import LATE_S, QueueAge, is_late
+from dataclasses import asdict, replace
+
+import pytest
+
+from gateway.bridge.status import LATE_S, BridgeStatus, QueueAge, is_late, problems
+
+FINE = BridgeStatus("cloud", "mqtts://far", None, 1, 9, 0, 0, 0, 0, retained="equal", oldest_s=1)
 
 
 def test_age_of_the_oldest_message_follows_the_head_of_the_queue() -> None:
@@ -26,3 +32,31 @@ def test_a_bridge_is_late_after_three_pauses_between_attempts() -> None:
     assert not is_late(None)
     assert not is_late(LATE_S)
     assert is_late(LATE_S + 1)
+
+
+def test_bridge_that_only_waits_and_compares_has_no_problem() -> None:
+    for state in ("off", "waiting", "comparing", "equal"):
+        fine = replace(FINE, retained=state, oldest_s=LATE_S, last_error="it closed the connection")
+        assert problems(fine) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        ("bridge", {"error": "no route"}),
+        ("queue", {"oldest_s": LATE_S + 1}),
+        ("retained", {"retained": "differ", "differ": 1}),
+        ("retained", {"retained": "messages wait all the time"}),
+        ("aside", {"aside": 1}),
+        ("aside", {"aside_lost": 1}),
+        ("unconfirmed", {"unconfirmed": 1}),
+        ("not_taken", {"not_taken": 1}),
+        ("held", {"held": 1}),
+        ("looped", {"looped": 1}),
+        ("lacking", {"lacking": ("a/#",)}),
+    ],
+)
+def test_each_problem_of_a_bridge_is_one_everywhere(kind: str, changed: dict[str, object]) -> None:
+    bad = replace(FINE, **changed)  # type: ignore[arg-type]
+    assert [found for found, _ in problems(bad)] == [kind]
+    assert problems(BridgeStatus(**asdict(bad))) == problems(bad)

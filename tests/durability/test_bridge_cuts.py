@@ -1,5 +1,6 @@
 """A bridge whose two ends go down under load, again and again: what the publisher was promised is
-at a subscriber of the other broker, at QoS 2 once and in order.
+at a subscriber of the other broker, at QoS 2 once and in order. At the end both hold
+the same retained messages.
 
 The other broker is mosquitto, which keeps its sessions when it is told to end and not when it is
 killed; or another gateway, which may lose its power.
@@ -16,13 +17,14 @@ from typing import Protocol
 
 import pytest
 
-from gateway.mqtt.packets import Version
+from gateway.mqtt.packets import Connect, Puback, Publish, Subscribe, Subscription, Version
 from hil.faults.loop_disk import LoopDisk, missing
 from tests.bridge.mosquitto import Mosquitto
 from tests.durability.clients import Publisher, Subscriber
 from tests.durability.ledger import Faults
 from tests.links.board import until
 from tests.service.process import GatewayProcess, free_port, start
+from tests.service.wire import wire
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -30,7 +32,9 @@ ROUNDS = 12
 LONGEST_S = 1.0
 """Seconds of load between two outages."""
 PATIENCE_S = 120
-UP = 'up = ["load/#"]\nqos = {}'
+UP = 'up = ["load/#", "state/#"]\ndown = ["there/#"]\nqos = {}'
+STATES = [f"{end}/{number}" for end in ("state", "there") for number in range(8)]
+"""Topics of retained messages, which both ends change."""
 
 
 class Broker(Protocol):
@@ -110,7 +114,9 @@ class Pair:
         for _ in range(rounds):
             if self.faults:
                 break
+            await self._change_states(self._near, self._far)
             await self._outage()
+        await self._compare_states()
         if not self._qos:
             self.reached["lost at QoS 0"] = len(self._lacking())
         self.reached["acknowledged"] = self.publisher.promised
@@ -128,6 +134,7 @@ class Pair:
         going = {"near": [self._near], "far": [self._far]}.get(which, [self._far, self._near])
         for broker in going:
             await broker.down()
+        await self._change_states(*({self._near, self._far} - set(going)))
         self.publisher.going = False
         if self._near in going:
             self.publisher.drop()
@@ -137,6 +144,28 @@ class Pair:
         for broker in going:
             await broker.start()
         await self._settle()
+
+    async def _change_states(self, *brokers: Broker) -> None:
+        """Change or delete retained messages at brokers that run, at QoS 0."""
+        for broker in brokers:
+            async with wire(broker.port, Connect("states")) as client:
+                for topic in self._chance.sample(STATES, 4):
+                    text = self._chance.choice((b"", b"%d" % self._chance.getrandbits(32)))
+                    client.send(Publish(topic, text, 0, 0, True))
+                client.send(Publish("end", b"", 1, 1))
+                await client.pick(Puback)
+            self.reached["states changed"] += 4
+
+    async def _compare_states(self) -> None:
+        """Add a fault unless both ends hold the same retained messages after a while."""
+        found: list[dict[str, bytes]] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not found or found[0] != found[1]:
+                    found = [await states(broker.port) for broker in (self._near, self._far)]
+        except TimeoutError:
+            self.faults.append(f"retained messages differ: {found}")
+        self.reached["states at the end"] = len(found[0]) if found else 0
 
     async def _settle(self) -> None:
         """Wait until all exchanges in flight have ended."""
@@ -168,6 +197,18 @@ class Pair:
 
     def _lacking(self) -> list[int]:
         return self.subscriber.ledger.missing("p", self.publisher.published)
+
+
+async def states(port: int) -> dict[str, bytes]:
+    """The retained messages of a broker on the topics of STATES."""
+    found: dict[str, bytes] = {}
+    async with wire(port, Connect("reader")) as client:
+        client.send(Subscribe(1, [Subscription(topic, 0) for topic in STATES]))
+        client.send(Subscribe(2, [Subscription("end/reader", 0)]))
+        client.send(Publish("end/reader", b"", 1, 3))
+        while (packet := await client.pick(Publish)).topic != "end/reader":
+            found[packet.topic] = packet.payload
+    return found
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import { ago, bytes, count, moment, plural, span } from "./words.js";
 export const title = () => "Overview";
 
 export function draw(main) {
-  fill(main, verdict(), way(), facts());
+  fill(main, verdict(), way(), bridges(), facts());
 }
 
 /** The state of the gateway in a few words, for every view. */
@@ -58,6 +58,21 @@ function way() {
     station("Landed", uplink ? count(uplink.messages) : "–",
       uplink ? [`${uplink.messages === 1 ? "message" : "messages"} in ${plural(uplink.batches, "batch", "batches")}`, uplink.at ? `last batch landed ${ago(uplink.at, now())}` : "no batch has landed yet"] : [],
       uplink && spark(history.landed)));
+}
+
+/** Each bridge: both ends' retained messages, and what waits for the other broker. */
+function bridges() {
+  const rows = state.overview.bridges;
+  if (rows.length === 0) return null;
+  const cells = (one) => [
+    one.waiting ? `${count(one.waiting)}, the oldest for ${span(one.oldest_s || 0)}` : "none",
+    one.differ === null ? "unknown" : count(one.differ), `${count(one.retained_here)} here, ${count(one.retained_there)} there`,
+    count(one.aside), one.error || "none"];
+  return h("section", {}, h("h2", {}, "Bridges"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Bridges" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["Bridge", "Messages waiting", "Retained topics that differ", "Retained messages", "Set aside", "Last error"]
+      .map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((one) => h("tr", { class: one.bad ? "bad" : "" }, h("th", { scope: "row" }, one.bad ? `! ${one.name}` : one.name),
+      cells(one).map((text) => h("td", {}, text))))))));
 }
 
 /** How long the oldest message has waited. Without a clock the gateway's time axis (`from`) knows. */
