@@ -120,7 +120,7 @@ class Spool:
         """
         topic, boot = run.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
-        first, size = self.next, _size(run)
+        first, size = self.next, run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)
         part = self._grow(first, run.count, size)
         if account is not None and account.spool_share < 1:
             part.shares.charge(account, size)
