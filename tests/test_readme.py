@@ -38,6 +38,16 @@ def test_readme_is_short_and_plain() -> None:
     assert [line for line in text if len(line) > 100] == []
 
 
+def test_readme_files_are_read_and_not_searched() -> None:
+    """Details for those who change a part have pages of their own."""
+    listed = subprocess.run(
+        ("git", "ls-files", "*README.md"), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lengths = {one: len((ROOT / one).read_text().splitlines()) for one in listed.stdout.split()}
+    assert {one: length for one, length in lengths.items() if length > 250} == {}
+    assert sum(lengths.values()) <= 2800
+
+
 def test_every_file_that_it_names_is_there() -> None:
     words = README.read_text().replace("`", " ").replace(",", " ").split()
     named = {word.rstrip(".;") for word in words if word.rstrip(".;").endswith(".md")}

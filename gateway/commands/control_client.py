@@ -150,7 +150,7 @@ def _told(line: bytes, where: str) -> Row:
     """Return a line of the answer. Raises OncewayError if another program has the socket."""
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
         raise _foreign(where)

@@ -389,6 +389,10 @@ class HomeAssistantSection(Section):
     """Seconds without a reading until a value is unavailable; 0: never. default: three times the
     longest recent gap, at least ten minutes.
     """
+    page: HookUrl | None = None
+    """Address of the web page, as Home Assistant's users reach it, such as http://pi:8080. The
+    devices link to it.
+    """
 
 
 class NotifySection(Section):

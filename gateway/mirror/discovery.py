@@ -7,6 +7,7 @@ Home Assistant's out; a device class is set only if Home Assistant knows the uni
 """
 
 from typing import Any
+from urllib.parse import quote
 
 from gateway import __version__
 from gateway.mirror.last import Series
@@ -49,6 +50,20 @@ _UNITS = {
     "count": (None, None),
 }
 
+_TOTALS = ("energy", "volume")
+"""Device classes of amounts, for which Home Assistant takes no state class `measurement`."""
+_TITLES = {
+    "boot": "Starts",
+    "cause": "Cause of the last start",
+    "denied": "EEPROM life at the refused interval",
+    "worn": "Failed EEPROM writes",
+    "life": "EEPROM life",
+    "aside": "Refused messages",
+    "bad": "Damaged frames",
+    "again": "Repeated frames",
+}
+"""Names of the records of a board's status (`firmware/README.md`)."""
+
 
 def identifier(*names: str) -> str:
     """Return a unique word of letters, digits, dashes and underscores for some names."""
@@ -62,8 +77,10 @@ def _word(name: str) -> str:
     )
 
 
-def of_gateway(gateway: str, topic: str) -> Message:
-    """Return the message for the gateway itself. topic: first level of the mirror."""
+def of_gateway(gateway: str, topic: str, page: str | None = None) -> Message:
+    """Return the message for the gateway itself. topic: first level of the mirror. page: URL of the
+    gateway's web page, None without one.
+    """
     mine = identifier(gateway)
     state = f"{topic}/$gateway"
 
@@ -77,7 +94,8 @@ def of_gateway(gateway: str, topic: str) -> Message:
             "manufacturer": "Onceway",
             "model": "Gateway",
             "sw_version": __version__,
-        },
+        }
+        | ({} if page is None else {"configuration_url": page}),
         "origin": _origin(),
         "availability": [{"topic": f"{topic}/$state"}],
         "components": {
@@ -111,10 +129,11 @@ def of_board(
     model: str | None = None,
     firmware: str | None = None,
     expire_after_s: int | None = None,
+    page: str | None = None,
 ) -> Message:
     """Return the message for a board. topic: first level of the mirror. firmware: SHA-256 of its
     HEX file, if known. expire_after_s: None derives it from the gaps between readings; 0 disables
-    expiry.
+    expiry. page: as in `of_gateway`.
     """
     mine = identifier(gateway, device)
     about: Message = {
@@ -124,6 +143,8 @@ def of_board(
         "model": model or "Sensor",
         "via_device": identifier(gateway),
     }
+    if page is not None:
+        about["configuration_url"] = page_of(page, device)
     components = {
         _word(name): _value(name, series, f"{topic}/{device}/{name}", expire_after_s)
         for name, series in known.items()
@@ -153,6 +174,11 @@ def of_board(
     }
 
 
+def page_of(page: str, device: str) -> str:
+    """Return the URL of a board's page."""
+    return f"{page.rstrip('/')}/#/board/{quote(device, safe='')}"
+
+
 def shape(known: dict[str, Series]) -> object:
     """Return a value that changes whenever the message of `of_board` changes."""
     return [
@@ -179,7 +205,7 @@ def _value(name: str, series: Series, topic: str, expire_after_s: int | None) ->
     value, unit = series.last.value, series.last.unit
     found: Message = {
         "platform": "sensor",
-        "name": name,
+        "name": _TITLES.get(name, name) if series.last.status else name,
         "state_topic": topic,
         "value_template": _STATE_OF,
         "json_attributes_topic": topic,
@@ -193,7 +219,7 @@ def _value(name: str, series: Series, topic: str, expire_after_s: int | None) ->
             found["unit_of_measurement"] = shown
         if kind is not None:
             found["device_class"] = kind
-        if kind == "energy":
+        if kind in _TOTALS:
             found["state_class"] = "total"
     if series.last.status:
         return found | {"entity_category": "diagnostic"}

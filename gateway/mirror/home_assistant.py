@@ -19,7 +19,7 @@ from gateway import __version__
 from gateway.boards.admission import Listed, Registry
 from gateway.boards.bundled_firmware import Kind, kinds
 from gateway.config import HomeAssistantSection
-from gateway.mirror.discovery import Message, identifier, of_board, of_gateway, shape
+from gateway.mirror.discovery import Message, identifier, of_board, of_gateway, page_of, shape
 from gateway.mirror.json_topics import Mirror, tell
 from gateway.mqtt.packets import Publish
 from gateway.runtime.engine import Engine
@@ -121,7 +121,10 @@ class HomeAssistant:
             "version": __version__,
         }
         self._tell(
-            {self._config_of(): of_gateway(self._gateway, topic), f"{topic}/$gateway": figures}
+            {
+                self._config_of(): of_gateway(self._gateway, topic, self._section.page),
+                f"{topic}/$gateway": figures,
+            }
         )
         registered = self._registry.registered()
         devices = iter(self._mirror.last.devices[:MOST_BOARDS])
@@ -145,6 +148,7 @@ class HomeAssistant:
                 model=kind.title if kind else None,
                 firmware=listed.firmware,
                 expire_after_s=self._section.expire_after_s,
+                page=self._section.page,
             )
         }
         if listed.firmware is not None:
@@ -154,6 +158,9 @@ class HomeAssistant:
                 "latest_version": newest[:12],
                 "release_summary": f"On the gateway: sudo onceway device update {device}",
             }
+            if self._section.page is not None:
+                url = page_of(self._section.page, device)
+                told[f"{self._topic}/{device}/$firmware"]["release_url"] = url
         return told
 
     def _tell(self, messages: dict[str, Message]) -> None:

@@ -259,13 +259,14 @@ def show_config(
     reference: Annotated[
         bool, typer.Option("--reference", help="Every key with its default and its meaning.")
     ] = False,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the path of the configuration file, or a reference of all its keys.
 
     Example: onceway gateway config --reference
     """
-    file = config_file()
+    file = config_file(config)
     if not reference and file is None:
         raise nothing_named("`onceway gateway config --reference` prints one to start from")
     if as_json:

@@ -215,7 +215,7 @@ class Control:
         else:
             try:
                 request = _parse(await reader.readline())
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 last = {"error": f"not a request ({error})"}
             else:
                 if request["do"] == "lend":

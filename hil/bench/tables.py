@@ -120,7 +120,7 @@ class GatewayTable(BaseModel):
 
 
 OF_RIG = (
-    *("program", "hops", "payload", "payload_bytes"),
+    *("program", "kills", "hops", "payload", "payload_bytes"),
     *("in_flight", "identifiers", "first_identifier"),
 )
 """Keys of a [[client]] that only the rig's own programs know."""
@@ -129,17 +129,18 @@ OF_RIG = (
 class ClientTable(BaseModel):
     """Programs that publish. count: number of programs. messages: number of each program's
     messages, at most per_s per second. payload: `text` of payload_bytes, or `senml` of many shapes.
-    program: `paho`, or `strict`, the rig's own, which follows the standard exactly. It has up to
-    in_flight messages in flight, and uses that many packet identifiers, from first_identifier on
-    (after 65,535 comes 1). hops: `strict` moves to the next gateway at once when it loses its
-    connection. command: another program, with the line protocol of hil/clients/telling.py, instead
-    of the rig's own.
+    program: `paho`; `publisher`, the project's own, killed `kills` times; or `strict`, the rig's
+    own, which follows the standard exactly. It has up to in_flight messages in flight, and uses
+    that many packet identifiers, from first_identifier on (after 65,535 comes 1). hops: `strict`
+    moves to the next gateway at once when it loses its connection. command: another program, with
+    the line protocol of hil/clients/telling.py, instead of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=1, ge=1, le=100)
-    program: Literal["paho", "strict"] = "paho"
+    program: Literal["paho", "publisher", "strict"] = "paho"
+    kills: int = Field(default=0, ge=0, le=1000)
     command: list[str] = []
     hops: bool = False
     qos: Literal[0, 1, 2] = 2
@@ -163,13 +164,17 @@ class ClientTable(BaseModel):
     @model_validator(mode="after")
     def _possible(self) -> "ClientTable":
         told = (self.in_flight, self.identifiers, self.first_identifier)
-        if self.program == "paho" and told != (1, IDENTIFIERS, 1):
+        if self.program != "strict" and told != (1, IDENTIFIERS, 1):
             raise ValueError(
-                'in_flight, identifiers and first_identifier need program = "strict"; paho chooses'
-                " its packet identifiers by itself"
+                'in_flight, identifiers and first_identifier need program = "strict";'
+                f" {self.program} chooses its packet identifiers by itself"
             )
-        if self.program == "paho" and self.hops:
-            raise ValueError('hops needs program = "strict"; paho knows one gateway')
+        if self.program != "strict" and self.hops:
+            raise ValueError(f'hops needs program = "strict"; {self.program} knows one gateway')
+        if (self.program == "publisher" and self.qos != 2) or (
+            self.program != "publisher" and self.kills
+        ):
+            raise ValueError('kills needs program = "publisher", which publishes at QoS 2')
         if self.in_flight > self.identifiers:
             raise ValueError(
                 f"{self.in_flight} messages in flight need as many identifiers, not"

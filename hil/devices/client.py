@@ -18,7 +18,7 @@ from hil.observe.history import History
 from hil.programs.process import Child, Children
 
 LONGEST_QUOTE = 200  # characters of a line that an error quotes
-PROGRAMS = {"paho": "hil.clients.publisher", "strict": "hil.clients.strict"}
+PROGRAMS = {"paho": "publisher", "publisher": "kept", "strict": "strict"}
 
 
 class Client:
@@ -118,7 +118,9 @@ class Client:
             options["in-flight"] = table.in_flight
             options["identifiers"] = table.identifiers
             options["first-identifier"] = table.first_identifier
-        argv = [sys.executable, "-m", PROGRAMS[table.program]]
+        if table.program == "publisher":
+            options["kills"] = table.kills
+        argv = [sys.executable, "-m", f"hil.clients.{PROGRAMS[table.program]}"]
         for name, value in options.items():
             argv += [f"--{name}", str(value)]
         for port in list(self._names)[: None if self.strict else 1]:

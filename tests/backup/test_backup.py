@@ -10,10 +10,13 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
-from contextlib import closing
+import tempfile
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.backup.contents import read, write
 from gateway.backup.restore import put_back
@@ -360,6 +363,50 @@ def test_a_list_of_files_that_is_wrong_is_told_in_a_sentence(
     archive.seek(0)
     with pytest.raises(OncewayError, match=r"^the backup"):
         read(archive, tmp_path)
+
+
+_LEAF = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["gateway.db", "gateway.toml", "manifest.json", "..", "/", "/x"])
+)
+_KEYS = st.text(max_size=4) | st.sampled_from([*GOOD, *ENTRY])
+_TREE = st.recursive(
+    _LEAF, lambda item: st.lists(item, max_size=3) | st.dictionaries(_KEYS, item, max_size=4)
+)
+_ENTRY = st.fixed_dictionaries({key: st.just(good) | _TREE for key, good in ENTRY.items()})
+_MANIFEST = st.fixed_dictionaries(
+    {key: st.just(good) | _TREE for key, good in GOOD.items()}
+    | {"files": st.lists(_ENTRY | _TREE, max_size=4)}
+)
+_FILES = st.dictionaries(
+    st.sampled_from(["x", "gateway.db", "gateway.toml", "manifest.json", "a/b", "../x", ""]),
+    st.binary(max_size=20),
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(_MANIFEST | _TREE, _FILES, st.integers(0, 6000), st.binary(max_size=8))
+def test_an_archive_of_any_content_is_read_or_told_in_a_sentence(
+    manifest: object, files: dict[str, bytes], place: int, noise: bytes
+) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in [("manifest.json", json.dumps(manifest).encode()), *files.items()]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    data = bytearray(archive.getvalue())
+    if noise:
+        data[place : place + len(noise)] = noise
+    else:
+        del data[place * 2 :]
+    with tempfile.TemporaryDirectory() as folder, suppress(OncewayError):
+        read(io.BytesIO(bytes(data)), Path(folder))
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"5"])

@@ -36,12 +36,13 @@ ASK_GATEWAY = {
     *("bridge status", "bridge again", "bridge discard"),
     *("device expect", "device pause", "device log", "device command", "device ping"),
 }
-ASK_PLACE = {"uplink run", "uplink claim", "doctor", "gateway check-config", "backup"}
+ASK_PLACE = {"publish", "uplink run", "uplink claim", "doctor", "gateway check-config", "backup"}
 MORE = {
     "backup": ["--to-landing"],
     "bridge again": ["--all"],
     "bridge discard": ["--all"],
     "gateway check-config": ["--connect"],
+    "publish": ["sensors/roof-1/t", "1", "--wait", "1"],
     "spool discard": ["--yes"],
     "uplink run": ["--once"],
 }
@@ -139,18 +140,20 @@ def _end(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(codes[0])
 
 
-def _words(name: str, folder: Path, port: str) -> list[str]:
-    words = [*name.split(), *MORE.get(name, [])]
+def _words(name: str, folder: Path, port: str, place: str = "") -> list[str]:
+    words, values = [*name.split(), *MORE.get(name, [])], VALUES
     options = _options(TREE[name])
     if "--port" in options:
         words += ["--port", port]
+    if name == "publish":
+        values = VALUES | {"to": place}
     if "--board" in options and name != "radio plan":
         words += ["--board", "uno"]
     for item in TREE[name].params:
         if not item.required or item.opts[0] == "--port":
             continue
         number = item.type_descriptor.annotation in (int, float)
-        value = VALUES.get(item.name, "1" if number else str(folder / "none"))
+        value = values.get(item.name, "1" if number else str(folder / "none"))
         words += [value] if _is_argument(item) else [item.opts[0], value]
     return words
 
@@ -165,7 +168,7 @@ def test_each_command_ends_though_nobody_answers(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     line = Pty()
-    code = _end(monkeypatch, *_words(name, tmp_path, line.path))
+    code = _end(monkeypatch, *_words(name, tmp_path, line.path, f"mqtt://127.0.0.1:{place[1]}"))
     said = capfd.readouterr()
     assert code == 0 or said.err or said.out, "says what is wrong"
     if name in ASK_GATEWAY:

@@ -164,6 +164,12 @@ def test_the_same_option_is_the_same_everywhere(name: str) -> None:
         assert options["--registry"] is options["--config"]
 
 
+def test_each_command_about_a_gateway_takes_its_configuration() -> None:
+    groups = ("board ", "hil ", "ingest ", "publish", "radio plan")
+    without = {name for name in TREE if "--config" not in _options(TREE[name])}
+    assert {name for name in without if not name.startswith(groups)} == set()
+
+
 def _is_argument(item: Any) -> bool:
     return not any(text.startswith("-") for text in item.opts)
 
@@ -235,8 +241,8 @@ WRONG = '[gateway]\nname = 5\n[[listener]]\nbind = ":1883"\nnosuch = 1\n'
 
 _MORE = {"backup": ["5m"], "bridge again": ["--all"], "bridge discard": ["--all"]}
 """Options that a command needs beside its required arguments."""
-_OTHER_FIRST = {"restore", "device import", "device read", "registry import"}
-"""Commands that read another file, or a board, before the configuration."""
+_OTHER_FIRST = {"restore", "device import", "device read", "registry import", "gateway config"}
+"""Commands that read another file, or a board, before the configuration, or only name it."""
 
 
 @pytest.mark.parametrize(

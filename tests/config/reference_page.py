@@ -75,6 +75,7 @@ EXAMPLES = {
     "page.certificate": '"/etc/onceway/page.pem"',
     "page.key": '"/etc/onceway/page.key"',
     "home_assistant.expire_after_s": "3600",
+    "home_assistant.page": '"http://pi:8080"',
     "site.members": '{ attic = "10.0.0.11:8884", barn = "10.0.0.12:8884" }',
     "site.bind": '"10.0.0.11:8884"',
     "site.folder": '"/var/lib/onceway/site"',

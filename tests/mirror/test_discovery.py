@@ -5,6 +5,7 @@ platforms. An unknown option makes it refuse the whole message, or is ignored si
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mirror.discovery import LEAST_EXPIRY_S, expiry_s, identifier, of_board, of_gateway
+from gateway.mirror.discovery import (
+    _UNITS,
+    LEAST_EXPIRY_S,
+    expiry_s,
+    identifier,
+    of_board,
+    of_gateway,
+    page_of,
+)
 from gateway.mirror.last import LastReadings
 from gateway.payload.readings import Reading
 
 NOW = 1_767_225_600_000_000
 
-DEVICE = {"identifiers", "name", "manufacturer", "model", "sw_version", "via_device"}
+STATUS = Path(__file__).parents[2] / "firmware" / "README.md"
+DEVICE = {"identifiers", "name", "manufacturer", "model", "sw_version", "via_device"} | {
+    "configuration_url"
+}
 AVAILABILITY = {"availability", "availability_mode"}
 TOP = {"device", "origin", "components"} | AVAILABILITY
 COMMON = {"platform", "unique_id", "name", "device_class", "entity_category", "qos"}
@@ -39,7 +51,8 @@ NEEDED = {
     "number": {"command_topic"},
     "update": {"state_topic"},
 }
-CLASSES = {"voltage": {"V"}, "temperature": {"°C", "K"}, "humidity": {"%"}, "energy": {"J", "kWh"}}
+TABLES = json.loads(Path(__file__).with_name("sensor_tables.json").read_text())
+"""Home Assistant's own tables (`sensor_tables.py`)."""
 
 
 def check(message: Any) -> None:
@@ -62,8 +75,11 @@ def check(message: Any) -> None:
         assert item.keys() >= NEEDED[platform] | {"unique_id", "name"}
         assert item.get("entity_category") in (None, "diagnostic", "config")
         assert platform in ("button", "number") or item.get("entity_category") != "config"
-        unit = item.get("unit_of_measurement")
-        assert unit in CLASSES.get(item.get("device_class"), {unit})
+        kind = item.get("device_class")
+        if platform in ("sensor", "number") and kind is not None:
+            assert item.get("unit_of_measurement") in TABLES["units"][kind]
+        if platform == "sensor" and kind is not None and "state_class" in item:
+            assert item["state_class"] in TABLES["state_classes"][kind]
 
 
 def check_availability(item: Any) -> None:
@@ -96,6 +112,41 @@ def test_a_quantity_without_a_value_is_unavailable_and_not_its_board(tmp_path: P
     assert temperature["availability_mode"] == "all"
     others = [item for item in message["components"].values() if item is not temperature]
     assert not any("availability" in item for item in others)
+
+
+@pytest.mark.parametrize("unit", _UNITS)
+def test_each_unit_is_one_that_home_assistant_takes(tmp_path: Path, unit: str) -> None:
+    """`check` compares class, unit and state class with Home Assistant's tables."""
+    component = board(tmp_path, reading("x", 1.5, unit))["components"]["x"]
+    assert component["state_class"] in ("measurement", "total")
+    assert _UNITS[unit][1] == component.get("device_class")
+
+
+def test_records_of_a_status_have_names(tmp_path: Path) -> None:
+    names = re.findall(
+        r"`(\w+)`",
+        "".join(
+            line.partition(" | ")[0]
+            for line in STATUS.read_text().splitlines()
+            if line[:3] == "| `"
+        ),
+    )
+    named = {"boot", "cause", "denied", "worn", "life", "aside", "bad", "again"}
+    assert named <= {*names}, "the firmware's guide has another table"
+    readings = [replace(reading(name, 1.0), status=True) for name in sorted(named)]
+    components = board(tmp_path, *readings)["components"]
+    for name in named:
+        assert " " in components[name]["name"] or components[name]["name"] == "Starts"
+    assert board(tmp_path, reading("cause", 1.0))["components"]["cause"]["name"] == "cause"
+
+
+def test_devices_link_to_the_page(tmp_path: Path) -> None:
+    message = board(tmp_path, reading("a", 1.0), page="http://pi:8080/")
+    assert message["device"]["configuration_url"] == "http://pi:8080/#/board/roof-1"
+    own = of_gateway("site-1", "readings", "http://pi:8080")
+    check(own)
+    assert own["device"]["configuration_url"] == "http://pi:8080"
+    assert page_of("https://pi", "a/b c") == "https://pi/#/board/a%2Fb%20c"
 
 
 def test_the_gateway_is_a_device() -> None:

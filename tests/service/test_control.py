@@ -311,6 +311,7 @@ async def test_invalid_request_is_answered_and_does_no_harm(tmp_path: Path) -> N
         b'{"do": "end", "client": 7}\n',
         b'{"do": "log", "client": "c", "wait": "0"}\n',
         b"\xff\n",
+        b"[" * 200_000 + b"\n",
         b"x" * 2_000_000,
         b"",
     ]

@@ -21,7 +21,7 @@ from gateway.site.pki.authority import Membership, authority_of, found, membersh
 from gateway.site.pki.tls import dialling
 from tests.service.process import free_port
 
-SOON_S = 30
+SOON_S = 60
 
 
 async def until(true: Callable[[], object]) -> None:

@@ -23,7 +23,7 @@ from gateway.store.check import check
 from gateway.store.views import retained
 from tests.links.board import until
 from tests.service.wire import Wire
-from tests.site.gateways import Gateways, gateways
+from tests.site.gateways import SOON_S, Gateways, gateways
 
 MESSAGES = 600
 
@@ -59,7 +59,7 @@ class Reader:
 
 async def figure(site: Gateways, name: str, figure: str, count: int) -> None:
     """Until it is so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         while True:
             if (await site.figures(name))[figure] == count:
                 return

@@ -21,7 +21,7 @@ from gateway.site.pki.authority import authority_of, membership
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import expected_authority
 from tests.service.process import free_port
-from tests.site.members import Member, Site, as_member, dialled, joined, running, until
+from tests.site.members import SOON_S, Member, Site, as_member, dialled, joined, running, until
 from tests.system.test_dial import silent
 
 SILENT_S = 2.0
@@ -354,7 +354,7 @@ async def test_garbage_before_the_handshake(
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], None) as peer:
             peer.writer.write(data)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 await _end_of(peer.reader)
         await until(lambda: said(log, "a connection from 127", "was refused"))
         async with running(site.config("attic")):

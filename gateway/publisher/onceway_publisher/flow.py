@@ -18,7 +18,7 @@ for lack of room (0x97) stops the other messages, too; each other refusal concer
 import heapq
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from onceway_publisher import packets
@@ -85,6 +85,8 @@ class Flow:
     """The flows of one client. Times are those of any monotonic clock, in seconds."""
 
     chance: random.Random = field(default_factory=random.Random)
+    on_sent: Callable[[Message], object] = lambda message: None
+    """Callback for each message that is about to go out in a new flow."""
     window: int = 0
     """Messages that may be in flight; 0 without a connection."""
     limit: int = 0
@@ -153,6 +155,7 @@ class Flow:
                 refused.append(self._refuse(message, Answer(Kind.PUBREC, id, 0x95), now))
                 continue
             self._sent[id] = _Sent(message)
+            self.on_sent(message)
             out.append(packet)
         return b"".join(out), refused
 

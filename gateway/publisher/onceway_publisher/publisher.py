@@ -115,10 +115,12 @@ class Publisher:
         """The present reason why messages wait, or None."""
         self.on_taken: Callable[[Publication], object] | None = None
         """Called in the event loop with each publication that the gateway has."""
+        self.on_sent: Callable[[Publication], object] | None = None
+        """Called in the event loop before a publication goes out in a new flow."""
         self._path, self._incarnation = Path(journal), incarnation
         self._bounds = max_messages, max_bytes
         self._wait_s, self._start_s, self._stop_s = wait_s, start_s, stop_s
-        self._flow = Flow()
+        self._flow = Flow(on_sent=lambda message: self._call(self.on_sent, message))
         self._count = self._bytes = 0
         self._new: list[tuple[tuple[str, bytes, bool], asyncio.Future[Message]]] = []
         self._taken: list[tuple[int, int]] = []
@@ -168,6 +170,11 @@ class Publisher:
                 await self.flush(self._stop_s)
         finally:
             await self._end()
+
+    @property
+    def last(self) -> int:
+        """The last sequence that the journal has used in its incarnation."""
+        return self._journal.sequence
 
     @property
     def waiting(self) -> int:
@@ -308,11 +315,14 @@ class Publisher:
         self._release(message.topic, message.payload)
         if (waiter := self._waiting.get(message.key)) is not None and not waiter.done():
             waiter.set_result(None)
-        if self.on_taken is not None:
+        self._call(self.on_taken, message)
+
+    def _call(self, callback: Callable[[Publication], object] | None, message: Message) -> None:
+        if callback is not None:
             try:
-                self.on_taken(Publication(self.device, *message.key))
+                callback(Publication(self.device, *message.key))
             except Exception:
-                log.exception("on_taken has failed")
+                log.exception("a callback has failed")
 
     # The connection
 

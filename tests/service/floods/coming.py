@@ -4,7 +4,7 @@ import asyncio
 import base64
 import os
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from gateway.access.logins import MOST_OF_ONE
@@ -13,6 +13,7 @@ from gateway.links.handshake import Hello
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.web.page import MOST_STREAMS
 from tests.links.board import Pty
 from tests.links.certificates import Authority
 from tests.service.floods.site import (
@@ -26,6 +27,7 @@ from tests.service.floods.site import (
     pour,
     together,
 )
+from tests.web.page import browser
 
 
 async def _reasons(site: Site, connects: list[Connect], address: str = "127.0.0.1") -> Counter[int]:
@@ -232,6 +234,47 @@ def _tls(folder: Path) -> dict[str, str]:
     return {}
 
 
+HALVES = [
+    b"GET /api/me HTTP/1.1\r\nHost: x\r\n",
+    b"POST /api/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 50\r\n\r\n{",
+]
+
+
+async def requests_and_streams(site: Site) -> None:
+    """600 halves of requests to page and metrics, guesses, and a viewer that takes all streams and
+    sessions. The operator logs in and looks on meanwhile.
+    """
+    port, web = await _port(site, "WEB"), int(site.web.rpartition(":")[2])
+    url = f"http://127.0.0.1:{port}"
+    for number in range(600):
+        half = await site.open(f"127.0.0.{2 + number % 3}", port if number % 3 else web)
+        half.writer.write(HALVES[number % 2])
+    async with AsyncExitStack() as stack:
+        viewer, operator = [await stack.enter_async_context(browser(url)) for _ in range(2)]
+        for number in range(60):
+            await viewer.login(f"nobody-{number % 3}", "wrong")
+        for _ in range(20):
+            assert await viewer.login("lena", "right") == 200
+        statuses = Counter()
+        for _ in range(20):
+            answer = await viewer._http.get(f"{url}/api/events")
+            statuses[answer.status] += 1
+            stack.callback(answer.close)
+        assert statuses == {200: MOST_STREAMS // 2, 503: 20 - MOST_STREAMS // 2}
+        assert await operator.login("alice", "right") == 200
+        for _ in range(MOST_STREAMS // 2):
+            answer = await operator._http.get(f"{url}/api/events")
+            assert answer.status == 200
+            stack.callback(answer.close)
+        assert (await operator.get("/api/me"))[1]["user"] == "alice"
+
+
+def page_users(folder: Path) -> dict[str, str]:
+    Users(folder / "data" / "users").add("lena", "right")
+    return users(folder)
+
+
 ODD_REQUESTS = [
     b"GET %s HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n%s\r\n" % found
     for found in (
@@ -339,6 +382,16 @@ FLOODS = [
         says="wrong passwords",
         lines=12,
         counts="refused_total request=connect reason=server_busy",
+    ),
+    Flood(
+        "requests, logins and streams of the page; requests of metrics",
+        requests_and_streams,
+        '[page]\nbind = "127.0.0.1:WEB-PORT"\noperators = ["alice"]\nviewers = ["lena"]\n',
+        env=page_users,
+        memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
+        disk=2 * MEGABYTE,
+        says="wrong passwords",
+        lines=12,
     ),
     Flood(
         "what comes before a CONNECT is answered",

@@ -1,0 +1,174 @@
+"""`python -m hil.clients.kept`: a program that publishes with the project's own publisher
+(`gateway/publisher`), and that is killed. SIGTERM ends it.
+
+In: as for `publisher.py`, and a number of kills. Out: the line protocol (`telling.py`). The program
+proper is a process of its own, with a journal. It is killed with SIGKILL at places drawn from the
+seed, half of them as a power cut: a torn frame of a commit then stands at the end of the journal's
+log. The next process goes on from the journal.
+"""
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from os import _exit, read
+from pathlib import Path
+from signal import SIGTERM, signal
+from typing import Annotated
+
+import typer
+
+from hil.clients.payloads import Form, payload_of
+from hil.clients.telling import INCARNATION, tell, topic_of
+from onceway_publisher import Publication, Publisher
+
+DOWN_S = 0.3  # from a kill to the next process
+WAIT_S = 600.0  # longest wait for room in the journal, or for the gateway at the end
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
+    name: Annotated[
+        str, typer.Option(help="Client identifier, and the device of the publications.")
+    ],
+    messages: Annotated[int, typer.Option(min=1)],
+    payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
+    qos: Annotated[int, typer.Option(min=2, max=2)],
+    per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
+    seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
+    kills: Annotated[int, typer.Option(min=0, help="Number of kills.")] = 0,
+    journal: Annotated[
+        Path | None, typer.Option(help="Of the program proper, which this option makes it.")
+    ] = None,
+    announced: Annotated[int, typer.Option(min=0, help="Messages that were reported.")] = 0,
+) -> None:
+    """Publish."""
+    if journal is not None:
+        contents = (payload, payload_bytes, seed)
+        asyncio.run(_publish(port, name, messages, per_s, contents, journal, announced))
+        return
+    rng = random.Random(f"{seed}/kills")
+    places = sorted(rng.sample(range(1, messages + 1), min(kills, messages)))
+    with tempfile.TemporaryDirectory() as folder:
+        Killed(Path(folder) / "journal.db", places, rng).run()
+
+
+class Killed:
+    """The program proper, over its lives. places: messages at which it is killed."""
+
+    def __init__(self, journal: Path, places: list[int], rng: random.Random) -> None:
+        self._journal = journal
+        self._places = places
+        self._rng = rng
+        self._announced = 0
+        self._sent: set[int] = set()
+        self._taken: set[int] = set()
+
+    def run(self) -> None:
+        while self._live():
+            time.sleep(DOWN_S)
+        if self._places:
+            sys.exit(f"{len(self._places)} kills have not happened")
+
+    def _live(self) -> bool:
+        """Run one life; return whether it was killed. Raises SystemExit if it failed."""
+        options = [f"--journal={self._journal}", f"--announced={self._announced}"]
+        argv = [sys.executable, "-m", "hil.clients.kept", *sys.argv[1:], *options]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout  # noqa: S101
+            signal(SIGTERM, lambda *_: _end(child))
+            killed = False
+            for line in child.stdout:
+                if line.endswith(b"\n"):
+                    self._take(json.loads(line))
+                if not killed and self._places and self._announced >= self._places[0]:
+                    killed = True
+                    time.sleep(self._rng.uniform(0, 0.02))
+                    child.kill()
+                    self._places.pop(0)
+        if killed and self._rng.random() < 0.5:
+            with suppress(FileNotFoundError), Path(f"{self._journal}-wal").open("r+b") as log:
+                log.seek(0, 2)
+                log.write(self._rng.randbytes(self._rng.randrange(5000)))
+        if not killed and child.returncode:
+            sys.exit(child.returncode)
+        return killed
+
+    def _take(self, said: dict[str, object]) -> None:
+        """Report what the program says, each fact once over all its lives."""
+        event, sequence = said["event"], int(str(said["sequence"]))
+        if event == "publication":
+            self._announced = sequence
+        elif event == "sent":
+            if sequence in self._sent and sequence not in self._taken:
+                print(json.dumps({**said, "event": "again"}), flush=True)
+            self._sent.add(sequence)
+            return
+        elif sequence in self._taken:
+            return
+        else:
+            self._taken.add(sequence)
+        print(json.dumps(said), flush=True)
+
+
+async def _publish(
+    port: int,
+    name: str,
+    messages: int,
+    per_s: float,
+    contents: tuple[Form, int, str],
+    journal: Path,
+    announced: int,
+) -> None:
+    """Run the program proper, from the next message after those of the journal on."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    form, size, seed = contents
+    publisher = Publisher(
+        f"mqtt://127.0.0.1:{port}",
+        device=name,
+        journal=journal,
+        incarnation=INCARNATION,
+        wait_s=WAIT_S,
+        start_s=0.1,
+        stop_s=WAIT_S,
+    )
+    publisher.on_sent = lambda it: _tell("sent", it)
+    publisher.on_taken = lambda it: _tell("acknowledged", it)
+    async with publisher:
+        for sequence in range(publisher.last + 1, messages + 1):
+            await asyncio.sleep(1 / per_s)
+            rng = random.Random(f"{seed}/{sequence}")
+            content = payload_of(form, name, sequence, size, rng)
+            if sequence > announced:
+                topic = topic_of(name)
+                tell("publication", sequence=sequence, topic=topic, payload=content.hex())
+            await publisher.publish(topic_of(name), content)
+
+
+def _tell(event: str, publication: Publication) -> None:
+    if publication.incarnation != INCARNATION:
+        raise RuntimeError("the journal took itself for a copy")
+    tell(event, sequence=publication.sequence)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    _exit(0)
+
+
+def _end_with_parent() -> None:
+    read(0, 1)
+    _exit(1)
+
+
+if __name__ == "__main__":
+    app()
