@@ -1,8 +1,12 @@
 """mosquitto's bridge and ours under faults (`python -m tests.bridge.faults`; `make soak` runs it).
 
-In: nothing. Out: a table. For each fault and each make: messages at QoS 2 that were acknowledged
-here and never arrived there, messages that arrived there twice or more, and retained topics that
-do not have their newest state at both ends. The other broker is Debian's mosquitto.
+In: nothing. Out: a table of three counts for each fault and each make:
+
+- messages at QoS 2 that were acknowledged here and never arrived there;
+- messages that arrived there twice or more;
+- retained topics that do not have their newest state at both ends.
+
+The other broker is Debian's mosquitto.
 """
 
 import argparse
@@ -30,7 +34,7 @@ from tests.bridge.mosquitto import Mosquitto
 from tests.service.process import GatewayProcess, free_port, start
 from tests.service.wire import wire
 
-PATIENCE_S = 15.0
+PATIENCE_S = 30.0
 """Seconds until messages count as lost and topics as diverged."""
 STATES = range(6)
 LEVELS = "x/" * 198
@@ -257,7 +261,7 @@ async def near_killed(both: Pair) -> None:
 async def cuts(both: Pair) -> None:
     await both.far.end()
     await both.publish(20)
-    both.proxy.cuts = [*range(150, 450, 15)]
+    both.proxy.cuts = [*range(150, 450, 75)]
     await both.far.start()
     async with asyncio.timeout(200):
         while True:
@@ -291,7 +295,7 @@ FAULTS: dict[str, tuple[Callable[[Pair], Awaitable[None]], dict[str, object]]] =
     "far restart without its store": (far_without_store, {}),
     "near restart": (near_restart, {}),
     "near killed": (near_killed, {}),
-    "connection cut at 20 places": (cuts, {}),
+    "connection cut at 4 places": (cuts, {}),
     "slow far side": (slow, {}),
     "far in-flight limit 1": (traffic, {"far": "max_inflight_messages 1"}),
     "far takes QoS 0 only": (traffic, {"far": "max_qos 0"}),
