@@ -138,7 +138,10 @@ def run(
     bench: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names of benches (`onceway hil list`), or TOML files. None: all that ship.",
+            help=(
+                "Names of benches (`onceway hil list`), or TOML files. None: all of the "
+                "project's benches."
+            ),
             autocompletion=lambda incomplete: [
                 one for one in benches.shipped() if one.startswith(incomplete)
             ],

@@ -107,7 +107,7 @@ def _run(
         follower, silent, code = _run_once(command, commands, progress)
     if silent and follower.stage != "connect":
         raise OncewayError(
-            "the board fell silent in the middle",
+            "the board stopped answering in the middle",
             port,
             "Did it lose its power? Run the same command again",
         )
@@ -117,7 +117,7 @@ def _run(
         )
     if code != 0 and follower.stage != "connect" and _OUT_OF_STEP.search(follower.output):
         raise OncewayError(
-            "the board fell out of step in the middle",
+            "the board's answers got out of step in the middle",
             port,
             "Was it reset, or its cable moved? Run the same command again",
         )

@@ -70,7 +70,7 @@ def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
     for row in rows:
         where = f"{path}:{rows.line_num}"
         if None in row or None in row.values():
-            raise OncewayError("this line has another number of columns than the first", where)
+            raise OncewayError("this line and the first one differ in the number of columns", where)
         try:
             check_name(row["name"])
             entry = Entry(rows.line_num, row["name"], row["port"], board(row.get("board") or "uno"))
@@ -80,7 +80,7 @@ def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
             raise OncewayError(f"{entry.port!r} cannot be a port", where)
         if entry.name in seen:
             raise OncewayError(
-                f"the name {entry.name!r} stands on line {seen[entry.name]} already", where
+                f"the name {entry.name!r} is on line {seen[entry.name]} already", where
             )
         seen[entry.name] = entry.line
         yield entry

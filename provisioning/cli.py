@@ -265,7 +265,7 @@ def rekey(
 @app.command("import")
 def import_list(
     file: Annotated[
-        Path, typer.Argument(help="CSV file with the columns name, port and, as you like, board.")
+        Path, typer.Argument(help="CSV file with the columns name, port and, optionally, board.")
     ],
     hex_file: Hex = None,
     foreign: Foreign = False,
@@ -307,7 +307,7 @@ def import_list(
         raise OncewayError(
             f"{failed} of {len(done)} boards failed",
             str(file),
-            "Mend that and run the command again: it leaves alone those that are ready",
+            "Fix the cause and run the command again: boards that are ready are skipped",
         )
     if not as_json:
         print(f"{len(done)} of {len(done)} boards {'can be written' if dry_run else 'are done'}")

@@ -42,7 +42,8 @@ restore_app = typer.Typer()
 def backup(
     file: Annotated[Path | None, typer.Argument(help="The file to make.")] = None,
     to_landing: Annotated[
-        bool, typer.Option("--to-landing", help="Put the backup at the landing place instead.")
+        bool,
+        typer.Option("--to-landing", help="Store the backup at the landing place, not in a file."),
     ] = False,
     keep: Annotated[
         int, typer.Option(min=1, max=1000, help="How many backups stay at the landing place.")

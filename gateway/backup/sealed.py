@@ -102,7 +102,7 @@ class SealedReader(io.RawIOBase):
 
 
 def _damaged() -> OncewayError:
-    return OncewayError("the backup is damaged, or was cut off", hint="Take another copy of it")
+    return OncewayError("the backup is damaged, or was cut off", hint="Use another copy of it")
 
 
 def _derive(passphrase: str, salt: bytes) -> tuple[bytes, bytes]:

@@ -77,7 +77,7 @@ class Endpoint:
             else:
                 self.waits_for = None
                 where = ", ".join(map(format_address, self.addresses))
-                log.warning("the address is there: listening on %s", where)
+                log.warning("the address exists now: listening on %s", where)
 
     async def _listen(self) -> None:
         protocol = self._protocol

@@ -58,9 +58,9 @@ def load_or_make(data: Path) -> Signer:
         key = load_pem_private_key(path.read_bytes(), None)
     except OSError as error:
         raise OncewayError(
-            f"the key that signs batches cannot be read or made ({error.strerror})",
+            f"the key that signs batches cannot be read or created ({error.strerror})",
             str(path),
-            "`sudo onceway uplink key` makes it, where there is none.",
+            "`sudo onceway uplink key` creates it if there is none.",
         ) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise _damaged(path) from error
@@ -71,7 +71,7 @@ def load_or_make(data: Path) -> Signer:
 
 def _damaged(path: Path) -> OncewayError:
     return OncewayError(
-        "this is no key that signs batches",
+        "this is not a key that signs batches",
         str(path),
         "Bring it back from a backup. Or delete it: then there will be a new one, which the centre"
         " must be given (`onceway uplink key`).",

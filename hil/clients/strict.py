@@ -57,16 +57,18 @@ def main(
     qos: Annotated[int, typer.Option(min=0, max=2)],
     per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
     seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
-    in_flight: Annotated[int, typer.Option(help="Most messages in flight.", min=1)] = 1,
+    in_flight: Annotated[
+        int, typer.Option(help="Largest number of messages in flight.", min=1)
+    ] = 1,
     identifiers: Annotated[
         int, typer.Option(help="Number of packet identifiers to use.", min=1, max=IDENTIFIERS)
     ] = IDENTIFIERS,
     first_identifier: Annotated[
-        int, typer.Option(help="Begin with this one.", min=1, max=IDENTIFIERS)
+        int, typer.Option(help="First packet identifier.", min=1, max=IDENTIFIERS)
     ] = 1,
     move: Annotated[
         list[int] | None,
-        typer.Option(help="Go to the next broker behind the PUBREC of this message."),
+        typer.Option(help="Go to the next broker after the PUBREC of this message."),
     ] = None,
     hops: Annotated[
         bool, typer.Option("--hops", help="Go to the next broker when a connection ends.")

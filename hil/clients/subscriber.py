@@ -51,11 +51,13 @@ def main(
         bool, typer.Option("--clean", help="A new session with each connection.")
     ] = False,
     stays_s: Annotated[
-        float, typer.Option(help="Seconds after which it goes away; 0: never.", min=0)
+        float, typer.Option(help="Seconds after which it disconnects; 0: never.", min=0)
     ] = 0.0,
-    away_s: Annotated[float, typer.Option(help="Seconds for which it stays away.", min=0)] = 1.0,
+    away_s: Annotated[
+        float, typer.Option(help="Seconds for which it stays disconnected.", min=0)
+    ] = 1.0,
     receive_maximum: Annotated[
-        int, typer.Option(help="Messages that it takes at once.", min=1, max=65_535)
+        int, typer.Option(help="Receive Maximum: messages in flight to it.", min=1, max=65_535)
     ] = 65_535,
 ) -> None:
     """Subscribe."""

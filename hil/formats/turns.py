@@ -116,7 +116,7 @@ def is_welcome(frame: bytes) -> bool:
 def read_welcome(frame: bytes) -> Welcome:
     """Return the content of a WELCOME. Raises FrameError."""
     if not is_welcome(frame):
-        raise FrameError("no WELCOME")
+        raise FrameError("not a WELCOME")
     nonce, incarnation, _, utc, _ = _WELCOME.unpack_from(frame, HEAD)
     return Welcome(int.from_bytes(nonce), incarnation, utc)
 

@@ -28,7 +28,9 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="TRACE",
-        help="A recording (JSON Lines or CSV, also .gz), or the name of a shipped trace.",
+        help=(
+            "A recording (JSON Lines or CSV, also .gz), or the name of one of the project's traces."
+        ),
     ),
 ]
 

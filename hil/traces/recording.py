@@ -84,7 +84,7 @@ def load(name: str) -> Trace:
     if is_own(lines[0][1]):
         trace = from_rows([row for _, row in lines], path)
         if not trace.frames:
-            raise OncewayError("not a single frame of this recording was delivered", str(path))
+            raise OncewayError("no frame of this recording was delivered", str(path))
         return trace
     if _find(lines[0][1], "sequence") is None:  # a header about the whole recording
         lines = lines[1:]
@@ -95,7 +95,7 @@ def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> lis
     """Return the frames that arrived, by line; all frames if there is no column for it."""
     read = [(_row(row, path, number), _arrived(row, path, number)) for number, row in rows]
     if read and not any(arrived for _, arrived in read):
-        raise OncewayError("not a single frame of this recording was delivered", str(path))
+        raise OncewayError("no frame of this recording was delivered", str(path))
     return [row for row, arrived in read if arrived]
 
 

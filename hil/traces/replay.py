@@ -46,7 +46,7 @@ class Replay:
         longest_outage: float = LONGEST_OUTAGE,
     ) -> None:
         if not trace.frames:
-            raise ValueError("nothing arrives in this trace")
+            raise ValueError("no frame of this trace arrived")
         self._trace = trace
         self._pace = pace
         self._longest = longest_outage

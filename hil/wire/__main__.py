@@ -36,10 +36,10 @@ def main(
     ] = None,
     burst_gap: Annotated[
         float,
-        typer.Option(help="Bytes from one burst to the next, in the mean; 0: no bursts.", min=0),
+        typer.Option(help="Mean number of bytes from one burst to the next; 0: no bursts.", min=0),
     ] = 0.0,
     burst_length: Annotated[
-        float, typer.Option(help="Bytes of a burst, in the mean.", min=1)
+        float, typer.Option(help="Mean number of bytes of a burst.", min=1)
     ] = 1.0,
     trace: Annotated[
         str, typer.Option(help="A recorded link to replay: a file, or the name of a bundled one.")

@@ -132,7 +132,7 @@ async def run(links: list[Link]) -> None:
 def main(
     link: Annotated[
         list[str],
-        typer.Option(help="DIALLER:OTHER:PORT:TARGET: from whom to whom, by which ports."),
+        typer.Option(help="DIALLER:OTHER:PORT:TARGET of a link."),
     ],
 ) -> None:
     """Carry bytes between the members of a site."""

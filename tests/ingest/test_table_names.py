@@ -99,7 +99,7 @@ def test_a_file_in_place_of_the_landing_folder_ends_with_a_line(
     with pytest.raises(OncewayError) as raised:
         stream.run(stream.parse_arguments(where))
     assert str(tmp_path / "landing") in str(raised.value)
-    assert "this is a file, and no folder" in str(raised.value)
+    assert "this is a file, not a folder" in str(raised.value)
     assert os.listdir(tmp_path) == ["landing"]
 
 

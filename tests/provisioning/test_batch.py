@@ -45,9 +45,9 @@ def test_device_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
         ("name,port\n", r"boards\.csv: the list names no board"),
         ("name,port\na,p\0q\n", r"boards\.csv:2: 'p\\x00q' cannot be a port"),
         ("name,port\na b,p\n", r"boards\.csv:2: 'a b' cannot be a device name"),
-        ("name,port\na,p\na,q\n", r"boards\.csv:3: the name 'a' stands on line 2"),
-        ("name,port\na\n", r"boards\.csv:2: this line has another number of columns"),
-        ("name,port\na,p,q\n", r"boards\.csv:2: this line has another number of columns"),
+        ("name,port\na,p\na,q\n", r"boards\.csv:3: the name 'a' is on line 2"),
+        ("name,port\na\n", r"boards\.csv:2: this line and the first one differ in"),
+        ("name,port\na,p,q\n", r"boards\.csv:2: this line and the first one differ in"),
         ("name,port,board\na,p,due\n", r"boards\.csv:2: no board is called 'due'"),
     ],
 )

@@ -419,7 +419,7 @@ async def test_a_greeting_that_people_could_not_be_shown_is_refused(
     [
         (b"\x00\x20\x00\x00\x03", "a frame of 2097152 bytes"),
         (pack(Kind.ALIVE, b"odd"), "a keep-alive of 3 bytes"),
-        (pack(Kind.REMOVED, b"{}"), "no list of removed members"),
+        (pack(Kind.REMOVED, b"{}"), "not a list of removed members"),
         (pack(Kind.GREETING, b"{}"), "kind GREETING where none is expected"),
         (pack(Kind.FRAME, b"what the core refuses"), "a bad frame"),
     ],

@@ -59,7 +59,7 @@ def refuse_foreign(spark: SparkSession, url: str) -> None:
     root = local_path(url)
     with suppress(Py4JJavaError):  # `make_fit` reports what cannot be read
         if HadoopFolder(spark, url).is_file() or (root is not None and _is_broken_link(root)):
-            raise OncewayError("the checkpoint is no folder", url, OWN_FOLDER)
+            raise OncewayError("the checkpoint is not a folder", url, OWN_FOLDER)
     offsets = HadoopFolder(spark, url, OFFSETS)
     with suppress(Torn):
         for number in reversed(_numbers(offsets)):

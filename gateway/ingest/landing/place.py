@@ -266,7 +266,9 @@ class Landing:
             ) from None
         if not gateways and self._ask(lambda fs: fs.isfile(self._root)):
             raise OncewayError(
-                "this is a file, and no folder", self.url, "Give the folder that has the gateways'"
+                "this is a file, not a folder",
+                self.url,
+                "Give the folder that contains the gateways' folders",
             )
         return any(map(self._may_have_landed, gateways))
 

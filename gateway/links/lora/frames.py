@@ -157,7 +157,7 @@ class Hello:
         """
         header = Header.from_frame(frame)
         if (header.type, header.low) != (GREETING, cls.VERSION) or len(frame) != cls.SIZE:
-            raise FrameError("no HELLO of this version")
+            raise FrameError("not a HELLO of this version")
         boot, attempt, incarnation, next_sequence, mtu, flags = _HELLO_FIELDS.unpack_from(
             frame, HEADER_SIZE
         )
@@ -204,7 +204,7 @@ class Welcome:
         """Return the message in a frame. Raises FrameError for anything but a WELCOME."""
         header = Header.from_frame(frame)
         if (header.type, header.low) != (GATEWAY_GREETING, cls.KIND) or len(frame) != cls.SIZE:
-            raise FrameError("no WELCOME")
+            raise FrameError("not a WELCOME")
         nonce, incarnation, mtu, utc = _WELCOME_FIELDS.unpack_from(frame, HEADER_SIZE)
         told = nonce, incarnation, mtu, utc
         return cls(header.network, header.device, *told, frame[-TAG_SIZE:])

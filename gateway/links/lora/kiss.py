@@ -214,7 +214,7 @@ class KissModem:
 
     def send(self, frame: bytes, now: float) -> None:
         if not self.idle:
-            raise RuntimeError("the modem is not ready, or sends")
+            raise RuntimeError("the modem is not ready, or is sending")
         self._outgoing.append(encode(DATA, frame))
         self._done_by = now + self.airtime(len(frame)) + ANSWER_WAIT
         self._busy = False

@@ -163,7 +163,7 @@ def _blocks(told: Any, away: float) -> list[tuple[float, float]]:
         (_seconds(age + _AHEAD) - _AHEAD + away, _seconds(airtime)) for age, airtime in told["sent"]
     ]
     if blocks != sorted(blocks, reverse=True):
-        raise ValueError("the blocks do not stand in the order of their times")
+        raise ValueError("the blocks are not in the order of their times")
     last = min([0.0, *(age for age, _ in blocks[-1:])])
     return [*blocks, (last, _seconds(told["reserved"]))]
 

@@ -111,7 +111,7 @@ def read_turn(content: bytes) -> Turn:
     while rest and rest[0] >= _PLAIN:
         size = _size(rest, 0)
         if not size or size > len(rest):
-            raise FrameError("a packet that is not whole")
+            raise FrameError("an incomplete packet")
         packets.append(rest[:size])
         rest = rest[size:]
     if rest:
@@ -213,7 +213,7 @@ def read_answer(content: bytes, turn: Turn) -> Answer:
             raise FrameError(f"packed form {content[0]:#04x}")
     plain, rest = split(content)
     if rest:
-        raise FrameError("a packet that is not whole")
+        raise FrameError("an incomplete packet")
     return Answer((*packets, *plain), utc, more)
 
 

@@ -218,7 +218,7 @@ class Rylr998:
 
     def send(self, frame: bytes, now: float) -> None:
         if not self.idle:
-            raise RuntimeError("the modem is not ready, or sends")
+            raise RuntimeError("the modem is not ready, or is sending")
         command = b"AT+SEND=%d,%d,%b\r\n" % (EVERYBODY, len(frame), frame)
         self._outgoing.append(command)
         self._leaves = now + self.airtime(len(frame)) + _UART * len(command)

@@ -252,7 +252,7 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
         key = csr.public_key()
         proved = csr.is_signature_valid
     except (ValueError, UnsupportedAlgorithm):
-        raise SiteError("the request holds no signing request") from None
+        raise SiteError("the request contains no signing request") from None
     if not proved or not isinstance(key, Ed25519PublicKey):
         raise SiteError("the request does not prove its key")
     if name_in(csr) != name:
@@ -279,13 +279,15 @@ def _tidy(place: Path, name: str) -> bool:
         if datetime.fromtimestamp(path.stat().st_mtime, UTC) < now - _KEPT:
             path.unlink()
     if left >= _MOST_OPEN:
-        raise OncewayError(f"{left} invitations are open", hint="Use them, or wait for their end")
+        raise OncewayError(
+            f"{left} invitations are open", hint="Use them, or wait until they expire"
+        )
     return withdrawn
 
 
 def _record(folder: Path, number: str) -> _Record:
     if not re.fullmatch(_ID, number):
-        raise SiteError("that is no invitation")
+        raise SiteError("that is not an invitation")
     place = folder / files.INVITATIONS
     return _Record(place / f"{number}.open", place / f"{number}.spent")
 

@@ -118,7 +118,9 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
             return _answer(channel)
     except ssl.SSLCertVerificationError as error:
         raise OncewayError(
-            f"the gateway there is not the one that invited: {why(error)}", where, _look(invitation)
+            f"the gateway at that address is not the one that invited: {why(error)}",
+            where,
+            _look(invitation),
         ) from error
     except SiteError as error:
         raise OncewayError(
@@ -163,9 +165,9 @@ def _checked(
         certificate.verify_directly_issued_by(authority)
         mine = certificate.public_key()
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise OncewayError("the answer holds no certificate of the site") from error
+        raise OncewayError("the answer contains no certificate of the site") from error
     if not isinstance(mine, Ed25519PublicKey) or mine != key.public_key():
-        raise OncewayError("the answer is a certificate of another key")
+        raise OncewayError("the answer is a certificate for another key")
     if name_in(certificate) != name:
         raise OncewayError(f"the answer is a certificate of {name_in(certificate)!r}")
     return certificate

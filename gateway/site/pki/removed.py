@@ -133,5 +133,5 @@ def read(data: bytes) -> list[Removal]:
 def from_values(values: object) -> list[Removal]:
     """Return removals from JSON values. Raises SiteError."""
     if not isinstance(values, list) or len(values) > MOST:
-        raise SiteError("that is no list of removed members")
+        raise SiteError("that is not a list of removed members")
     return [removal_from_json(value) for value in values]

@@ -35,7 +35,7 @@ def _radio(text: str) -> str:
     """
     plan = json.loads(text)
     if not isinstance(plan, dict) or not all(type(plan.get(k)) is int for k in _NUMBERS):
-        raise ValueError("no plan of a radio")
+        raise ValueError("not the plan of a radio")
     return text
 
 

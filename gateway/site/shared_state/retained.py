@@ -38,7 +38,7 @@ class RetainedSharing(Sharing[Entry]):
     def _decode(self, body: bytes) -> Sequence[Entry]:
         entries = list(decode(body, MOST_ITEMS))
         if not entries:
-            raise SiteError("no retained message")
+            raise SiteError("not a retained message")
         return entries
 
     def _encode(self, items: Sequence[bytes]) -> bytes:

@@ -92,9 +92,9 @@ def test_a_run_in_which_that_happened_fails(event: Event) -> None:
 
 
 def test_invalid_mqtt_on_the_air_leaves_a_doubt() -> None:
-    event = on_air("unread", "uno-2", direction="up", why="a packet that is not whole")
+    event = on_air("unread", "uno-2", direction="up", why="an incomplete packet")
     assert check(by_air(COUNTED, event)).reasons == [
-        "what left the board on the line of uno-2 is not MQTT: a packet that is not whole"
+        "what left the board on the line of uno-2 is not MQTT: an incomplete packet"
     ]
 
 

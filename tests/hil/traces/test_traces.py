@@ -153,7 +153,7 @@ def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
         ('{"fcnt":1,"t":0,"delivered":null}', "line 1 says delivered = None"),
         (
             "fcnt,t,delivered\n1,0,false\n2,1,0",
-            "not a single frame of this recording was delivered",
+            "no frame of this recording was delivered",
         ),
         ("", "the recording holds no frame"),
         ('{"source":"x"}', "the recording holds no frame"),
@@ -175,7 +175,7 @@ def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
         ("fcnt;t\n1;0\n2;1,5", "line 2 has no counter or no time. Separate the columns by commas"),
         (
             '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}',
-            "not a single frame of this recording was delivered",
+            "no frame of this recording was delivered",
         ),
         ('{"onceway_trace":2}', "of version 2, this program reads 1"),
         (
@@ -197,7 +197,7 @@ def test_a_bench_on_a_recording_that_delivered_nothing_is_refused_before_anythin
     trace.write_text('{"onceway_trace":1,"name":"silent","repeats":0,"resets":0}\n')
     bench = tmp_path / "bench.toml"
     bench.write_text(f'title = "t"\n[[fault]]\nkind = "line-trace"\ntrace = "{trace}"\n')
-    with pytest.raises(OncewayError, match="not a single frame of this recording was delivered"):
+    with pytest.raises(OncewayError, match="no frame of this recording was delivered"):
         load_bench(str(bench))
 
 

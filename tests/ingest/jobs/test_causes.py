@@ -90,7 +90,7 @@ def small_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
 def test_a_file_in_place_of_the_checkpoint_is_named(job: Job) -> None:
     job.checkpoint.write_text("a file")
     line = ended(lambda: take(job))
-    assert f"{job.checkpoint}: the checkpoint is no folder" in line
+    assert f"{job.checkpoint}: the checkpoint is not a folder" in line
 
 
 @pytest.mark.soak

@@ -366,11 +366,11 @@ def test_checkpoint_path_that_is_not_a_folder_is_refused_and_kept(
     fault(begun.job.checkpoint)
     before = asides(begun)
     try:
-        with pytest.raises(OncewayError, match="is no folder"):
+        with pytest.raises(OncewayError, match="is not a folder"):
             process.run()
         code, text, _ = process.report()
         assert code == 5
-        assert "the checkpoint is no folder" in text
+        assert "the checkpoint is not a folder" in text
         assert asides(begun) == before
     finally:
         begun.job.checkpoint.unlink()
