@@ -91,6 +91,7 @@ soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills 
 	@$(BIN)/python -m tests.links.fuzz
 	@$(BIN)/python -m tests.bridge.faults
 	@$(BIN)/python -m tests.site.soak --seeds 100000
+	@$(BIN)/python -m tests.clients
 	@$(BIN)/python -m tests.sim.whole.soak --seeds 100000
 	@$(BIN)/python -m tests.sim.whole.sabotages
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000

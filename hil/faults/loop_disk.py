@@ -23,7 +23,7 @@ PROGRAMS = {
     "umount": "mount",
     "cp": "coreutils",
 }
-"""Needed programs, and the packages that have them."""
+"""Programs that a loop disk needs, with the Debian packages that contain them."""
 CAP_SYS_ADMIN = 21  # man 7 capabilities
 _WRITES, _IN_FLIGHT = 4, 8
 """Places in /sys/block/loopN/stat: number of completed writes, and of requests in progress."""

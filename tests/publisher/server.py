@@ -12,6 +12,7 @@ from gateway.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
+    Puback,
     Pubcomp,
     Publish,
     Pubrec,
@@ -29,8 +30,9 @@ Identity = tuple[int, int]
 
 
 def identity(packet: Publish) -> Identity:
-    pairs = dict((packet.properties or {})[PropertyId.USER_PROPERTY])
-    return int(pairs["incarnation"]), int(pairs["seq"])
+    """Return the identity of a message; (0, 0) if it has none."""
+    pairs = dict((packet.properties or {}).get(PropertyId.USER_PROPERTY, ()))
+    return int(pairs.get("incarnation", 0)), int(pairs.get("seq", 0))
 
 
 class Server:
@@ -81,6 +83,9 @@ class Server:
                     self.farewell = None
                     return False
                 reason = self.refuse(packet)
+                if packet.qos == 1:
+                    wire.send(Puback(packet.packet_id, reason))
+                    return True
                 if reason < 0x80:
                     if packet.packet_id not in self._held:
                         self.taken.append(identity(packet))

@@ -28,7 +28,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class RadioReady:
-    """The radio is set up. told: the modem's own description."""
+    """The radio is ready. told: the description that the modem gave of itself."""
 
     told: str
 
