@@ -183,8 +183,8 @@ def short_files(folder: str) -> int:
 def _walks() -> Iterable[Figure]:
     """Figures of the ways of three packets (`tests/walks.py`), with their goals and limits."""
     limits = {
-        "QoS 2 PUBLISH": ((20, 27), (110, 154), (1, 1)),
-        "serial PUBLISH": ((26, 31), (160, 176), (2, 2)),
+        "QoS 2 PUBLISH": ((20, 28), (110, 155), (1, 1)),
+        "serial PUBLISH": ((26, 32), (160, 177), (2, 2)),
         "CONNECT elsewhere": ((45, 69), (700, 1108), (4, 8)),
     }
     for name, (files_, calls, pairs) in limits.items():

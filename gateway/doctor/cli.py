@@ -25,7 +25,7 @@ _CHECKS: dict[str, Check] = {
     "configuration": settings.meaning,
     "certificates": settings.tls,
     "files": lambda config: settings.files(config.gateway.data),
-    "clock": lambda config: machine.clock(config.gateway.trust_clock),
+    "clock": lambda config: machine.clock(config.gateway.trust_clock, config.gateway.data),
     "power supply": lambda config: machine.power(),
     "disk": lambda config: disk.room(
         config.gateway.data, config.spool_bytes if config.spooled else 0

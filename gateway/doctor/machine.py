@@ -4,12 +4,17 @@ In: the kernel's information about both. Out: findings. `root` is the folder tha
 """
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from gateway.doctor.finding import Finding, ok, unseen, wrong
-from gateway.runtime.clock import synchronised
+from gateway.runtime.clock import REMEDY, synchronised
+from gateway.store.schema import FILE, connect_to_read
+from gateway.store.uptime import last_seen
+from gateway.system.time_of_day import doubt
 
 _VOLTAGE_SENSOR = "rpi_volt"
 _TOO_LOW = "in0_lcrit_alarm"
@@ -17,10 +22,15 @@ _TOO_LOW = "in0_lcrit_alarm"
 """
 
 
-def clock(trusted: bool) -> Iterator[Finding]:
-    """Yield a finding about the clock. trusted: `gateway.trust_clock` of the configuration."""
+def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:
+    """Yield a finding about the clock. trusted: `gateway.trust_clock` of the configuration. data:
+    the gateway's data directory.
+    """
+    why = doubt(time.time_ns() // 1000, None if data is None else _seen(data))
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    if synchronised():
+    if why is not None:
+        yield wrong("clock", f"it shows {now}, which is not believed: {why}", REMEDY)
+    elif synchronised():
         yield ok("clock", f"synchronised: {now}")
     elif trusted:
         yield ok("clock", f"not synchronised, but trusted (gateway.trust_clock): {now}")
@@ -31,6 +41,15 @@ def clock(trusted: bool) -> Iterator[Finding]:
             "`timedatectl` shows why. Without a network add a clock module, or set"
             " gateway.trust_clock = true if this clock is right",
         )
+
+
+def _seen(data: Path) -> int | None:
+    """Return the newest time that the gateway has believed, None if the store does not say."""
+    try:
+        with closing(connect_to_read(data / FILE)) as database:
+            return last_seen(database)
+    except (sqlite3.Error, ValueError):
+        return None
 
 
 def power(root: Path = Path("/")) -> Iterator[Finding]:

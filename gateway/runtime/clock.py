@@ -6,7 +6,15 @@ the time from the network. So no deadline uses UTC, and rows get their UTC once 
 """
 
 import ctypes
+import logging
 import time
+from collections.abc import Callable
+
+from gateway.system.time_of_day import STEP, day, doubt, rtc
+
+log = logging.getLogger(__name__)
+
+REMEDY = "If it is right: sudo onceway clock trust. If not, `timedatectl` shows where it comes from"
 
 _TIMEX_SIZE = 256
 _STATUS_OFFSET = 40  # struct timex, <sys/timex.h>, 64-bit
@@ -22,18 +30,81 @@ def synchronised() -> bool:
 
 
 class Clock:
-    """The time axis and UTC. trust: rely on the system clock without asking the kernel."""
+    """The time axis and UTC. trust: rely on the system clock without asking the kernel. wall, boot:
+    ns since 1970 and since the boot of the machine, suspended time included; replaced by tests.
 
-    def __init__(self, trust: bool) -> None:
+    A time that cannot be right (`time_of_day.py`) is not used: UTC stays unknown at a start, and
+    goes on from the last believed time while the gateway runs.
+    """
+
+    def __init__(
+        self,
+        trust: bool,
+        wall: Callable[[], int] = time.time_ns,
+        boot: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+    ) -> None:
         self._trust = trust
+        self._wall = wall
+        self._boot = boot
         self._known = False
+        self._seen: int | None = None
+        """Lower bound of the time at the boot of the machine, in µs since 1970."""
+        self._ahead: int | None = None
+        """µs since 1970 at the boot of the machine, as last believed; None before the first time.
+        """
+        self.doubt: str | None = None
+        """Why the system clock is not believed, as a sentence; None while it is."""
         self._start = 0.0
         self._offset = 0.0
 
     def utc(self) -> int | None:
         """Return µs since 1970, or None while unknown. Once known, the time stays known."""
         self._known = self._known or self._trust or synchronised()
-        return time.time_ns() // 1000 if self._known else None
+        if not self._known:
+            return None
+        now, up = self._wall() // 1000, self._boot() // 1000
+        held = None if self._ahead is None else self._ahead + up
+        if held is None:
+            seen = None if self._seen is None else self._seen + up
+            why = doubt(now, seen, rtc() if seen is not None and now - seen > STEP else None)
+        else:
+            why = "it was set while the gateway ran" if abs(now - held) > STEP else None
+        self._tell(now, why)
+        if why is not None:
+            return held
+        self._ahead = now - up
+        return now
+
+    def know(self, seen: int | None) -> None:
+        """Take over the newest time that an earlier start has believed, in µs since 1970."""
+        self._seen = None if seen is None else seen - self._boot() // 1000
+
+    def trust(self) -> None:
+        """Believe the system clock, because a person says so."""
+        self._known, now = True, self._wall() // 1000
+        self._ahead = now - self._boot() // 1000
+        self._tell(now, None)
+
+    def told(self, trust: bool = False) -> dict[str, int | str | None]:
+        """Return the times of the system and of the gateway, in µs since 1970, and the doubt.
+        trust: believe the system clock from now on.
+        """
+        if trust:
+            self.trust()
+        utc = self.utc()
+        return {"system": self._wall() // 1000, "utc": utc, "doubt": self.doubt}
+
+    def _tell(self, now: int, why: str | None) -> None:
+        """Log the begin and the end of a doubt."""
+        if why is not None and self.doubt is None:
+            self.doubt = (
+                f"the clock shows {day(now)}, which is not believed: {why}. No session expires"
+                f" by it, and messages get no time from it. {REMEDY}"
+            )
+            log.warning("%s", self.doubt)
+        elif why is None and self.doubt is not None:
+            self.doubt = None
+            log.warning("the clock shows %s, which is believed", day(now))
 
     def start(self, axis: float, monotonic: float) -> None:
         """Continue the time axis at `axis` seconds, when the event loop's clock shows

@@ -89,7 +89,7 @@ class Engine:
         asker: Executor | None = None,
     ) -> None:
         self.broker = broker
-        self._clock = clock
+        self.clock = clock
         self._failed = failed
         self.broken = False
         """Whether shared state may be half changed. If so, no input is accepted, and no output or
@@ -136,7 +136,7 @@ class Engine:
     @property
     def commit_waits_s(self) -> float:
         """Seconds for which the current commit has waited for the disk; 0 without one."""
-        return self._clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
+        return self.clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
 
     @property
     def stalled_s(self) -> float:
@@ -239,7 +239,7 @@ class Engine:
         """
         if self.broken:
             return
-        self.broker.now = self._clock.axis(self._loop.time())
+        self.broker.now = self.clock.axis(self._loop.time())
         if not self.in_turn:
             self.in_turn = True
             self._turn_ends = time.monotonic() + _TURN_S
@@ -519,7 +519,7 @@ class Engine:
 
     def _written(self, number: int) -> None:
         self._writing = 0
-        self.broker.now = self._clock.axis(self._loop.time())
+        self.broker.now = self.clock.axis(self._loop.time())
         clients = self._on_disk(number)
         self._write()
         self._order()
@@ -584,7 +584,7 @@ class Engine:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
         self.begin()
-        self.broker.set_clock(self._clock.utc_start(self._loop.time()))
+        self.broker.set_clock(self.clock.utc_start(self._loop.time()))
         for link in list(self._slow):
             self.serve(link.connection, "it is asked what it has taken", link.see_progress)
         self.broker.advance()
@@ -606,9 +606,7 @@ class Engine:
         self._stopped = True
         self._logins.stop()
         self._do(self._submit_rest)
-        await self._loop.run_in_executor(
-            None, self._writer.stop, self.broker.now, self._clock.utc()
-        )
+        await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self.clock.utc())
 
     def _disconnect_all(self) -> None:
         reason, text = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"

@@ -32,6 +32,7 @@ exit `code` of a command, if they are known.
                            many}; numbers: separated by commas, empty for all
     bridge-discard, bridge, numbers
                            the same, but delete the messages
+    clock, text            one row: the time and its doubt; text `trust`: believe the system clock
     everything             one row: the answer to `/status` (`gateway/web/everything.py`)
     boards                 one row for each board of the device registry: its state
                            (`gateway/boards/expected.py`), its last value and its age
@@ -304,6 +305,9 @@ class Control:
             yield {"done": await change(request["bridge"], numbers)}
 
     async def _everything(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
+        if request["do"] == "clock":
+            yield self._engine.clock.told(trust=request["text"] == "trust")
+            return
         uplink = await self._uplink.state() if self._source.broker.config.uplink else None
         yield everything(self._source, uplink)
 
@@ -466,6 +470,7 @@ class Control:
         "session": _session,
         "end": _end,
         "status": _status,
+        "clock": _everything,
         "everything": _everything,
         "boards": _boards,
         "readings": _readings,

@@ -34,20 +34,21 @@ from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.runtime.garbage import Garbage
 from gateway.runtime.internal_client import forget_members
+from gateway.runtime.use_of_spool import tell_use_of_spool
 from gateway.runtime.watchdog import Watchdog
 from gateway.service.change import CHANGEABLE, needs_restart
 from gateway.service.listeners import Listeners
 from gateway.service.management import Management
+from gateway.store import wal
 from gateway.store.board_queues import waiting_for_boards
 from gateway.store.check import named
 from gateway.store.generation import Generation, why_other_generation
 from gateway.store.move_rows import had_site
 from gateway.store.recovery import Refused, recover
-from gateway.store.schema import StoreError, make_folder, open_store, unusable
+from gateway.store.schema import FILE, StoreError, make_folder, open_store, unusable
 from gateway.store.space import release
-from gateway.store.uptime import uptime
+from gateway.store.uptime import last_seen, uptime
 from gateway.system.accounts import leave_for_uplink
-from gateway.system.amounts import stranded
 from gateway.system.causes import cause
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
@@ -138,7 +139,7 @@ class Gateway:
             with engine.broker.step:
                 engine.broker.reconfigure(config)
             if spooled != bool(config.spooled):
-                _tell_use_of_spool(engine.broker)
+                tell_use_of_spool(engine.broker)
             if self._devices is not None:
                 self._devices.changed()
             engine.dismiss(
@@ -179,7 +180,7 @@ class Gateway:
         make_folder(config.gateway.data)
         with closing(ProcessLock(config.gateway.data / "gateway.lock")):
             clock = Clock(config.gateway.trust_clock)
-            broker, restored = _open_broker(config, clock.utc())
+            broker, restored = _open_broker(config, clock)
             broker.registered = self._registry.reserves
             broker.router.heard["commands"] = partial(commanded, self._registry)
             self._registry.boards.last_publications.recall(config.gateway.data)
@@ -231,7 +232,7 @@ class Gateway:
                 await listeners.change(config, self._passwords)
                 await management.start()
                 if not config.spooled:
-                    _tell_use_of_spool(broker)
+                    tell_use_of_spool(broker)
                 if membership is not None:
                     membership.started()
                 log.info(
@@ -293,17 +294,6 @@ def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
         membership.registry.changed()
 
 
-def _tell_use_of_spool(broker: Broker) -> None:
-    """Log whether publications are kept for an uplink, and how many already wait for one."""
-    spool = broker.spool
-    if broker.config.spooled:
-        log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
-    elif spool.count:
-        log.warning("spool: %s", stranded(spool.count, spool.size))
-    else:
-        log.info("there is no [uplink]: publications are not kept in the spool")
-
-
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":
     """Return the gateway's part in its site, or None without a site."""
     if config.site is None:
@@ -324,7 +314,7 @@ def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered],
     return SiteNeighbours
 
 
-def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
+def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
     """Return a broker with the state of the store, and the reason why this is another generation of
     the store, or None. Raises StoreError if the store is damaged or its disk is full.
     """
@@ -332,8 +322,10 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
     release(folder)  # a start needs some of the reserve on a full disk
     try:
         leave_for_uplink(folder)
+        log_gone = wal.vanished(folder / FILE)
         with closing(open_store(folder, config.gateway.name)) as database:
-            restored = why_other_generation(database, folder)
+            restored = why_other_generation(database, folder, log_gone)
+            clock.know(last_seen(database))
             if restored is not None:
                 forget(folder)  # before the start that makes the new generation permanent
                 for line in waiting_for_boards(database):
@@ -341,7 +333,7 @@ def _open_broker(config: Config, utc: int | None) -> tuple[Broker, str | None]:
             try:
                 state = recover(
                     database,
-                    utc,
+                    clock.utc(),
                     config.limits.inflight,
                     uptime(),
                     forget=restored is not None,

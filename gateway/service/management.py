@@ -86,6 +86,7 @@ class Management:
             restart=restart,
             absent=[absent],
             jobs=[*engine.jobs, *registry.jobs],
+            doubt=lambda: engine.clock.doubt,
         )
         self._membership = membership
         self._registry = registry

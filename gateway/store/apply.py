@@ -16,6 +16,7 @@ from typing import Any
 from gateway.broker.store_rows import Commit
 from gateway.store.move_rows import Moves
 from gateway.store.moves import move
+from gateway.store.spool_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
@@ -122,9 +123,10 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
         _delete_all(database, [(f"queue WHERE (session, first) {_PAIRS}", keys)])
 
 
-def apply(database: sqlite3.Connection, commit: Commit) -> float:
+def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | None = None) -> float:
     """Write a commit. Return the seconds that COMMIT took, including the wait for fsync. Raises
-    sqlite3.Error after rolling back: then no part of the commit is in the database.
+    sqlite3.Error after rolling back: then no part of the commit is in the database. checks: those
+    of the spool's rows that are not written yet; None: they are written with this commit.
     """
     database.execute("BEGIN IMMEDIATE")
     try:
@@ -136,15 +138,15 @@ def apply(database: sqlite3.Connection, commit: Commit) -> float:
         _delete_all(database, _gone(commit))
         if isinstance(commit.neighbours, Moves):
             move(database, commit.neighbours)
-        if commit.clock is not None:
-            database.execute(
-                "UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?",
-                (commit.clock, commit.boot),
-            )
+        checks = checks or SpoolChecks(each=1)
+        pending = checks.pending
+        if commit.spool or commit.clock is not None:
+            pending = checks.put(database, commit.spool, commit.clock, commit.boot)
         if commit.axis is not None:
             save_axis(database, *commit.axis)
         begin = perf_counter()
         database.execute("COMMIT")
+        checks.pending = pending
         return perf_counter() - begin
     except BaseException:
         if database.in_transaction:

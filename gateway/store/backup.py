@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.store import generation
+from gateway.store import generation, run_marks
 from gateway.store.schema import (
     FILE,
     StoreError,
@@ -44,6 +44,7 @@ def backup(folder: Path, target: Path) -> None:
             day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
             with copy:
                 generation.mark(copy, f"it is a backup of {day} UTC")
+                run_marks.end(copy)
         sync(new)
         os.replace(new, target)
         sync(target.parent)
@@ -67,6 +68,7 @@ def restore(folder: Path, source: Path) -> Path | None:
             backup.backup(copy)
             with copy:
                 generation.mark(copy, f"it was restored from {source.name}")
+                run_marks.end(copy)
         owner = folder.stat()
         os.chown(new, owner.st_uid, owner.st_gid)  # root may do this for the service
         new.chmod(0o640)

@@ -18,6 +18,7 @@ from gateway.mqtt.errors import MqttError
 from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
 from gateway.mqtt.topics import topic_filter_problem, topic_name_problem
 from gateway.mqtt.wire import Reader, encode_varint
+from gateway.store import spool_checks
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
 HIGHEST = 1 << 53
@@ -102,6 +103,7 @@ def teach(database: sqlite3.Connection) -> None:
         return
     for function in _FUNCTIONS:
         database.create_function(function.__name__, 1, function, deterministic=True)
+    database.create_function("spool_is_sound", 10, spool_checks.Verifier(database))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "monotonic": _number(-HIGHEST),
         "received": _MOMENT,
     },
+    "spool_check": {"last": _ID, "first": _ID, "sums": _BLOB},
     "message": {
         "id": _ID,
         "topic": _TOPIC,
@@ -266,11 +269,18 @@ CELLS: dict[str, dict[str, Cell]] = {
 """Rules by table and column. The values of `meta` depend on their keys (`meta.py`)."""
 
 
+_WHOLE = {"spool": (spool_checks.SOUND,)}
+"""Checks of whole rows by table."""
+CHANGED = "contents"
+"""Stands for the damaged column in a row whose check fails."""
+
+
 def sound(table: str) -> str:
     """Return an SQL condition: each cell of a row obeys its rule. For a connection prepared by
     `teach`.
     """
-    return " AND ".join(cell.sound(f"{table}.{name}") for name, cell in CELLS[table].items())
+    rules = [cell.sound(f"{table}.{name}") for name, cell in CELLS[table].items()]
+    return " AND ".join([*rules, *_WHOLE.get(table, ())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +293,8 @@ class Broken:
 
     def __str__(self) -> str:
         row = ", ".join(repr(value)[:60] for value in self.row)
+        if self.columns == (CHANGED,):
+            return f"row {row} of {self.table}: its contents have changed since they were stored"
         return f"row {row} of {self.table}: its {' and '.join(self.columns)} cannot be"
 
 
@@ -296,8 +308,15 @@ def broken(
     keys = [column[1] for column in sorted(info, key=lambda column: int(column[5])) if column[5]]
     cells = {name: CELLS[table][name] for _, name, *_ in info if name in CELLS[table]}
     flags = [f"({cell.sound(name)}) IS NOT TRUE" for name, cell in cells.items()]
-    rows = table if after is None else f"(SELECT * FROM {table} WHERE id > ? ORDER BY id LIMIT ?)"  # noqa: S608
+    flags += [f"({rule}) IS NOT TRUE" for rule in _WHOLE.get(table, ())]
+    rows = (
+        table
+        if after is None
+        else f"(SELECT * FROM {table} WHERE id > ? ORDER BY id LIMIT ?) AS {table}"  # noqa: S608
+    )
     query = f"SELECT {', '.join(keys + flags)} FROM {rows} WHERE {' OR '.join(flags)}"  # noqa: S608
     for row in database.execute(query, () if after is None else (after, count)):
-        columns = zip(cells, row[len(keys) :], strict=True)
-        yield Broken(table, row[: len(keys)], tuple(name for name, bad in columns if bad))
+        names = (*cells, *(CHANGED for _ in _WHOLE.get(table, ())))
+        bad = [name for name, bad in zip(names, row[len(keys) :], strict=True) if bad]
+        shown = [name for name in bad if name != CHANGED] or bad
+        yield Broken(table, row[: len(keys)], tuple(shown))

@@ -26,6 +26,7 @@ import sqlite3
 from pathlib import Path
 from time import monotonic
 
+from gateway.store.run_marks import was_stopped
 from gateway.system.sync import sync
 
 NAME = "generation"
@@ -39,9 +40,11 @@ _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
 """Serial number of a Raspberry Pi. Other machines show their number to root only, or not at all."""
 
 
-def why_other_generation(database: sqlite3.Connection, folder: Path) -> str | None:
+def why_other_generation(
+    database: sqlite3.Connection, folder: Path, log_gone: str | None = None
+) -> str | None:
     """Return why this is not the store that ran here last, or None if no sign indicates another
-    generation.
+    generation. log_gone: what shows that the log is gone (`wal.py`), which is so after a stop, too.
     """
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
@@ -56,6 +59,11 @@ def why_other_generation(database: sqlite3.Connection, folder: Path) -> str | No
     serial = serial_number()
     if None not in (machine, serial) and machine != serial:
         return f"it comes from another machine (serial number {machine}, not {serial})"
+    if log_gone is not None and not was_stopped(database):
+        return (
+            f"the last run was not stopped, and its write-ahead log is gone ({log_gone}): commits"
+            " that were acknowledged are lost. The numbers of the spool skip ahead"
+        )
     return None
 
 

@@ -15,6 +15,7 @@ import sqlite3
 
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Recovered
+from gateway.store import run_marks, spool_checks
 from gateway.store.cells import HIGHEST, sound, teach
 from gateway.store.generation import settle
 from gateway.store.move_rows import Moved
@@ -70,7 +71,10 @@ def recover(
             if item.kind == "refused":
                 raise Refused(str(item))
         now = axis(database, utc, uptime)
+        if forget and not run_marks.was_stopped(database):
+            run_marks.skip_ahead(database)
         boot = _count_start(database)
+        run_marks.begin(database, boot)
         if uptime is not None:
             save_uptime(database, now, uptime)
         if forget:
@@ -79,6 +83,7 @@ def recover(
             database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
             database.execute("INSERT OR REPLACE INTO meta VALUES ('mistrusted', '1')")
         settle(database)
+        spool_checks.add_missing(database)
         _leave_out(database, found)
         _give_each_session_flows(database)
         sweep(database)

@@ -135,7 +135,6 @@ def _copy_all(
     lost += _missing_in_spool(target, known, ends=damaged)
     lost += _end_sessions(target, gaps["flow"])
     lost += _end_what_is_not_whole(target)
-    _note_holes(target)
     if target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() == drawn:
         lost.append("meta: the epoch, so the numbers of batches begin again")
         target.execute("DELETE FROM batch")
@@ -148,6 +147,7 @@ def _copy_all(
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
         lost += [f"{rule.what}: {count}"] if count else []
     lost += _end_what_is_not_whole(target)  # rows that make no sense are gone now, too
+    _note_holes(target)
     target.execute("COMMIT")
     return lost
 
@@ -157,8 +157,9 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
         (version,) = source.execute("PRAGMA user_version").fetchone()
         if version > 0:
             never_had = [table for table, first in _NEWER.items() if version < first]
-            if ("aside",) not in source.execute("SELECT name FROM sqlite_schema").fetchall():
-                never_had.append("aside")  # made without a version of its own (schema.py)
+            made = source.execute("SELECT name FROM sqlite_schema").fetchall()
+            # made without a version of their own (schema.py)
+            never_had += [name for name in ("aside", "spool_check") if (name,) not in made]
             return tuple(never_had)
     return ()
 
@@ -283,7 +284,7 @@ def _keep_numbering(
         (str(last + (0 if known else _FAR)),),
     )
     # rows that are lost here may be at another gateway of the site: its spool begins again for it
-    target.execute("DELETE FROM meta WHERE key = 'copies.line'")
+    target.execute("DELETE FROM meta WHERE key IN ('copies.line', 'running')")
     # treat the other members as new and tell them that their sessions may be outdated: the record
     # of earlier messages may be lost
     target.execute("UPDATE meta SET value = '[]' WHERE key = 'members'")

@@ -6,10 +6,18 @@ process, and the time of day if known. Out: the present position of the axis. Th
 but useless after a reboot; `meta.axis` is as old as the last commit that contained it.
 """
 
+import logging
 import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from gateway.system.time_of_day import DAY, MOST_AWAY, doubt
+
+log = logging.getLogger(__name__)
+
+SEEN = "seen"
+"""Key in `meta`: the newest time of day that was believed, in µs since 1970."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -32,21 +40,53 @@ def uptime() -> Uptime | None:
 
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
     """Return the present position of the time axis in seconds. `meta.axis` is `milliseconds` or
-    `milliseconds at µs UTC`.
+    `milliseconds at µs UTC`. Time away that cannot be (`time_of_day.py`) counts as none.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
     exact = _axis_by_uptime(database, uptime)
     if exact is not None:
         return max(exact, int(stood) / 1000)
-    away = max(0, utc - int(known)) / 1_000_000 if known and utc is not None else 0.0
-    return int(stood) / 1000 + away
+    if not known or utc is None:
+        return int(stood) / 1000
+    away = max(0, utc - int(known))
+    if away > MOST_AWAY:
+        log.warning("the gateway was off for %d days by the clock: counted as none", away // DAY)
+        return int(stood) / 1000
+    _tell_away(database, int(stood), away / 1_000_000)
+    return int(stood) / 1000 + away / 1_000_000
+
+
+def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
+    """Log the sessions that have expired while the gateway was off. stood: axis in ms then."""
+    (count,) = database.execute(
+        "SELECT count(*) FROM session WHERE expiry < 4294967295"
+        " AND coalesce(left, ?1) + expiry * 1000 BETWEEN ?1 AND ?2",
+        (stood, stood + away * 1000),
+    ).fetchone()
+    if count:
+        text = "the gateway was off for %.1f h by the clock: %d sessions have expired meanwhile"
+        log.warning(text, away / 3600, count)
+
+
+def last_seen(database: sqlite3.Connection) -> int | None:
+    """Return the newest time of day that was believed, in µs since 1970; None if the store does not
+    say. A store of an older version says it with its axis, or with its newest row.
+    """
+    found = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('axis', 'seen')"))
+    known = found.get("axis", "").partition(" at ")[2] or found.get(SEEN)
+    if known is not None:
+        return int(known)
+    row = database.execute("SELECT received FROM spool ORDER BY id DESC LIMIT 1").fetchone()
+    return row[0] if row and isinstance(row[0], int) and doubt(row[0], None) is None else None
 
 
 def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
     """Save the position of the time axis, in ms, and the time in µs UTC."""
     value = f"{axis}" if utc is None else f"{axis} at {utc}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('axis', ?)", (value,))
+    if utc is not None:
+        database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SEEN, f"{max(0, utc)}"))
 
 
 def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:

@@ -33,6 +33,25 @@ def orphaned(path: Path) -> str | None:
     return None
 
 
+def vanished(path: Path) -> str | None:
+    """Return what shows that the log is gone, or None. To be called before SQLite opens the
+    database, after a run that was not stopped: SQLite would begin an empty log without a word.
+
+    The index outlives a killed process. The last program that closes the database in order copies
+    the log and deletes both files; an empty index was made behind it (`leave_log`).
+    """
+    log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+    size = log.stat().st_size if log.exists() else 0
+    if size > _HEADER.size + FRAME_BYTES:
+        return None
+    try:
+        data = index.read_bytes()[: _INDEX.size]
+    except FileNotFoundError:
+        return "neither it nor its index is there, unless another program has copied it"
+    frames = _INDEX.unpack(data)[0] if len(data) == _INDEX.size else 0
+    return f"the index names {frames} frames, and the log has {size} bytes" if frames else None
+
+
 def damage(path: Path) -> str | None:
     """Return the damage of the log of the database at `path`, or None. SQLite has the database
     open; other programs may write meanwhile.

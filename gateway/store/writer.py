@@ -23,6 +23,7 @@ from typing import Any
 from gateway.broker.delivery import Load, Order
 from gateway.broker.spool import Oldest
 from gateway.broker.store_rows import Commit
+from gateway.store import run_marks
 from gateway.store.apply import apply
 from gateway.store.checkpoint import Checkpointer
 from gateway.store.generation import Generation
@@ -30,6 +31,7 @@ from gateway.store.queue_reads import collect, load
 from gateway.store.references import note_flows
 from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
+from gateway.store.spool_checks import SpoolChecks
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 from gateway.system.causes import cause
@@ -63,6 +65,7 @@ class Writer:
         self._database.execute("PRAGMA wal_autocheckpoint=0")
         self.space = Space(folder, self._database)
         self._generation = Generation(folder, self._database)
+        self._checks = SpoolChecks()
         self._done = done
         self._failed = failed
         self._landed = landed
@@ -145,7 +148,9 @@ class Writer:
         with contextlib.suppress(sqlite3.Error, OSError):
             if not self._gave_up:
                 save_axis(self._database, int(axis * 1000), utc)
+                self._checks.flush(self._database)
                 note_flows(self._database)
+                run_marks.end(self._database)
                 self._generation.change()
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._database.close()
@@ -181,6 +186,8 @@ class Writer:
             self.space.look()
         with _noted(self._renewing):
             self._generation.look()
+            if self._checks.due:
+                self._checks.flush(self._database)
         self._checkpointer.committed()
 
     def _look(self, database: sqlite3.Connection) -> None:
@@ -199,7 +206,7 @@ class Writer:
         while True:
             begin = perf_counter()
             try:
-                self.times.sync.observe(apply(self._database, commit))
+                self.times.sync.observe(apply(self._database, commit, self._checks))
             except Exception as error:
                 self.times.failures += 1
                 if getattr(error, "sqlite_errorcode", None) in _NO_SPACE and self.space.release():

@@ -4,10 +4,14 @@ In: the gateway's database. Out: the contents of such rows, for a file; then the
 """
 
 import json
+import sqlite3
 
 from gateway.store.cells import CELLS, Broken, broken
 from gateway.store.references import GONE
 from gateway.uplink.numbers import Numbers
+
+HELD = "uplink.held"
+"""Key in `meta`: number of rows that were set aside since the store was made."""
 
 
 class DamagedRows(Numbers):
@@ -27,7 +31,8 @@ class DamagedRows(Numbers):
 
     def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
         """Return the damaged rows among the oldest `count` waiting rows, each with its cells as SQL
-        literals, by column.
+        literals, by column. Raises sqlite3.DatabaseError if such a row cannot be found by its
+        number.
         """
         found = list(broken(self._db, "spool", self.last_cut()[1], count))
         columns = list(CELLS["spool"])
@@ -36,10 +41,12 @@ class DamagedRows(Numbers):
             for name in columns
         )
         query = f"SELECT {literals} FROM spool WHERE id = ?"  # noqa: S608 - names of ours
-        return [
-            (item, dict(zip(columns, self._db.execute(query, item.row).fetchone(), strict=True)))
-            for item in found
-        ]
+        cells = [(item, self._db.execute(query, item.row).fetchone()) for item in found]
+        for item, row in cells:
+            if row is None:
+                text = f"row {item.row[0]} of spool is not where its number belongs"
+                raise sqlite3.DatabaseError(f"{text}: onceway store salvage saves the others")
+        return [(item, dict(zip(columns, row, strict=True))) for item, row in cells]
 
     def drop(self, row: int) -> None:
         """Delete a row that does not land, and record its loss."""
@@ -51,3 +58,5 @@ class DamagedRows(Numbers):
                 "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
             )
             db.execute("DELETE FROM spool WHERE id = ?", (row,))
+            held = int(self.get(HELD) or 0) + 1
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (HELD, f"{held}"))

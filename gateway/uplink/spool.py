@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import NotAllowed, OncewayError
+from gateway.store import run_marks
 from gateway.store.cells import sound, teach
 from gateway.store.references import spool_holes
 from gateway.store.schema import (
@@ -29,7 +30,7 @@ from gateway.store.schema import (
     leave_log,
     refuse_half_salvaged,
 )
-from gateway.uplink.damaged_rows import DamagedRows
+from gateway.uplink.damaged_rows import HELD, DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
 
@@ -93,13 +94,14 @@ class Volume:
 class Totals:
     """Totals since the database was created. batches, messages, bytes: of landed Parquet files.
     messages: each publication once, whether a reading, a status of a board or another message.
-    failures: failed attempts.
+    failures: failed attempts. held: rows that were set aside because they were damaged.
     """
 
     batches: int
     messages: int
     bytes: int
     failures: int
+    held: int = 0
 
 
 class NoSpool(OncewayError):
@@ -141,6 +143,8 @@ class Spool(DamagedRows):
 
     def close(self) -> None:
         self._db.close()
+        if not self._to_read and not has_log(self._path):
+            _note_closed(self._path)
         leave_log(self._path)
 
     def __enter__(self) -> Self:
@@ -459,7 +463,7 @@ class Spool(DamagedRows):
 
     def totals(self) -> Totals:
         return Totals(
-            *(int(self.get(key) or 0) for key in (_BATCHES, _MESSAGES, _BYTES, _FAILURES))
+            *(int(self.get(key) or 0) for key in (_BATCHES, _MESSAGES, _BYTES, _FAILURES, HELD))
         )
 
     # A new epoch
@@ -485,6 +489,15 @@ class Spool(DamagedRows):
             db.execute("DELETE FROM batch")
             db.execute("DELETE FROM batch_content")
             _put(db, {NAME: None, **meta, "epoch": epoch, IDENTITIES: json.dumps(identities)})
+
+
+def _note_closed(path: Path) -> None:
+    """Note that this program, the last one, has copied the whole log into the database: a gateway
+    that was killed misses nothing.
+    """
+    with suppress(sqlite3.Error), closing(connect(path)) as database:
+        if path.stat().st_size:
+            run_marks.end(database)
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:

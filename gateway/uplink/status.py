@@ -87,6 +87,9 @@ class Status:
                 f" {sent.batches:,}, failed tries: {sent.failures:,}"
             ),
         ]
+        if sent.held:
+            text = "damaged rows were set aside in batches/damaged-rows.jsonl, and do not land"
+            lines.append(f"held      {sent.held:,} {text}")
         if self.clockless:
             lines.append(
                 "clock     not synchronised: messages without a time wait up to two minutes for it"

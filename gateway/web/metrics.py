@@ -308,6 +308,9 @@ def _store(source: Source) -> Iterator[Metric]:
         "by",
         dict.fromkeys(holders, 1),
     )
+    yield _gauge(
+        "clock_doubted", "1 while the system clock is not believed", source.doubt() is not None
+    )
     yield _counter("store_failures", "Commits that failed and were tried again", times.failures)
     yield _gauge(
         "store_writable",
@@ -357,6 +360,7 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
     yield _counter("uplink_messages", "Messages that have landed", totals.messages)
     yield _counter("uplink_readings", "Older name of uplink_messages", totals.messages)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
+    yield _counter("uplink_held", "Damaged rows that were set aside and do not land", totals.held)
     yield _counter("uplink_failures", "Tries to land a batch that failed", totals.failures)
 
 

@@ -196,7 +196,9 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
         )
     for item in source.bridges():
         found += [(part, f"bridge {item.name}: {text}") for part, text in bridge_problems(item)]
-    if broker.utc is None:
+    if (doubt := source.doubt()) is not None:
+        found.append(("clock", doubt))
+    elif broker.utc is None:
         waits = ": batches wait for the time" if broker.config.uplink is not None else ""
         found.append(("clock", f"the clock is not synchronised{waits}"))
     return found

@@ -42,7 +42,7 @@ class Source:
     names of the notification channels. history: the last readings of boards. restart: configuration
     keys that have changed and take effect at the next start. absent: functions that return a
     sentence for each listener whose address this machine does not have yet. jobs: background jobs
-    of all parts.
+    of all parts. doubt: returns why the system clock is not believed, None while it is believed.
     """
 
     broker: Broker
@@ -63,6 +63,7 @@ class Source:
     restart: Sequence[str] = ()
     absent: list[Callable[[], list[str]]] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
+    doubt: Callable[[], str | None] = lambda: None
 
     @property
     def by_radio(self) -> set[str]:

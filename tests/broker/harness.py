@@ -67,6 +67,7 @@ from gateway.store.move_rows import had_site
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
+from gateway.store.spool_checks import SpoolChecks
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 from gateway.system.causes import FULL
@@ -179,6 +180,7 @@ class MemoryWriter:
         self.jobs: list[Job] = []
         self.space = world.disk
         self._world = world
+        self._checks = SpoolChecks()
         self._done = done
         self._work: deque[Commit | Callable[[], None]] = deque()
 
@@ -210,7 +212,7 @@ class MemoryWriter:
             return False
         work = self._work.popleft()
         if isinstance(work, Commit):
-            apply(self._world.database, work)
+            apply(self._world.database, work, self._checks)
             self._world.commits.append(work.number)
             self._world.on_commit()
             self._done(work.number)

@@ -14,6 +14,7 @@ from gateway.broker.store_rows import Commit
 from gateway.commands.main import main
 from gateway.store import checkpoint, schema, writer
 from gateway.store.apply import apply
+from gateway.store.spool_checks import SpoolChecks
 
 
 def _with_synchronous(value: str) -> None:
@@ -41,9 +42,9 @@ def lazy_sync() -> None:
 def early_ack() -> None:
     """Acknowledgements that do not wait for the commit, on a disk that takes its time."""
 
-    def slowly(database: sqlite3.Connection, commit: Commit) -> float:
+    def slowly(database: sqlite3.Connection, commit: Commit, *more: SpoolChecks) -> float:
         time.sleep(0.02)
-        return apply(database, commit)
+        return apply(database, commit, *more)
 
     writer.apply = slowly  # type: ignore[attr-defined]
     real = Connection.send
@@ -58,8 +59,8 @@ def forgotten_identifiers() -> None:
     """
     real = Changes.seal
 
-    def slowly(database: sqlite3.Connection, commit: Commit) -> float:
-        seconds = apply(database, commit)
+    def slowly(database: sqlite3.Connection, commit: Commit, *more: SpoolChecks) -> float:
+        seconds = apply(database, commit, *more)
         time.sleep(0.1)
         return seconds
 

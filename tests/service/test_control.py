@@ -45,6 +45,7 @@ from gateway.service.cli import app as gateway_app
 from gateway.service.session_cli import UnknownClient
 from gateway.store.apply import apply
 from gateway.store.schema import open_store
+from gateway.store.spool_checks import SpoolChecks
 from gateway.system.lock import Locked, ProcessLock
 from tests.service.process import gateway
 from tests.service.wire import Wire, wire
@@ -195,10 +196,10 @@ async def test_the_answer_waits_for_the_disk(
 ) -> None:
     entered, let_go = threading.Event(), threading.Event()
 
-    def slowly(database: sqlite3.Connection, commit: Commit) -> float:
+    def slowly(database: sqlite3.Connection, commit: Commit, *more: SpoolChecks) -> float:
         entered.set()
         assert let_go.wait(10)
-        return apply(database, commit)
+        return apply(database, commit, *more)
 
     open_store(tmp_path, "test").close()
     monkeypatch.setattr("gateway.store.writer.apply", slowly)

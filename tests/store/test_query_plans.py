@@ -60,9 +60,13 @@ BOUNDED = {
     ("Copies.orphans", "SCAN copy"): "the start looks for replicas of unknown lines",
     ("Spool.ends", "SCAN spool"): "the oldest, by LIMIT",
     ("Writer._look", "SCAN spool"): "the oldest, by LIMIT",
-    ("AgreedFile.read", "SCAN agreed"): "the start of a bridge reads it, on a thread",
-    ("AgreedFile.read", "SCAN far_mark"): "one row",
-    ("apply", "SCAN spool"): "once a start, when the time becomes known",
+    ("AgreedFile._read", "SCAN agreed"): "the start of a bridge reads it, on a thread",
+    ("AgreedFile._read", "SCAN doubted"): "the start of a bridge reads it, on a thread",
+    ("AgreedFile._read", "SCAN far_mark"): "one row",
+    ("Journal._write", "SCAN journal"): "one row",
+    ("add_times", "SCAN spool"): "once a start, when the time becomes known",
+    ("last_seen", "SCAN spool"): "the newest, by LIMIT",
+    ("_tell_away", "SCAN session"): "once a start, after a reboot",
 }
 """Scans that are bounded: by function and step of the plan, with the reason."""
 
@@ -153,6 +157,14 @@ CALLS = [
 ASKED = [call for call in CALLS if call.file not in ONCE]
 
 
+_JOURNAL = """
+CREATE TABLE journal (id INTEGER PRIMARY KEY, device, incarnation, sequence, place, token);
+CREATE TABLE messages (
+    incarnation, sequence, topic, payload, retain, PRIMARY KEY (incarnation, sequence));
+"""
+"""The tables of a publisher's journal (`gateway/publisher`)."""
+
+
 @pytest.fixture(scope="module")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sqlite3.Connection]]:
     folder = tmp_path_factory.mktemp("plans")
@@ -161,9 +173,11 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sqlite3
         closing(copies.Copies(folder)) as shelf,
         closing(sqlite3.connect(":memory:")) as registry,
         closing(AgreedFile(folder, "b")._open()) as agreed,
+        closing(sqlite3.connect(":memory:")) as journal,
     ):
         teach(store)
-        yield [store, shelf._db, registry, agreed]
+        journal.executescript(_JOURNAL)
+        yield [store, shelf._db, registry, agreed, journal]
 
 
 def plan(databases: list[sqlite3.Connection], statement: str) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from gateway.broker.store_rows import Commit
 from gateway.config import Config, GatewaySection
 from gateway.mqtt.properties import Properties, PropertyId
+from gateway.runtime.clock import Clock
 from gateway.service.gateway import Gateway, _open_broker
 from gateway.store.apply import apply
 from gateway.store.check import check
@@ -227,7 +228,7 @@ def test_a_place_that_cannot_be_is_found_and_named(tmp_path: Path, doubt: int, o
     assert check(tmp_path) == found
     if found:
         with pytest.raises(StoreError, match=found[0] + r".*onceway store salvage"):
-            _open_broker(Config(gateway=GatewaySection(data=tmp_path)), None)
+            _open_broker(Config(gateway=GatewaySection(data=tmp_path)), Clock(trust=False))
 
 
 @pytest.mark.parametrize("column", ["closed", "tails", "filters", "done"])
@@ -246,7 +247,7 @@ def test_a_journey_with_lists_that_are_none_is_found_and_named(
     if column == "done":
         salvage(tmp_path)
         assert check(tmp_path) == []
-    _open_broker(Config(gateway=GatewaySection(data=tmp_path)), None)
+    _open_broker(Config(gateway=GatewaySection(data=tmp_path)), Clock(trust=False))
     assert (found in caplog.text) is (column != "done")
     assert check(tmp_path) == []
 

@@ -26,7 +26,7 @@ class Disk:
         self.error: Exception = sqlite3.OperationalError("disk I/O error")
         self.written: list[int] = []
 
-    def apply(self, database: sqlite3.Connection, commit: Commit) -> float:
+    def apply(self, database: sqlite3.Connection, commit: Commit, _: object = None) -> float:
         if commit.number in self.broken:
             raise self.error
         self.written.append(commit.number)

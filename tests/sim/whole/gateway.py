@@ -34,6 +34,7 @@ from gateway.store import generation
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
 from gateway.store.schema import prepare
+from gateway.store.spool_checks import SpoolChecks
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
 from gateway.store.writer import RETRY_S, Writer
@@ -74,6 +75,7 @@ class _Writer(Writer):
         self.times = CommitTimes()
         self.jobs: list[Job] = []
         self._counting = Job("landed", "landed rows of the spool are not noticed", 3600.0)
+        self._checks = SpoolChecks()
         self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop

@@ -1,0 +1,22 @@
+"""The log line of a start: whether publications are kept for an uplink.
+
+In: the broker. Out: one line.
+"""
+
+import logging
+
+from gateway.broker.broker import Broker
+from gateway.system.amounts import stranded
+
+log = logging.getLogger(__name__)
+
+
+def tell_use_of_spool(broker: Broker) -> None:
+    """Log whether publications are kept for an uplink, and how many already wait for one."""
+    spool = broker.spool
+    if broker.config.spooled:
+        log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
+    elif spool.count:
+        log.warning("spool: %s", stranded(spool.count, spool.size))
+    else:
+        log.info("there is no [uplink]: publications are not kept in the spool")

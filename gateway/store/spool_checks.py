@@ -1,0 +1,240 @@
+"""A check for each row of the spool, from its commit to the cut of its batch.
+
+In: rows as the broker hands them to the writer. Out: a CRC-32 over all cells of each row, in the
+table `spool_check`, and whether a row that was read still has the cells that were written. SQLite
+checks no value that it reads: without this, a bit that flips on the card becomes a signed reading.
+
+The CRCs of up to CHUNK rows make one row of `spool_check`, and these are written with a later
+commit: a page more at each commit would wear the card. So a row has its check EACH rows or EACH_S
+later; until then, and after a kill until the next start, SQLite's log holds the row, which has
+checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
+check is damaged or missing fails, since one hit can reach a row and the check beside it.
+
+A version that does not know the table leaves it alone. Rows of such a version get a check at the
+next start of this one.
+"""
+
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import Any
+from zlib import crc32
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS spool_check (
+    last INTEGER PRIMARY KEY, first INTEGER NOT NULL, sums BLOB NOT NULL) STRICT;
+"""
+SOUND = (
+    "spool_is_sound(spool.id, CAST(spool.device AS BLOB), spool.incarnation, spool.sequence,"
+    " CAST(spool.client AS BLOB), CAST(spool.topic AS BLOB), CAST(spool.payload AS BLOB),"
+    " spool.boot, spool.monotonic, spool.received)"
+)
+"""SQL: a row of `spool` has the cells with which it was stored. For a connection prepared by
+`cells.teach`.
+"""
+CHECKED = "spool.checked"
+CHUNK = 128
+"""Limit of spool rows in one row of `spool_check`: 0.5 kB."""
+EACH = 64
+"""Rows after which their checks are written."""
+EACH_S = 60.0
+"""Longest time in seconds after which the check of a row is written."""
+_BOUNDS = struct.Struct("<qq")
+_LATEST = "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?), 0)"
+
+Sum = tuple[int, int]
+"""Spool id, CRC-32 of the row."""
+
+
+def row_sum(row: Sequence[Any]) -> int:
+    """Return the check of a row of the spool. The time is mixed in by XOR, because a row of an
+    unknown time gets it later.
+    """
+    cells = crc32(row[6], crc32(repr((*row[:6], *row[7:9])).encode(errors="replace")))
+    return cells if row[9] is None else cells ^ _time_sum(row[9])
+
+
+def _time_sum(received: int) -> int:
+    return crc32(b"%d" % received)
+
+
+class SpoolChecks:
+    """The unwritten checks of one writer. each: rows after which they are written."""
+
+    def __init__(self, each: int = EACH) -> None:
+        self.pending: list[Sum] = []
+        """Checks of committed rows that are not written yet."""
+        self._each = each
+        self._since = monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether a check has waited for EACH_S."""
+        return bool(self.pending) and monotonic() - self._since >= EACH_S
+
+    def put(
+        self,
+        database: sqlite3.Connection,
+        rows: Iterable[Sequence[Any]],
+        clock: int | None = None,
+        boot: int = 0,
+    ) -> list[Sum]:
+        """Take the rows of a commit, inside its transaction. Return `pending` for after it. clock:
+        begin of boot `boot` in µs since 1970, once known: the time of earlier rows.
+        """
+        rest = list(self.pending)
+        for row in rows:
+            rest.append((row[0], row_sum(row)))
+        if not self.pending:
+            self._since = monotonic()
+        if len(rest) >= self._each or clock is not None or monotonic() - self._since >= EACH_S:
+            _write(database, rest)
+            rest = []
+        if clock is not None:
+            add_times(database, clock, boot)
+        return rest
+
+    def flush(self, database: sqlite3.Connection) -> None:
+        """Write all checks, in a transaction of their own. Raises sqlite3.Error."""
+        if self.pending:
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                _write(database, self.pending)
+            self.pending = []
+
+
+def _write(database: sqlite3.Connection, sums: Sequence[Sum]) -> None:
+    """Write checks of new rows. Delete checks of rows that have left the spool."""
+    if not sums:
+        return
+    lowest = "(SELECT coalesce(min(id), 1 << 62) FROM spool)"
+    database.execute(f"DELETE FROM spool_check WHERE last < {lowest}")  # noqa: S608 - a text of ours
+    database.executemany(
+        "INSERT OR REPLACE INTO spool_check (last, first, sums) VALUES (?, ?, ?)", _chunks(sums)
+    )
+    database.execute(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (CHECKED, f"{sums[-1][0]}")
+    )
+
+
+def _chunks(sums: Sequence[Sum]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield rows of `spool_check`: runs of consecutive ids."""
+    begins = [0, *(n for n, (a, b) in enumerate(pairwise(sums), 1) if b[0] != a[0] + 1), len(sums)]
+    for begin, end in pairwise(begins):
+        for at in range(begin, end, CHUNK):
+            part = sums[at : min(at + CHUNK, end)]
+            first, last = part[0][0], part[-1][0]
+            yield last, first, _sealed(first, last, [value for _, value in part])
+
+
+def _sealed(first: int, last: int, sums: Sequence[int]) -> bytes:
+    data = struct.pack(f"<{len(sums)}I", *sums)
+    return data + crc32(data, crc32(_BOUNDS.pack(first, last))).to_bytes(4, "little")
+
+
+def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
+    """Return the checks of the rows from `first` to `last`; empty if their own check fails."""
+    if not (isinstance(first, int) and isinstance(sealed, bytes) and len(sealed) % 4 == 0):
+        return []
+    found = list(struct.unpack(f"<{len(sealed) // 4}I", sealed))[:-1]
+    fits = len(found) == last - first + 1 and _sealed(first, last, found) == sealed
+    return found if fits else []
+
+
+def add_missing(database: sqlite3.Connection) -> None:
+    """Write checks of the rows that have none: after a kill, or written by an older version. Runs
+    at a start, inside a transaction.
+    """
+    (newest,) = database.execute("SELECT max(last) FROM spool_check").fetchone()
+    (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
+    # an older version copies `meta` into a new store, and no check
+    after = 0 if newest is None else checked
+    while True:
+        rows = database.execute(
+            "SELECT * FROM spool WHERE id > ? ORDER BY id LIMIT ?", (after, 32 * CHUNK)
+        ).fetchall()
+        if not rows:
+            return
+        _write(database, [(row[0], row_sum(row)) for row in rows])
+        after = rows[-1][0]
+
+
+def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
+    """Set the time of the rows that were stored before it was known, and change their checks. Runs
+    inside a transaction. clock: begin of this boot in µs since 1970.
+    """
+    unknown = "received IS NULL AND boot = ?"
+    (first,) = database.execute(f"SELECT min(id) FROM spool WHERE {unknown}", (boot,)).fetchone()  # noqa: S608
+    if first is None:
+        return
+    chunks = database.execute(
+        "SELECT last, first, sums FROM spool_check WHERE last >= ? ORDER BY last", (first,)
+    )
+    for last, begin, sealed in chunks.fetchall():
+        sums = _opened(begin, last, sealed)
+        if not sums:
+            continue
+        for row, since in database.execute(
+            f"SELECT id, monotonic FROM spool WHERE id BETWEEN ? AND ? AND {unknown}",  # noqa: S608
+            (begin, last, boot),
+        ):
+            sums[row - begin] ^= _time_sum(clock + since)
+        database.execute(
+            "UPDATE spool_check SET sums = ? WHERE last = ?", (_sealed(begin, last, sums), last)
+        )
+    database.execute(f"UPDATE spool SET received = ? + monotonic WHERE {unknown}", (clock, boot))  # noqa: S608
+
+
+def _text(data: Any) -> Any:
+    return data.decode(errors="replace") if isinstance(data, bytes) else data
+
+
+class Verifier:
+    """The SQL function `spool_is_sound` of a connection: whether a row has the cells with which it
+    was stored, as far as a check says so. Rows are read in the order of their ids.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._first, self._sums = 0, list[int]()
+        self._read: int | None = None
+
+    def __call__(self, *cells: Any) -> bool:
+        number, device, incarnation, sequence, client, topic, *rest = cells
+        if not isinstance(number, int):
+            return False
+        row = (number, _text(device), incarnation, sequence, _text(client), _text(topic), *rest)
+        at = number - self._first
+        if not 0 <= at < len(self._sums):
+            found = self._look(number)
+            if found is not None:
+                return found
+            at = number - self._first
+        try:
+            return row_sum(row) == self._sums[at]
+        except (TypeError, ValueError):
+            return False
+
+    def _look(self, number: int) -> bool | None:
+        """Read the checks around a row. Return None if they are there, True for a row that was
+        stored without a check, False if its check is lost.
+        """
+        self._sums = []
+        database = self._database
+        try:
+            (newest,) = database.execute("SELECT max(last) FROM spool_check").fetchone()
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith("no such table"):
+                raise
+            newest = None
+        if newest is None:
+            return True
+        query = "SELECT first, last, sums FROM spool_check WHERE last >= ? ORDER BY last LIMIT 1"
+        row = database.execute(query, (number,)).fetchone()
+        if row is not None and (sums := _opened(*row)) and row[0] <= number:
+            self._first, self._sums = row[0], sums
+            return None
+        (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
+        return bool(number > checked and row is None)

@@ -1,0 +1,55 @@
+"""Plausibility of a time of day: clocks lie, also those that the kernel calls synchronised.
+
+In: a time of day, the newest time that the gateway has believed before, and the machine's clock
+chip (RTC). Out: why the time cannot be right, or None. Known lies: a machine without RTC starts in
+1970, or at its last saved time; a GPS receiver of the wrong era is off by 1,024 weeks; a wrong NTP
+server or a person sets any time. All times are in µs since 1970.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+DAY = 86_400_000_000
+BEGIN = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+"""Earliest time: the package did not exist before."""
+END = BEGIN + 10 * 365 * DAY
+"""Latest time, as long as the gateway has never believed a time."""
+MOST_AWAY = 400 * DAY
+"""Longest time for which a gateway can have been off without a question."""
+STEP = DAY
+"""Largest step of the clock that is believed while the gateway runs, and largest step back."""
+
+_RTC = Path("/sys/class/rtc/rtc0/since_epoch")
+
+
+def rtc() -> int | None:
+    """Return the time of the clock chip, None without one."""
+    try:
+        return int(_RTC.read_text(encoding="ascii")) * 1_000_000
+    except (OSError, ValueError):
+        return None
+
+
+def doubt(utc: int, seen: int | None, chip: int | None = None) -> str | None:
+    """Return why `utc` cannot be right, as a clause, or None. seen: the newest time that was
+    believed. chip: time of the clock chip; a time before `seen` means that it has lost its time.
+    """
+    if utc < BEGIN:
+        return f"that is before {day(BEGIN)}, when there was no Onceway yet"
+    if seen is None:
+        return f"that is after {day(END)}" if utc > END else None
+    if utc < seen - STEP:
+        return f"that is before {day(seen)}, which the gateway has seen already"
+    if utc > seen + MOST_AWAY:
+        return f"that is more than {MOST_AWAY // DAY} days after {day(seen)}, the newest known time"
+    if chip is not None and seen <= chip < utc - STEP:
+        return f"the machine's clock chip shows {day(chip)}"
+    return None
+
+
+def day(utc: int) -> str:
+    """Return the date of a time, `an impossible year` for one beyond the calendar."""
+    try:
+        return f"{datetime.fromtimestamp(utc // 1_000_000, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):
+        return "an impossible year"

@@ -1,0 +1,256 @@
+"""A bit that flips in the store becomes no reading: 0 wrong rows leave the spool."""
+
+import os
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.broker.store_rows import Commit
+from gateway.errors import OncewayError
+from gateway.store import spool_checks
+from gateway.store.apply import apply
+from gateway.store.check import check
+from gateway.store.recovery import recover
+from gateway.store.salvage import salvage
+from gateway.store.schema import FILE, connect, make_folder, open_store
+from gateway.store.spool_checks import CHUNK, SpoolChecks, row_sum
+from gateway.uplink.spool import Spool
+
+ROWS = 300
+HITS = int(os.environ.get("ONCEWAY_HITS", "300"))
+"""Random hits; the soak makes 10,000."""
+
+
+def row(number: int, received: int | None = 1_790_000_000_000_000) -> tuple[Any, ...]:
+    payload = b'[{"n":"pressure","u":"hPa","v":%d.25}]' % (1000 + number)
+    board = number % 3 > 0
+    identity = ("barn-1", 7, number) if board else (None, None, None)
+    return (number, *identity, "barn-1", "barn/air", payload, 1, number * 1000, received)
+
+
+def commit(*rows: tuple[Any, ...]) -> Commit:
+    made = Commit(1, 1)
+    made.spool = list(rows)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store with ROWS rows, closed in order."""
+    path = tmp_path / "data"
+    make_folder(path)
+    with closing(open_store(path, "site-7")) as database:
+        recover(database, None, 16)
+        checks = SpoolChecks()
+        for first in range(1, ROWS + 1, 10):
+            apply(database, commit(*map(row, range(first, first + 10))), checks)
+        checks.flush(database)
+    return path
+
+
+def leaving(folder: Path) -> list[tuple[Any, ...]]:
+    """Return (spool id, topic, payload, received, boot, monotonic, sequence) of all rows that an
+    uplink would cut, after it has set rows aside.
+    """
+    with closing(Spool(folder)) as spool:
+        while found := spool.damaged(1000):
+            for item, _ in found:
+                spool.drop(item.row[0])
+        return [(r[9], r[4], r[5], r[6], r[7], r[8], r[2]) for r in spool.rows(0, 10_000)]
+
+
+def right(number: int) -> tuple[Any, ...]:
+    it = row(number)
+    return (number, it[5], it[6], it[9], it[7], it[8], number)
+
+
+def wrong(folder: Path) -> list[tuple[Any, ...]]:
+    """Return rows that would leave with other cells than they came with."""
+    try:
+        found = leaving(folder)
+    except (sqlite3.Error, OncewayError, ValueError):
+        return []  # held: nothing leaves
+    return [it for it in found if it != right(it[0])]
+
+
+def spool_pages(path: Path) -> list[int]:
+    """Return the numbers of pages that hold rows of the spool, by their payloads."""
+    data = path.read_bytes()
+    pages = range(len(data) // 1024)
+    return [page for page in pages if b"pressure" in data[page * 1024 : (page + 1) * 1024]]
+
+
+def test_all_rows_of_a_sound_store_leave(folder: Path) -> None:
+    assert check(folder) == []
+    assert leaving(folder) == [right(number) for number in range(1, ROWS + 1)]
+
+
+def test_random_hits_let_no_wrong_row_leave(folder: Path, tmp_path: Path) -> None:
+    data, served = (folder / FILE).read_bytes(), 0
+    draw = random.Random(44)
+    for _ in range(HITS):
+        hit, copy = bytearray(data), tmp_path / "hit"
+        at, size = draw.randrange(len(hit)), draw.choice([1, 1, 8, 64])
+        hit[at : at + size] = draw.randbytes(len(hit[at : at + size]))
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        (copy / FILE).write_bytes(hit)
+        assert wrong(copy) == [], f"{size} bytes at {at}"
+        served += 1
+    assert served == HITS
+
+
+def test_flipped_bit_anywhere_in_a_page_lets_no_wrong_row_leave(
+    folder: Path, tmp_path: Path
+) -> None:
+    data, copy = (folder / FILE).read_bytes(), tmp_path / "hit"
+    page = spool_pages(folder / FILE)[5]
+    copy.mkdir()
+    whole = HITS >= 10_000
+    for at in range(page * 1024, page * 1024 + 1024, 1 if whole else 5):
+        for bit in range(8) if whole else [at % 8]:
+            hit = bytearray(data)
+            hit[at] ^= 1 << bit
+            for file in copy.iterdir():
+                file.unlink()
+            (copy / FILE).write_bytes(hit)
+            assert wrong(copy) == [], f"bit {bit} of byte {at}"
+
+
+@pytest.mark.parametrize("column", ["payload", "topic", "received", "monotonic", "sequence"])
+def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
+    changed = {
+        "payload": "CAST(replace(CAST(payload AS TEXT), '1001', '9001') AS BLOB)",
+        "topic": "'barn/sir'",
+    }.get(column, f"{column} + 1")
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        database.execute(f"UPDATE spool SET {column} = {changed} WHERE id = 1")
+    said = "row 1 of spool: its contents have changed since they were stored"
+    assert said in check(folder)
+    with closing(Spool(folder)) as spool:
+        ((item, literals),) = spool.damaged(1000)
+        assert str(item) == said
+        assert literals["id"] == "1"
+    assert [it[0] for it in leaving(folder)] == list(range(2, ROWS + 1))
+    assert "changed" not in " ".join(check(folder))
+    with closing(Spool(folder, to_read=True)) as spool:
+        assert spool.totals().held == 1
+
+
+def test_lost_check_holds_its_rows(folder: Path) -> None:
+    """One hit can reach a row and the check beside it."""
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]
+        database.execute("DELETE FROM spool_check WHERE last = ?", (last,))
+    assert [it[0] for it in leaving(folder)] == list(range(last + 1, ROWS + 1))
+
+
+def test_rows_get_their_time_and_keep_their_check(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        checks = SpoolChecks()
+        for number in range(1, 101):
+            apply(database, commit(row(number, None)), checks)
+        told = commit(row(101, 5_000_000 + 101_000))
+        told.clock = 5_000_000
+        apply(database, told, checks)
+        checks.flush(database)
+    assert check(tmp_path) == []
+    assert [it[3] for it in leaving(tmp_path)] == [5_000_000 + n * 1000 for n in range(1, 102)]
+
+
+def test_start_after_a_kill_checks_the_newest_rows(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        apply(database, commit(*map(row, range(1, 6))), SpoolChecks())  # the checks die here
+        assert database.execute("SELECT count(*) FROM spool_check").fetchone() == (0,)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        database.execute("UPDATE spool SET payload = x'00' WHERE id = 5")
+    assert [it[0] for it in leaving(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_checks_of_a_failed_commit_are_not_kept(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path, "site-7")) as database:
+        checks = SpoolChecks()
+        bad = commit(row(1))
+        bad.sessions = [("no number", "c", 1, None, 0, None)]  # type: ignore[list-item]
+        with pytest.raises(sqlite3.Error):
+            apply(database, bad, checks)
+        apply(database, commit((*row(1)[:6], b"other", *row(1)[7:])), checks)
+        checks.flush(database)
+    assert check(tmp_path) == []
+
+
+def test_version_0_2_0_reads_and_writes_the_store_and_its_rows_count_as_sound(
+    folder: Path,
+) -> None:
+    """The statements are those of commit 440d853."""
+    old = "INSERT OR REPLACE INTO spool VALUES (?,?,?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?,?,?)"
+    with closing(connect(folder / FILE)) as database, database:
+        assert database.execute("PRAGMA user_version").fetchone() == (7,)
+        (boot,) = database.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+        database.execute("UPDATE meta SET value = ? WHERE key = 'boot'", (int(boot) + 1,))
+        pair = (*row(ROWS + 1, None)[:7], int(boot) + 1, 1, None, *row(ROWS + 2))
+        database.execute(old, pair)
+        database.execute(
+            "UPDATE spool SET received = ? + monotonic WHERE received IS NULL AND boot = ?",
+            (5_000_000, int(boot) + 1),
+        )
+        database.execute("DELETE FROM spool WHERE id BETWEEN 1 AND 100")
+        database.execute("INSERT INTO batch VALUES (1, 1, 100, 100, 9, 'x', 1, 1)")
+        database.execute("INSERT INTO batch_content VALUES (1, 9, x'')")
+    assert check(folder) == [], "back at this version, before a start"
+    with closing(open_store(folder, "site-7")) as database:
+        recover(database, None, 16)
+        apply(database, commit(row(ROWS + 3)))
+    assert check(folder) == []
+    assert [it[0] for it in leaving(folder)] == list(range(101, ROWS + 4))
+
+
+def test_salvage_by_a_version_without_checks_leaves_rows_that_get_new_ones(folder: Path) -> None:
+    with closing(connect(folder / FILE)) as database:
+        database.execute("DROP TABLE spool_check")  # and `meta` is copied as it is
+    with closing(open_store(folder, "site-7")) as database:
+        recover(database, None, 16)
+        (count,) = database.execute("SELECT count(*) FROM spool_check").fetchone()
+        assert count == -(-ROWS // CHUNK)
+    assert len(leaving(folder)) == ROWS
+
+
+def test_salvage_leaves_changed_rows_out_and_keeps_all_checks(folder: Path) -> None:
+    with closing(connect(folder / FILE)) as database:
+        database.execute("UPDATE spool SET payload = x'00' WHERE id = 7")
+    salvage(folder)
+    assert check(folder) == []
+    assert [it[0] for it in leaving(folder)] == [n for n in range(1, ROWS + 1) if n != 7]
+
+
+def test_checks_leave_with_their_rows_and_cost_five_bytes_a_row(folder: Path) -> None:
+    with closing(connect(folder / FILE)) as database:
+        size = database.execute("SELECT sum(length(sums) + 12) FROM spool_check").fetchone()[0]
+        assert size / ROWS < 5
+        database.execute("DELETE FROM spool")
+        apply(database, commit(row(ROWS + 1)))
+        assert database.execute("SELECT count(*) FROM spool_check").fetchone() == (1,)
+
+
+def test_checks_are_written_once_for_many_rows(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path, "site-7")) as database:
+        checks, written = SpoolChecks(), set()
+        for number in range(1, 2 * spool_checks.EACH + 1):
+            apply(database, commit(row(number)), checks)
+            written |= set(database.execute("SELECT last FROM spool_check").fetchall())
+    assert written == {(spool_checks.EACH,), (2 * spool_checks.EACH,)}
+
+
+def test_sum_sees_every_cell() -> None:
+    it = row(1)
+    for at, cell in enumerate(it):
+        other = cell + 1 if isinstance(cell, int) else cell * 2
+        assert row_sum((*it[:at], other, *it[at + 1 :])) != row_sum(it)
