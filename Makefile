@@ -89,6 +89,7 @@ soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills 
 	@$(BIN)/python -m tests.links.soak --device python $(ARGS)
 	@$(BIN)/python -m tests.links.soak --device c $(ARGS)
 	@$(BIN)/python -m tests.links.fuzz
+	@$(BIN)/python -m tests.bridge.faults
 	@$(BIN)/python -m tests.site.soak --seeds 100000
 	@$(BIN)/python -m tests.clients
 	@$(BIN)/python -m tests.sim.whole.soak --seeds 100000

@@ -1,6 +1,5 @@
 """A bit that flips in the store becomes no reading: 0 wrong rows leave the spool."""
 
-import os
 import random
 import shutil
 import sqlite3
@@ -22,8 +21,7 @@ from gateway.store.spool_checks import CHUNK, SpoolChecks, row_sum
 from gateway.uplink.spool import Spool
 
 ROWS = 300
-HITS = int(os.environ.get("ONCEWAY_HITS", "300"))
-"""Random hits; the soak makes 10,000."""
+SOAK = pytest.mark.soak
 
 
 def row(number: int, received: int | None = 1_790_000_000_000_000) -> tuple[Any, ...]:
@@ -90,10 +88,11 @@ def test_all_rows_of_a_sound_store_leave(folder: Path) -> None:
     assert leaving(folder) == [right(number) for number in range(1, ROWS + 1)]
 
 
-def test_random_hits_let_no_wrong_row_leave(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hits", [300, pytest.param(10_000, marks=SOAK)])
+def test_random_hits_let_no_wrong_row_leave(folder: Path, tmp_path: Path, hits: int) -> None:
     data, served = (folder / FILE).read_bytes(), 0
     draw = random.Random(44)
-    for _ in range(HITS):
+    for _ in range(hits):
         hit, copy = bytearray(data), tmp_path / "hit"
         at, size = draw.randrange(len(hit)), draw.choice([1, 1, 8, 64])
         hit[at : at + size] = draw.randbytes(len(hit[at : at + size]))
@@ -102,16 +101,16 @@ def test_random_hits_let_no_wrong_row_leave(folder: Path, tmp_path: Path) -> Non
         (copy / FILE).write_bytes(hit)
         assert wrong(copy) == [], f"{size} bytes at {at}"
         served += 1
-    assert served == HITS
+    assert served == hits
 
 
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=SOAK)])
 def test_flipped_bit_anywhere_in_a_page_lets_no_wrong_row_leave(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, whole: bool
 ) -> None:
     data, copy = (folder / FILE).read_bytes(), tmp_path / "hit"
     page = spool_pages(folder / FILE)[5]
     copy.mkdir()
-    whole = HITS >= 10_000
     for at in range(page * 1024, page * 1024 + 1024, 1 if whole else 5):
         for bit in range(8) if whole else [at % 8]:
             hit = bytearray(data)

@@ -1,0 +1,332 @@
+"""mosquitto's bridge and ours under faults (`python -m tests.bridge.faults`; `make soak` runs it).
+
+In: nothing. Out: a table of three counts for each fault and each make:
+
+- messages at QoS 2 that were acknowledged here and never arrived there;
+- messages that arrived there twice or more;
+- retained topics that do not have their newest state at both ends.
+
+The other broker is Debian's mosquitto.
+"""
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from gateway.mqtt.packets import (
+    Connect,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+)
+from tests.bridge.mosquitto import Mosquitto
+from tests.service.process import GatewayProcess, free_port, start
+from tests.service.wire import wire
+
+PATIENCE_S = 30.0
+"""Seconds until messages count as lost and topics as diverged."""
+STATES = range(6)
+LEVELS = "x/" * 198
+"""Levels that the other broker takes, but not below PREFIX."""
+PREFIX = "a/b/c/d/"
+
+
+class Proxy:
+    """A line to a port. cuts: bytes after which each next connection ends, the first one first.
+    rate: bytes a second, 0 for no limit.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = 0
+        self.cuts: list[int] = []
+        self.rate = 0
+        self._there = port
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left = self.cuts.pop(0) if self.cuts else sys.maxsize
+        with suppress(OSError):
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._there)
+
+            async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+                nonlocal left
+                with suppress(OSError):
+                    while left > 0 and (data := await source.read(min(left, 4096))):
+                        left -= len(data)
+                        target.write(data)
+                        if self.rate:
+                            await asyncio.sleep(len(data) / self.rate)
+                writer.close()
+                far_writer.close()
+
+            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+        writer.close()
+
+
+class Near:
+    """The near end with its bridge. make: mosquitto or onceway. far: the port of the bridge."""
+
+    def __init__(self, make: str, folder: Path, far: int, prefix: str, bridges: int) -> None:
+        self.port = free_port()
+        self._make = make
+        self._ours: GatewayProcess | None = None
+        if make == "mosquitto":
+            remote = f' "" {prefix}' if prefix else ""
+            text = "allow_anonymous true\n" + "".join(
+                f"connection b{number}\naddress 127.0.0.1:{far}\nbridge_protocol_version mqttv50\n"
+                f"remote_clientid near-{number}\ncleansession false\nrestart_timeout 1\n"
+                f"topic load/# {'both' if bridges > 1 else 'out'} 2{remote}\n"
+                f"topic state/# both 2{remote}\n"
+                for number in range(bridges)
+            )
+            self._theirs = Mosquitto(folder, text)
+            self.port = self._theirs.port
+            return
+        folder.mkdir()
+        self._file = folder / "gateway.toml"
+        down = '["state/#", "load/#"]' if bridges > 1 else '["state/#"]'
+        self._file.write_text(
+            f'gateway.name = "near"\ngateway.data = "{folder}/data"\nlimits.topic_levels = 300\n'
+            f'[[listener]]\nbind = "127.0.0.1:{self.port}"\nanonymous = true\n'
+            + "".join(
+                f'[[bridge]]\nname = "b{number}"\nserver = "mqtt://127.0.0.1:{far}"\n'
+                f'up = ["load/#", "state/#"]\ndown = {down}\nprefix = "{prefix}"\n'
+                for number in range(bridges)
+            )
+        )
+
+    async def start(self) -> None:
+        if self._make == "mosquitto":
+            await self._theirs.start()
+        else:
+            self._ours = await start("--config", str(self._file))
+            await self._ours.ready()
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        if self._make == "mosquitto":
+            await self._theirs.end(number)
+        elif self._ours is not None:
+            await self._ours.end(number)
+            self._ours = None
+
+
+class Pair:
+    """Both ends, and what crossed."""
+
+    def __init__(self, near: Near, far: Mosquitto, proxy: Proxy, prefix: str) -> None:
+        self.near, self.far, self.proxy, self.prefix = near, far, proxy, prefix
+        self.published: list[bytes] = []
+        self.newest: dict[str, bytes] = {}
+        """Retained messages that both ends shall have."""
+        self.arrived: Counter[bytes] = Counter()
+
+    async def publish(self, count: int, topic: str = "load/x") -> None:
+        """Publish messages at QoS 2, each acknowledged to the end."""
+        async with wire(self.near.port, Connect("publisher")) as client:
+            for _ in range(count):
+                payload = b"%d" % len(self.published)
+                client.send(Publish(topic, payload, 2, 1))
+                await client.pick(Pubrec)
+                client.send(Pubrel(1))
+                await client.pick(Pubcomp)
+                self.published.append(payload)
+
+    async def states(self, there: bool, text: bytes, *numbers: int) -> None:
+        """Change retained topics at one end, at QoS 0. text: empty deletes."""
+        port, prefix = (self.far.port, self.prefix) if there else (self.near.port, "")
+        async with wire(port, Connect("states")) as client:
+            for number in numbers:
+                topic = f"state/{number}"
+                client.send(Publish(prefix + topic, text, 0, 0, True))
+                self.newest[topic] = text
+                if not text:
+                    del self.newest[topic]
+            client.send(Publish("end", b"", 0))
+            await asyncio.sleep(0.2)
+
+    async def listen(self) -> None:
+        """Count what arrives there, on a session of its own, again after each end."""
+        while True:
+            with suppress(OSError, AssertionError, TimeoutError):
+                async with wire(self.far.port, Connect("listener")) as client:
+                    client.send(Subscribe(1, [Subscription(f"{self.prefix}load/#", 1)]))
+                    await client.pick(Suback)
+                    while True:
+                        packet = await client.pick(Publish, 3600)
+                        if packet.qos:
+                            client.send(Puback(packet.packet_id))
+                        self.arrived[packet.payload] += 1
+            await asyncio.sleep(0.05)
+
+    async def held(self, there: bool) -> dict[str, bytes]:
+        port, prefix = (self.far.port, self.prefix) if there else (self.near.port, "")
+        found: dict[str, bytes] = {}
+        with suppress(TimeoutError):
+            async with wire(port, Connect("reader")) as client:
+                client.send(Subscribe(1, [Subscription(f"{prefix}state/#", 0)]))
+                while True:
+                    packet = await client.pick(Publish, 0.3)
+                    found[packet.topic.removeprefix(prefix)] = packet.payload
+        return found
+
+    async def outcome(self) -> tuple[int, int, int]:
+        """Return lost and doubled messages, and topics that differ, after PATIENCE_S at most."""
+        loop = asyncio.get_running_loop()
+        until, both = loop.time() + PATIENCE_S, list[dict[str, bytes]]()
+        while loop.time() < until:
+            both = [await self.held(False), await self.held(True)]
+            if both[0] == both[1] == self.newest and not set(self.published) - set(self.arrived):
+                break
+        await asyncio.sleep(1)
+        differ = set[tuple[str, bytes]]()
+        for end in both:
+            differ |= {*end.items()} ^ {*self.newest.items()}
+        lost = len(set(self.published) - set(self.arrived))
+        doubled = sum(self.arrived[one] > 1 for one in self.published)
+        return lost, doubled, len({topic for topic, _ in differ})
+
+
+@asynccontextmanager
+async def pair(make: str, prefix: str = "", bridges: int = 1, far: str = "") -> AsyncIterator[Pair]:
+    with tempfile.TemporaryDirectory() as name:
+        there = Mosquitto(Path(name) / "far", f"allow_anonymous true\n{far}")
+        proxy = Proxy(there.port)
+        server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+        proxy.port = int(server.sockets[0].getsockname()[1])
+        near = Near(make, Path(name) / "near", proxy.port, prefix, bridges)
+        async with AsyncExitStack() as stack:
+            stack.callback(server.close)
+            for broker in (there, near):
+                await broker.start()
+                stack.push_async_callback(broker.end, signal.SIGKILL)
+            both = Pair(near, there, proxy, prefix)
+            task = asyncio.create_task(both.listen())
+            stack.callback(task.cancel)
+            await both.states(False, b"first", *STATES)
+            await both.publish(1)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S):
+                    while await both.held(True) != await both.held(False) or not both.arrived:
+                        pass
+            await asyncio.sleep(3)
+            yield both
+
+
+async def changes(both: Pair) -> None:
+    await both.far.end()
+    await both.publish(20)
+    await both.states(False, b"ours", 0, 1)
+    await both.far.start()
+    await both.states(True, b"theirs", 2, 3)
+
+
+async def deletions(both: Pair) -> None:
+    await both.far.end()
+    await both.publish(20)
+    await both.states(False, b"", 0, 1)
+    await both.far.start()
+    await both.states(True, b"", 2, 3)
+
+
+async def far_without_store(both: Pair) -> None:
+    await both.far.end(signal.SIGKILL)
+    await both.publish(20)
+    await both.far.start()
+
+
+async def near_restart(both: Pair) -> None:
+    await both.publish(20)
+    await both.near.end()
+    await both.states(True, b"theirs", 2, 3)
+    await both.near.start()
+
+
+async def near_killed(both: Pair) -> None:
+    await both.publish(20)
+    await both.near.end(signal.SIGKILL)
+    await both.states(True, b"theirs", 2, 3)
+    await both.near.start()
+
+
+async def cuts(both: Pair) -> None:
+    await both.far.end()
+    await both.publish(20)
+    both.proxy.cuts = [*range(150, 450, 75)]
+    await both.far.start()
+    async with asyncio.timeout(200):
+        while True:
+            if not both.proxy.cuts:
+                return
+            await asyncio.sleep(0.2)
+
+
+async def slow(both: Pair) -> None:
+    both.proxy.rate = 2_000
+    await both.near.end()
+    await both.near.start()
+    await both.publish(20)
+    await both.states(False, b"ours", 0, 1)
+
+
+async def traffic(both: Pair) -> None:
+    await both.publish(20)
+    await both.states(False, b"ours", 0, 1)
+
+
+async def deep(both: Pair) -> None:
+    await both.publish(1, f"load/{LEVELS}x")
+    both.published.pop()  # no copy can arrive
+    await both.publish(20)
+
+
+FAULTS: dict[str, tuple[Callable[[Pair], Awaitable[None]], dict[str, object]]] = {
+    "outage with changes": (changes, {}),
+    "outage with deletions": (deletions, {}),
+    "far restart without its store": (far_without_store, {}),
+    "near restart": (near_restart, {}),
+    "near killed": (near_killed, {}),
+    "connection cut at 4 places": (cuts, {}),
+    "slow far side": (slow, {}),
+    "far in-flight limit 1": (traffic, {"far": "max_inflight_messages 1"}),
+    "far takes QoS 0 only": (traffic, {"far": "max_qos 0"}),
+    "a topic with 203 levels": (deep, {"prefix": PREFIX}),
+    "two bridges over the same topics": (traffic, {"bridges": 2}),
+}
+"""Faults, each with parameters of `pair`."""
+
+
+async def outcome(fault: str, make: str) -> str:
+    """Return lost, doubled and diverged of one make under one fault."""
+    act, more = FAULTS[fault]
+    try:
+        async with asyncio.timeout(240), pair(make, **more) as both:  # type: ignore[arg-type]
+            await act(both)
+            return " / ".join(map(str, await both.outcome()))
+    except TimeoutError:
+        return "no end"
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.bridge.faults")
+    parser.add_argument("faults", nargs="*", default=[], help="begin with these words")
+    wanted = tuple(parser.parse_args().faults)
+    sys.stdout.write("| lost / doubled / diverged | mosquitto | Onceway |\n|---|---|---|\n")
+    for fault in FAULTS:
+        if not wanted or fault.startswith(wanted):
+            found = [await outcome(fault, make) for make in ("mosquitto", "onceway")]
+            sys.stdout.write(f"| {fault} | {found[0]} | {found[1]} |\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
