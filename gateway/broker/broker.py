@@ -135,9 +135,7 @@ class Broker(Core):
             if connection.state is not State.CLOSED:
                 connection.end(text, will=True)
 
-    def new_session(
-        self, client: str, expiry: int, incarnation: int, user: str | None, origin: str = ""
-    ) -> Session:
+    def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
         session = Session(
             self,
             self.next_session(),
@@ -150,9 +148,7 @@ class Broker(Core):
         self.sessions[client] = self.by_id[session.id] = session
         if session.durable:
             self.changes.flows[session] = None  # a missing row means that it is gone
-            if origin and user is None:
-                self.changes.origins["session", client] = origin, 0
-        self.give(session, origin)
+        self.give(session, user)
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
@@ -325,11 +321,8 @@ class Broker(Core):
         self.by_id.pop(session.id, None)
         if session.account is not None:
             session.account.sessions -= 1
-        if session.origin is not None:
-            session.origin.sessions -= 1
         self.neighbours.ended(session)
         if session.durable:
-            self.changes.origins["session", session.client] = None
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
             self.changes.ended.append(session.id)
@@ -385,8 +378,6 @@ class Broker(Core):
         if self.step.unfinished:
             raise RuntimeError("work on shared state was left in the middle") from self.step.error
         self.neighbours.seal()
-        self.changes.origins |= self.spool.notes
-        self.spool.notes.clear()
         commit = self.changes.seal(self.spool.boot)
         self.neighbours.sealed(commit)
         self.changes = Changes(commit.number + 1)
@@ -502,5 +493,4 @@ class Broker(Core):
         self.system.advance()
         self.settle()
         self.accounts.sweep(now)
-        self.origins.sweep()
         expire(self)

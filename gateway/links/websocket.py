@@ -38,7 +38,6 @@ class WebSocketTransport:
     """One WebSocket as the broker sees it."""
 
     high_water = 256 * 1024
-    enough = 32 * 1024
 
     def __init__(
         self, websocket: web.WebSocketResponse, transport: asyncio.Transport, peer: Peer
@@ -49,18 +48,15 @@ class WebSocketTransport:
         self._transport = transport
         self._outgoing = bytearray()
         self._sending = 0
-        self._resume_at = -1
-        """Value of `unsent` at which `writable` is called; -1 for never."""
+        self._above_high_water = False
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
         self._readable.set()
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes) -> None:
         if not self.closed:
             self._outgoing += data
-            most = self.enough if isinstance(data, memoryview) else self.high_water
-            if self.unsent > most:
-                self._resume_at = most // 4
+            self._above_high_water |= self.unsent > self.high_water
             self._wake.set()
 
     def close(self) -> None:
@@ -131,8 +127,12 @@ class WebSocketTransport:
                 else:
                     await self._wake.wait()
                     self._wake.clear()
-                if self.unsent <= self._resume_at and not self.closed:
-                    self._resume_at = -1
+                if (
+                    self._above_high_water
+                    and not self.closed
+                    and self.unsent <= self.high_water // 4
+                ):
+                    self._above_high_water = False
                     receiver.writable()
             await self._websocket.close()
 
