@@ -290,7 +290,7 @@ def test_unsigned_removal_is_refused(site: Site, tmp_path: Path) -> None:
     for data in (b"", b"\xff", b"{}", b"[" * 100_000, b"[1]"):
         with pytest.raises(SiteError):
             read_removed(data)
-    with pytest.raises(SiteError, match="no list"):
+    with pytest.raises(SiteError, match="is not a list of removed members"):
         from_values([word] * (MOST + 1))
     many = [the_authority(site).remove(f"m{number}", 1) for number in range(MOST + 1)]
     with pytest.raises(SiteError, match=f"more than {MOST}"):

@@ -3,6 +3,9 @@
 In: values; bytes in pieces of any size. Out: bytes; `Connack`, `Answer`, `Disconnect` and `Pong`.
 Packets that a server sends to subscribers only are an error here. Source: MQTT 5.0, sections 2
 and 3.
+
+No client library serves: aiomqtt 2.5.1 discards the reason code of an acknowledgement, and paho 2
+answers a failed PUBREC with PUBREL.
 """
 
 import struct

@@ -202,7 +202,7 @@ def test_every_recording_begins_with_a_frame_that_arrives(
 
 
 def test_a_trace_in_which_nothing_arrives() -> None:
-    with pytest.raises(ValueError, match="nothing arrives"):
+    with pytest.raises(ValueError, match="no frame of this trace arrived"):
         Fading(Trace("t", ()), None, "seed")
 
 
