@@ -47,7 +47,7 @@ SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "route": (Router, "routed", lambda self, topic: topic.name == POISON),
     "spool": (Spool, "rows", lambda self, run, *_: _is_poison(run)),
     "seal": (Changes, "seal", lambda self, *_: any(POISON in row for row in self.spool)),
-    "store": (writer, "apply", lambda _, commit: any(POISON in row for row in commit.spool)),
+    "store": (writer, "apply", lambda _, commit, *__: any(POISON in row for row in commit.spool)),
 }
 
 
