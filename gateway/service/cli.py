@@ -43,6 +43,7 @@ _TALKATIVE = (
     "gateway.links.lora.transports",
     "gateway.links.lora.port",
     "gateway.links.serial_port",
+    "gateway.runtime.use_of_spool",
     "gateway.service.gateway",
     "gateway.mirror.home_assistant",
     "gateway.service.listeners",
