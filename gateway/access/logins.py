@@ -11,8 +11,9 @@ and:
   blocks no other address;
 - after a few wrong passwords, an address must wait before it may try the same user again, and after
   some more, before it may try any user. Each wait is twice as long as the one before, and until its
-  end the answer is 0x9F; - a login from an address before frees this user from the waits of other
-  names at that address, and gives a separate queue;
+  end the answer is 0x9F;
+- a login from an address before frees this user from the waits of other names at that address, and
+  gives a separate queue;
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 

@@ -103,7 +103,7 @@ class Convergence:
         self.here = self.there = 0
         """Retained messages of both brokers at the last comparison."""
         self.error = ""
-        """Why the comparison is not complete, or None."""
+        """Why the comparison is not complete; empty if it is."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}

@@ -129,9 +129,12 @@ class SimulatedBoard:
       without it the flash keeps its content.
     - speed: `real`, `max` (as fast as possible) or `step` (time passes in `run` only, and there is
       no port: opening one resets the board, so a run would not be repeatable).
-    - seed: for torn cells and RAM noise. - off: start without power. - adc_from: A0 has another
-      voltage at each conversion, beginning with this step of the ADC's 1024. - record: keep all
-      inputs, and each byte that the board sends, with their time (`inputs`, `tx_log`).
+    - seed: for torn cells and RAM noise.
+    - off: start without power.
+    - adc_from: A0 has another voltage at each conversion, beginning with this step of the ADC's
+      1024.
+    - record: keep all inputs, and each byte that the board sends, with their time (`inputs`,
+      `tx_log`).
     - ds18b20: a thermometer at pin 2, in sixteenths of a degree Celsius.
     - dht22: a sensor at pin 3, in tenths of a degree and of a percent.
     - memory: the memory on its I2C bus; its image is `memory.bin`.

@@ -23,6 +23,15 @@ from typing import Annotated
 
 import typer
 
+from hil.clients.options import (
+    Messages,
+    Name,
+    PayloadBytes,
+    PayloadForm,
+    PerS,
+    Port,
+    Seed,
+)
 from hil.clients.payloads import Form, payload_of
 from hil.clients.telling import INCARNATION, tell, topic_of
 from onceway_publisher import Publication, Publisher
@@ -35,16 +44,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
-    name: Annotated[
-        str, typer.Option(help="Client identifier, and the device of the publications.")
-    ],
-    messages: Annotated[int, typer.Option(min=1)],
-    payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
-    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
+    port: Port,
+    name: Name,
+    messages: Messages,
+    payload: PayloadForm,
+    payload_bytes: PayloadBytes,
     qos: Annotated[int, typer.Option(min=2, max=2)],
-    per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
-    seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
+    per_s: PerS,
+    seed: Seed,
     kills: Annotated[int, typer.Option(min=0, help="Number of kills.")] = 0,
     journal: Annotated[
         Path | None, typer.Option(help="Of the program proper, which this option makes it.")

@@ -5,9 +5,9 @@ In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard 
 
 - `publication` before a message goes to paho;
 - `acknowledged` when the gateway has it (not at QoS 0);
-- `resent` when it is sent once more with DUP; - `again` when it is sent in another flow, because
-  the gateway refused it or does not know its PUBREL (0x92). After a lost PUBCOMP that answer means
-  that the gateway has the message, after a
+- `resent` when it is sent once more with DUP;
+- `again` when it is sent in another flow, because the gateway refused it or does not know its
+  PUBREL (0x92). After a lost PUBCOMP that answer means that the gateway has the message, after a
   refusal that it does not.
 
 If paho (2.2.0) fails to connect before it succeeds, it publishes messages again that were already
@@ -32,7 +32,16 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from hil.clients.payloads import Form, payload_of
+from hil.clients.options import (
+    Messages,
+    Name,
+    PayloadBytes,
+    PayloadForm,
+    PerS,
+    Port,
+    Seed,
+)
+from hil.clients.payloads import payload_of
 from hil.clients.telling import (
     INCARNATION,
     READS_REASON_CODES,
@@ -48,16 +57,14 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
-    name: Annotated[
-        str, typer.Option(help="Client identifier, and the device of the publications.")
-    ],
-    messages: Annotated[int, typer.Option(min=1)],
-    payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
-    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
+    port: Port,
+    name: Name,
+    messages: Messages,
+    payload: PayloadForm,
+    payload_bytes: PayloadBytes,
     qos: Annotated[int, typer.Option(min=0, max=2)],
-    per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
-    seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
+    per_s: PerS,
+    seed: Seed,
 ) -> None:
     """Publish."""
     answers: queue.Queue[ReasonCode] = queue.Queue()

@@ -8,9 +8,9 @@ between a PUBREC and its PUBREL.
 In: brokers, number of messages, size, QoS, rate, number in flight (if the broker's Receive Maximum
 permits), and identifiers. Out: JSON Lines on standard output, as `hil.clients.publisher` writes:
 
-- `publication` before a message is sent for the first time; - `resent` before it is sent once more
-  in the same flow, after a reconnect; - `again` before it is sent in another flow, because the
-  gateway refused or lost it;
+- `publication` before a message is sent for the first time;
+- `resent` before it is sent once more in the same flow, after a reconnect;
+- `again` before it is sent in another flow, because the gateway refused or lost it;
 - `forgotten` when the gateway has lost the session that outlives the connection, or a message that
   it had answered by PUBREC;
 - `acknowledged` when the gateway has it (not at QoS 0);
@@ -30,7 +30,15 @@ import typer
 
 from hil.clients.connection import Connection
 from hil.clients.flows import IDENTIFIERS, Fate, Flows
-from hil.clients.payloads import Form, payload_of
+from hil.clients.options import (
+    Messages,
+    Name,
+    PayloadBytes,
+    PayloadForm,
+    PerS,
+    Seed,
+)
+from hil.clients.payloads import payload_of
 from hil.clients.telling import READS_REASON_CODES, SESSION_EXPIRY, identity, tell, topic_of
 from hil.formats.due import Due
 from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, Publish, first
@@ -48,15 +56,13 @@ def main(
     port: Annotated[
         list[int], typer.Option(help="Port of the broker, on this machine; again for further ones.")
     ],
-    name: Annotated[
-        str, typer.Option(help="Client identifier, and the device of the publications.")
-    ],
-    messages: Annotated[int, typer.Option(min=1)],
-    payload: Annotated[Form, typer.Option(help="Form: text, or senml.")],
-    payload_bytes: Annotated[int, typer.Option(min=0, help="Length of a text.")],
+    name: Name,
+    messages: Messages,
+    payload: PayloadForm,
+    payload_bytes: PayloadBytes,
     qos: Annotated[int, typer.Option(min=0, max=2)],
-    per_s: Annotated[float, typer.Option(help="Messages per second, at most.")],
-    seed: Annotated[str, typer.Option(help="The same seed makes the same payloads.")],
+    per_s: PerS,
+    seed: Seed,
     in_flight: Annotated[
         int, typer.Option(help="Largest number of messages in flight.", min=1)
     ] = 1,

@@ -1,0 +1,15 @@
+"""Options that the programs which publish have in common."""
+
+from typing import Annotated
+
+import typer
+
+from hil.clients.payloads import Form
+
+Port = Annotated[int, typer.Option(help="Port of the broker, on this machine.")]
+Name = Annotated[str, typer.Option(help="Client identifier, and the device of the publications.")]
+Messages = Annotated[int, typer.Option(min=1)]
+PayloadForm = Annotated[Form, typer.Option(help="Form: text, or senml.")]
+PayloadBytes = Annotated[int, typer.Option(min=0, help="Length of a text.")]
+PerS = Annotated[float, typer.Option(help="Messages per second, at most.")]
+Seed = Annotated[str, typer.Option(help="The same seed makes the same payloads.")]
