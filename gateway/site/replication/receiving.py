@@ -3,8 +3,8 @@
 In: reports of members about their spools, rows, the time. Out: orders for the shelf, a separate
 database; confirmations of its contents; and lines that are to be landed here, because
 
-- their member has not reported for long: it has no link, or does not mention copies; or - their
-  member has another line now: its store was restored, replaced, or has lost rows.
+- their member has not reported for long: it has no link, or does not mention copies; or
+- their member has another line now: its store was restored, replaced, or has lost rows.
 
 Rows are written in order of arrival, all waiting ones at once. Rows without room wait in memory, no
 more than a member may have in flight. They are dropped if the link ends or the member chooses
