@@ -402,7 +402,7 @@ class Publisher:
         counts = connack.user.get(IDENTITY)
         if counts is None:
             raise NoIdentity(
-                f"{self._address} is no Onceway gateway, or one of version 0.2 or older: its"
+                f"{self._address} is no Onceway gateway, or one of version 0.2.0 or older: its"
                 f" CONNACK does not say {IDENTITY}. There, messages that are sent again would stand"
                 " in the table twice"
             )
