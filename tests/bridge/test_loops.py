@@ -66,8 +66,11 @@ async def copies(here: Wire, marker: bytes) -> int:
     return count
 
 
-async def settled(folders: list[Path]) -> list[dict[str, Any]]:
-    """Wait until no bridge has a message that waits, twice in a row with the same counts."""
+async def settled(folders: list[Path], **counts: int) -> list[dict[str, Any]]:
+    """Wait until the sums of all bridges have these counts and no message waits, twice in a row.
+
+    A message is counted as sent when it is acknowledged, which may be after it came back.
+    """
     before: list[dict[str, Any]] = []
     async with asyncio.timeout(60):
         while True:
@@ -77,7 +80,8 @@ async def settled(folders: list[Path]) -> list[dict[str, Any]]:
                 ]
                 for folder in folders
             ]
-            if found == before and not any(item["waiting"] for item in found):
+            reached = all(sum(item[key] for item in found) >= counts[key] for key in counts)
+            if reached and found == before and not any(item["waiting"] for item in found):
                 return found
             before = found
 
@@ -92,8 +96,7 @@ async def test_two_bridges_into_each_other_stop_at_the_second_passage(
         wire(running["a"].port, Connect("here")) as here,
     ):
         await publish(here, "loop/1", b"1", qos)
-        found = await settled([tmp_path / "a", tmp_path / "b"])
-        assert sum(item["looped"] for item in found) > 0
+        found = await settled([tmp_path / "a", tmp_path / "b"], looped=1)
         # each bridge carries a message in each direction once at most
         assert sum(item["sent"] + item["received"] - item["looped"] for item in found) <= 4
         said = "".join([*running["a"].log, *running["b"].log])
@@ -115,7 +118,7 @@ async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
     ):
         await publish(here, "loop/1", b"1", 2)
         await running["a"].logged("came back by way of c/to-a")
-        found = await settled([tmp_path / name for name in "abc"])
+        found = await settled([tmp_path / name for name in "abc"], sent=3)
         assert [item["sent"] for item in found] == [1, 1, 1]
         assert [item["looped"] for item in found] == [1, 0, 0]
 
