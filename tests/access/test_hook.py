@@ -99,7 +99,7 @@ async def test_hanging_command_is_killed_and_delays_no_client(tmp_path: Path) ->
         assert time.monotonic() - begin < 30
         await running.logged("(no answer in 3 s). See access.command")
         asked_to = [int(item["pid"]) for item in asked(tmp_path, "asked.slow")]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while any(runs(pid) for pid in asked_to):  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.01)
         assert await running.end() == 0
@@ -185,7 +185,7 @@ def server(
             question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             seen.append(question | {"path": self.path})
             if question["user"] == "drip":
-                for _ in range(100):
+                for _ in range(300):
                     self.wfile.write(b"H")
                     time.sleep(0.1)
                 return
@@ -221,7 +221,7 @@ async def test_http_server_knows_users_outside_the_file(tmp_path: Path) -> None:
             assert await answer(running.port, connect("odd")) == R.SERVER_UNAVAILABLE
             begin = time.monotonic()
             assert await answer(running.port, connect("drip")) == R.SERVER_UNAVAILABLE
-            assert time.monotonic() - begin < 8, "the whole answer has to come in time"
+            assert time.monotonic() - begin < 20, "the whole answer has to come in time"
             await running.end()
             assert not any(secret in line for secret in ("right", "guess") for line in running.log)
     assert [item["user"] for item in seen] == ["carol", "dave", "odd", "drip"]
@@ -327,8 +327,8 @@ def test_addresses_that_do_not_answer_share_the_time_with_the_others(
         assert ask(url, 2) == R.SUCCESS
         del addresses[-1]
         begin = time.monotonic()
-        assert ask(url, 1) == R.SERVER_UNAVAILABLE
-        assert time.monotonic() - begin < 2.5
+        assert ask(url, 2) == R.SERVER_UNAVAILABLE
+        assert time.monotonic() - begin < 5.5
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ async def site(folder: Path) -> AsyncIterator[tuple[Sensor, GatewayProcess]]:
 
 async def expects(folder: Path, interval_s: float) -> None:
     """Wait until the gateway expects readings at this interval."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         found = None
         while found != interval_s:
             (row,) = await asyncio.to_thread(ask, folder / "data", do="boards")

@@ -72,7 +72,7 @@ async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]
 
 async def publish_until_taken(publisher: Wire, packet: Publish) -> None:
     """Publish again and again until it is not refused."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         reason = ReasonCode.QUOTA_EXCEEDED
         while reason == ReasonCode.QUOTA_EXCEEDED:
             publisher.send(packet)

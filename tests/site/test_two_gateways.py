@@ -84,7 +84,7 @@ async def test_a_silent_member_costs_a_second_and_is_marked(tmp_path: Path) -> N
         _, present = await site.connect("a")
         took = time.monotonic() - begun
         assert not present
-        assert took < 5, "a second, and what the machine needs"
+        assert took < 20, "a second, and what the machine needs"
         await site.running["a"].logged("b did not answer")
         assert (await site.figures("a"))["marked"] == 1
         site.running["b"].process.send_signal(signal.SIGCONT)

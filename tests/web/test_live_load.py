@@ -128,7 +128,7 @@ async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path, vi
         spent.append(time.process_time() - began)
     print(f"CPU a second: {sorted(spent)[SECONDS // 2] * 1000:.1f} ms")
     assert sorted(spent)[SECONDS // 2] < 0.05
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         updated = 0
         while updated < UPDATES * SECONDS:
             event = await subscriber.get()
