@@ -214,5 +214,11 @@ def main() -> None:
         _tell(OncewayError("not confirmed: nothing was done"), as_json)
     except (OncewayError, PermissionError) as failed:
         _tell(failed if isinstance(failed, OncewayError) else _forbidden(failed), as_json)
+    except Exception as failed:
+        if type(failed).__module__ != "sqlite3":
+            raise
+        from gateway.store.schema import StoreError  # 50 ms
+
+        _tell(StoreError(f"the database cannot be used ({failed})"), as_json)
     except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)
