@@ -67,36 +67,37 @@ def is_late(oldest_s: float | None) -> bool:
     return oldest_s is not None and oldest_s > LATE_S
 
 
-def problems(item: BridgeStatus) -> list[tuple[str, str]]:
-    """Return the problems of a bridge: the kind and a text for each. The page, notifications and
-    `onceway bridge status` call a bridge bad if there is one.
+def problems(item: BridgeStatus) -> list[tuple[str, str, str]]:
+    """Return the problems of a bridge: kind, what has it (empty: the bridge) and text of each. The
+    page, notifications and `onceway bridge status` call a bridge bad if there is one.
     """
-    found = []
+    found: list[tuple[str, str, str]] = []
     if item.error is not None:
-        found.append(("bridge", f"{item.error}; {wait(item.waiting)}"))
+        found.append(("bridge", "", f"{item.error}; {wait(item.waiting)}"))
     if item.aside or item.aside_lost:
         lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
-        found.append(("aside", f"{are(item.aside)} set aside{lost}"))
+        found.append(("aside", "", f"{are(item.aside)} set aside{lost}"))
     if item.unconfirmed:
         text = f"{were(item.unconfirmed)} given up at their PUBREL and may be there"
-        found.append(("unconfirmed", text))
+        found.append(("unconfirmed", "", text))
     if item.not_taken:
         text = f"{amount(item.not_taken, 'message')} from the other broker cannot be taken here"
-        found.append(("not_taken", text))
+        found.append(("not_taken", "", text))
     if item.held:
-        found.append(("held", f"{wait(item.held)} for room here, from the other broker"))
+        found.append(("held", "", f"{wait(item.held)} for room here, from the other broker"))
     if item.error is None and is_late(item.oldest_s):
         text = f"the oldest of {item.waiting:,} messages has waited for {item.oldest_s:.0f} s"
-        found.append(("queue", text))
+        found.append(("queue", "", text))
     if item.retained == "differ":
         text = f"{item.differ:,} retained topics differ from the other broker's"
-        found.append(("retained", text))
+        found.append(("retained", "", text))
     elif item.retained not in STATES:
-        found.append(("retained", f"retained messages cannot be compared: {item.retained}"))
+        found.append(("retained", "", f"retained messages cannot be compared: {item.retained}"))
     if item.looped:
-        found.append(("looped", f"{item.looped:,} messages came back in a loop of bridges"))
+        found.append(("looped", "", f"{item.looped:,} messages came back in a loop of bridges"))
     found += [
-        ("lacking", f"the other broker gives no subscription to {name}") for name in item.lacking
+        ("lacking", name, f"the other broker gives no subscription to {name}")
+        for name in item.lacking
     ]
     return found
 

@@ -107,6 +107,11 @@ _LONG = ("listen", "log", "command", "device", "readings")
 rows.
 """
 
+_OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
+"""Requests that need the present device registry, which a command may just have changed."""
+PRESENT_S = 1.0
+"""Longest wait for it. A disk that hangs must not hide what is known."""
+
 _NO_SITE = "`onceway session list` shows its own sessions; [site] takes effect at the next start"
 
 Lending = Callable[[str], AbstractContextManager[None]]
@@ -154,6 +159,9 @@ class Control:
         """Number of requests that lend a port."""
         self.reload: Callable[[], Awaitable[tuple[OncewayError | None, list[str]]]] | None = None
         """Reloads the configuration files."""
+        self._looks: set[asyncio.Future[None]] = set()
+        self.look: Callable[[], Awaitable[None]] | None = None
+        """Reads the device registry if it has changed, and judges the boards."""
         self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
         """Sends a test on each notification channel. None without [notify]."""
         self._read: set[str] = set()
@@ -231,6 +239,8 @@ class Control:
     ) -> Row:
         """Write the rows of a request. Return the last line of the answer."""
         try:
+            if self.look is not None and request["do"] in _OF_BOARDS:
+                await self._look(self.look)
             async for row in self._ROWS[request["do"]](self, request):
                 _write(writer, {"row": row})
                 await writer.drain()
@@ -240,6 +250,15 @@ class Control:
             told = {"error": error.what, "where": error.where, "hint": error.hint}
             return told | {"code": error.exit_code}
         return {"done": True}
+
+    async def _look(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Wait for a look at the boards. One that takes longer goes on by itself."""
+        task = asyncio.ensure_future(look())
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+        await asyncio.wait([task], timeout=PRESENT_S)
+        if task.done() and (error := task.exception()) is not None:
+            log.error("the boards cannot be judged (%s)", error)
 
     async def _lend(
         self,
@@ -344,8 +363,7 @@ class Control:
             raise Unknown(
                 "no such board is expected here",
                 name,
-                "`onceway device list` shows the boards; one that was added a second ago is known"
-                " soon",
+                "`onceway device list` shows the boards",
             )
         pauses = request["do"] == "pause"
         seconds = {"never": NEVER, "learn": None, "0": None}.get(text, parse(text))
