@@ -1,5 +1,5 @@
-"""Each alert rule, for gateways and for the centre, is evaluated by promtool: it fires for what it
-names, with the labels that its texts use, and is silent just below its bound.
+"""Each alert rule, of gateways and of the centre, is evaluated by promtool: the alert fires for its
+fault, with the labels that its texts use, and is silent just below its bound.
 
 In: rules and, for each, series that make it fire and series that do not, an hour to two days of
 them. Series have the labels that `/metrics` and the ingest's report give them.
@@ -68,7 +68,7 @@ def spool(bytes_: str) -> dict[str, str]:
 
 
 def line(**rates: int) -> dict[str, str]:
-    """Counters of a port that rise by so much a minute."""
+    """Counters of a port. rates: the rise of each in a minute."""
     return {f"{LINK}{name}_total{PORT}": f"0+{rate}x180" for name, rate in rates.items()}
 
 
