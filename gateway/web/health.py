@@ -213,12 +213,22 @@ def _backup(source: Source) -> list[Problem]:
 
 def _boards(source: Source) -> list[Problem]:
     """Return silent boards, and problems that boards report or that the gateway has with them."""
-    silent = source.expected.problems if source.expected is not None else []
+    expected = source.expected
+    silent, doubled = (expected.problems, expected.doubled) if expected is not None else ([], [])
     told = source.boards.problems(source.broker.monotonic) if source.boards is not None else []
     return [
         *(
             Problem("boards", state.what, state.todo, f"{name} {state.word}")
             for name, state in silent
+        ),
+        *(
+            Problem(
+                "boards",
+                f"{name}: a second board of this name is refused at {port}: it has another key",
+                f"Give it a name of its own: sudo onceway device add NAME --port {port}",
+                f"{name} doubled",
+            )
+            for name, port in doubled
         ),
         *(Problem("boards", text, about=about) for about, text in told),
     ]
