@@ -25,6 +25,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from gateway import __version__
+from gateway.commands.exit_codes import STORE
 from gateway.commands.extras import how_to_get
 from gateway.errors import NotAllowed, OncewayError, UsageError
 
@@ -217,8 +218,8 @@ def main() -> None:
     except Exception as failed:
         if type(failed).__module__ != "sqlite3":
             raise
-        from gateway.store.schema import StoreError  # 50 ms
-
-        _tell(StoreError(f"the database cannot be used ({failed})"), as_json)
+        told = OncewayError(f"the database cannot be used ({failed})")
+        told.exit_code = STORE
+        _tell(told, as_json)
     except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)
