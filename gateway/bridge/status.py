@@ -81,7 +81,7 @@ REMEDIES = {
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     "lacking": "Look at down of [[bridge]], and at the other broker's rules",
 }
-"""What a person does about a problem, by its kind."""
+"""The remedy of a problem, by its kind."""
 
 
 def read(found: Mapping[str, Any]) -> BridgeStatus:

@@ -49,7 +49,7 @@ def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
 
 
 def _state(part: str, state: BridgeStatus) -> Iterator[Finding]:
-    """Yield what is wrong with a bridge of the running gateway, the connection first."""
+    """Yield the problems of a bridge of the running gateway, the connection first."""
     if state.error is None and not state.dropped:
         yield ok(part, f"connected; {wait(state.waiting)}, {state.sent:,} sent")
     if state.dropped:
