@@ -240,7 +240,7 @@ class Control:
         """Write the rows of a request. Return the last line of the answer."""
         try:
             if self.look is not None and request["do"] in _OF_BOARDS:
-                await self._look(self.look)
+                await _look(self.look, self._looks)
             async for row in self._ROWS[request["do"]](self, request):
                 _write(writer, {"row": row})
                 await writer.drain()
@@ -250,15 +250,6 @@ class Control:
             told = {"error": error.what, "where": error.where, "hint": error.hint}
             return told | {"code": error.exit_code}
         return {"done": True}
-
-    async def _look(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Wait for a look at the boards. One that takes longer goes on by itself."""
-        task = asyncio.ensure_future(look())
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
-        await asyncio.wait([task], timeout=PRESENT_S)
-        if task.done() and (error := task.exception()) is not None:
-            log.error("the boards cannot be judged (%s)", error)
 
     async def _lend(
         self,
@@ -509,6 +500,16 @@ class Control:
     """The handler of each request that is answered by rows."""
 
     REQUESTS = (*_ROWS, "lend")
+
+
+async def _look(look: Callable[[], Awaitable[None]], running: set[asyncio.Future[None]]) -> None:
+    """Wait for a look at the boards. One that takes longer goes on by itself, in `running`."""
+    task = asyncio.ensure_future(look())
+    running.add(task)
+    task.add_done_callback(running.discard)
+    await asyncio.wait([task], timeout=PRESENT_S)
+    if task.done() and (error := task.exception()) is not None:
+        log.error("the boards cannot be judged (%s)", error)
 
 
 def _parse(line: bytes) -> dict[str, str]:
