@@ -1,4 +1,4 @@
-"""Gateways as processes with a slow line between them, such as LTE: 500 ms each way."""
+"""Gateways as processes with a slow line between them, such as LTE: 500 ms in each direction."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ LINE_S = 0.5
 
 @asynccontextmanager
 async def slow(address: str) -> AsyncIterator[str]:
-    """Return the address of a line to that address that delays bytes by LINE_S each way."""
+    """Return the address of a line to that address that delays all bytes by LINE_S."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
 

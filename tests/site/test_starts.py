@@ -271,7 +271,7 @@ def test_a_stop_keeps_no_client_waiting_longer_than_it_can(site: Site, patience:
 @pytest.mark.parametrize("line_s", [0.2, 0.5, 1.0])
 @pytest.mark.parametrize("to", ["a", "c"])
 def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) -> None:
-    """line_s: delay each way, such as 500 ms over LTE."""
+    """line_s: delay of a frame, such as 500 ms over LTE."""
     site.line_s = line_s
     site.run(3.0)
     site.come("b", 6.0)

@@ -577,7 +577,7 @@ class World:
         self.patience = START_S
         """Seconds that clients can wait for members that may be starting."""
         self.line_s = 0.0
-        """Seconds that a frame takes in addition, each way."""
+        """Additional delay of each frame between members, in seconds."""
         self.numbers = 0
         self.routed: Counter[int] = Counter()
         self.gone: set[int] = set()
