@@ -110,7 +110,7 @@ rows.
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
 """Requests that need the present device registry, which a command may just have changed."""
 PRESENT_S = 1.0
-"""Longest wait for it. A disk that hangs must not hide what is known."""
+"""Longest wait for the registry, in seconds. If its disk hangs, the last known state is shown."""
 
 _NO_SITE = "`onceway session list` shows its own sessions; [site] takes effect at the next start"
 

@@ -56,7 +56,7 @@ STUCK_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A problem. part: one of Part, or of `gateway/web/overview.py`. todo: the remedy, if it
-    differs from the part's remedy. about: what has the problem, if its words may change meanwhile.
+    differs from the part's remedy. about: the subject, if the words of the problem may change.
     """
 
     part: str

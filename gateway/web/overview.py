@@ -177,7 +177,7 @@ def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
 
 def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str, str]]:
     """Return problems outside the gateway and its boards: uplink, bridges, clock. Each has its
-    part, what has the problem, and its words.
+    part, its subject, and its words.
     """
     broker = source.broker
     found: list[tuple[str, str, str]] = []

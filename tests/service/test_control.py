@@ -420,7 +420,7 @@ async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
 async def test_answer_does_not_wait_for_a_disk_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is known is shown although the registry cannot be read now."""
+    """The last known state is shown while the registry cannot be read."""
     Registry(tmp_path / "registry.db").admit("roof-1")
     hangs = threading.Event()
     async with gateway(tmp_path):
