@@ -1,8 +1,9 @@
 """Branches of the library that the C tests take: `make coverage` in this folder.
 
 In: the folder of tests that were built with --coverage, and have run. Out: a line per file of src,
-and `coverage.txt` with each branch that no test takes, in that folder. Exit code 1 below LEAST. A
-branch counts as taken if any build of the library takes it: an option decides what is compiled.
+and `coverage.txt` with each branch that no test takes, in that folder. Exit code 1 below LEAST. The
+tests build the library with several sets of options: a branch counts if one of these builds takes
+it.
 """
 
 import json

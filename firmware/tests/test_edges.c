@@ -5,7 +5,9 @@
 #include "ow_bytes.h"
 #include "ow_crc.h"
 #include "ow_identity.h"
+#include "ow_link.h"
 #include "ow_pack.h"
+#include "ow_packet.h"
 
 #define SIZE(...) ow_pack_size((const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
 
@@ -100,6 +102,47 @@ static void each_packet_has_its_answer(void)
         CHECK_EQUAL(ow_pack_answer(&answers, packet), told[i].size);
         CHECK(memcmp(packet, told[i].answer, told[i].size) == 0, "%zu", i);
         CHECK_EQUAL(ow_pack_answer(&answers, packet), 0);
+    }
+}
+
+/* --- packets into a link without room --- */
+
+static struct ow_link link_;
+
+static bool send(uint8_t which, const char *filter)
+{
+    switch (which) {
+    case 0: return ow_send_ack(&link_, OW_PUBREL, 1, 0);
+    case 1: return ow_send_ack(&link_, OW_PUBREC, 1, 0x97);
+    case 2: return ow_send_subscribe(&link_, 1, filter, 2);
+    case 3: return ow_send_unsubscribe(&link_, 1, filter);
+    case 4: return ow_send_pingreq(&link_);
+    case 5: return ow_send_disconnect(&link_, 0);
+    default: return ow_send_disconnect(&link_, 0x81);
+    }
+}
+
+static void a_packet_is_put_whole_or_not_at_all(void)
+{
+    static char filter[140];
+    memset(filter, 'f', sizeof filter - 1);
+    for (uint8_t which = 0; which <= 6; which++) {
+        memset(&link_, 0, sizeof link_);
+        CHECK(!send(which, "f"), "%u: no session, no room", which);
+        CHECK_EQUAL(link_.used, 0);
+        for (unsigned room = 0; room < 12; room++) {
+            memset(&link_, 0, sizeof link_);
+            link_.state = OW_LINK_OPEN;
+            link_.used = (ow_size)(OW_LINK_TX_SIZE - room);
+            ow_size before = link_.used;
+            bool put = send(which, "f");
+            CHECK(put == (link_.used != before), "%u into %u bytes", which, room);
+            CHECK(link_.used <= OW_LINK_TX_SIZE, "%u into %u bytes", which, room);
+            CHECK(put || room < 10, "%u fits into %u bytes", which, room);
+        }
+        memset(&link_, 0, sizeof link_);
+        link_.state = OW_LINK_OPEN;
+        CHECK(send(which, filter) == (OW_LINK_TX_SIZE > 150 || which < 2 || which > 3), "%u", which);
     }
 }
 
@@ -217,6 +260,7 @@ int main(void)
     RUN(only_a_plain_publication_is_packed);
     RUN(the_release_before_a_publication_goes_with_it);
     RUN(each_packet_has_its_answer);
+    RUN(a_packet_is_put_whole_or_not_at_all);
     RUN(an_identity_counts_only_whole);
     RUN(a_channel_counts_only_whole);
     RUN(a_record_is_whole_or_not_written);

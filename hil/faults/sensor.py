@@ -19,7 +19,7 @@ WELL = 0
 
 class SensorKind(Kind):
     """A fault of a board's sensor. states: for each sensor that can have the fault, the state of
-    the simulated sensor (firmware/sim/README.md; of an analogue one, millivolts), and the number
+    the simulated sensor (firmware/sim/README.md), or millivolts for an analogue one, and the number
     that the board must report (firmware/SENSORS.md).
     """
 
