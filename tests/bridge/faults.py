@@ -63,7 +63,7 @@ class Proxy:
         self.packets: int | None = None
         self.stopped = asyncio.Event()
         self.used = asyncio.Event()
-        """Set when something has come back from there."""
+        """Event: something has come back from there."""
         self.there = port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

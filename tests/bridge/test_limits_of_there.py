@@ -105,7 +105,7 @@ async def test_retained_topic_with_too_many_levels_stops_nothing(tmp_path: Path,
 
 
 async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_path: Path) -> None:
-    """It is set aside once; a change of the topic is tried, and so is `onceway bridge again`."""
+    """The message is set aside once; a change of the topic is tried."""
     async with picky() as far:
         far.verdict = lambda packet: 0x87 if packet.topic == "s/up/a" else 0
         async with bridged(tmp_path, far.port, UP) as near:

@@ -1,4 +1,4 @@
-"""What happens to the other broker: other addresses, certificates and clients, and silence."""
+"""Changes at the other broker: its address, its certificate, other clients, and silence."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_pa
 async def test_another_client_with_the_bridge_s_client_identifier(
     tmp_path: Path, clean: bool
 ) -> None:
-    """It takes the session over, and ends it if it wants a clean start. Messages still cross."""
+    """The client takes the session over, or ends it by a clean start. Messages still cross."""
     async with mosquitto(tmp_path / "far") as far, bridged(tmp_path, far.port, BRIDGE) as near:
         await say(near.port, up_a="1")
         await equal(near.port, far.port, up_a="1")
@@ -118,7 +118,7 @@ async def test_another_client_with_the_bridge_s_client_identifier(
 
 
 async def test_silent_other_broker_is_given_up_after_its_keep_alive(tmp_path: Path) -> None:
-    """As after SIGSTOP: the connection is open, and nothing comes."""
+    """The connection is open and nothing comes, as after SIGSTOP."""
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         there, _ = await far.meet(present=False, server_keep_alive=2)
         async with wire(near.port, Connect("b")) as board:
