@@ -20,7 +20,7 @@ from gateway.commands.options import (
     folder_of,
 )
 from gateway.config import load
-from gateway.errors import OncewayError
+from gateway.errors import UsageError
 from gateway.system.amounts import amount, are, wait
 from gateway.system.lock import ProcessLock
 from gateway.uplink import credentials
@@ -67,7 +67,7 @@ def land(
     settings = landing_settings(load(file).uplink if file else None, landing)
     credentials.take(file)
     if settings is None:
-        raise OncewayError(
+        raise UsageError(
             "no landing place is named",
             str(file or default_file()),
             "Name it with --landing URL, or a gateway's configuration with --config FILE",
