@@ -64,13 +64,14 @@ def _member(name: str, row: dict[str, Any] | None) -> Finding:
         return unseen(part, "the running gateway does not have this site", _RESTART)
     if not row["connected"]:
         why = row["problem"] or "nothing was received from it since the start"
-        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _REACH)
-    if row["problem"]:
-        return wrong(part, row["problem"], _ONE)
+        remedy = _SAME if "differs" in why else _REACH
+        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", remedy)
     if abs(row["clock_s"]) > _APART_S:
         return warning(
             part, f"its clock differs by {row['clock_s']:.0f} s", "`timedatectl` on both machines"
         )
+    if row["problem"]:
+        return wrong(part, row["problem"], _SAME if "differs" in row["problem"] else _ONE)
     return ok(part, "connected")
 
 
@@ -80,4 +81,5 @@ _JOIN = (
 )
 _RESTART = "[site] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
 _ONE = "The right one is at its address in [site.members]; look for another machine with its card"
+_SAME = "Write the same in the configuration of each member, and restart them"
 _REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"

@@ -29,11 +29,21 @@ from gateway.config import Config, split_address
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
-from gateway.site.links.link import OLDEST, SILENT, VERSION, Greeting, Link, State, address_of
+from gateway.site.links.link import (
+    OLDEST,
+    SILENT,
+    VERSION,
+    Greeting,
+    Link,
+    State,
+    address_of,
+    difference,
+)
 from gateway.site.pki import invitation
 from gateway.site.pki.authority import Removal, membership, name_in
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import dialling, serving, why
+from gateway.site.rules.contact import LEASE_S, PROMISE_S
 from gateway.system.dial import connected
 from gateway.system.logs import about, printable
 
@@ -47,7 +57,7 @@ _TCP_S = 4.0
 MOST_HANDSHAKES = 16
 MOST_WAIT_S = 5.0
 CLOCK_S = 60.0
-"""Difference of clocks beyond which a warning is logged."""
+"""Difference of clocks beyond which it is a problem of the link."""
 _SHUTDOWN_S = 2.0
 _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
@@ -243,7 +253,27 @@ class Net:
             generation=self._generation,
             clock=datetime.now(UTC).timestamp(),
             removed=self._removed.to_json(),
+            members=sorted(self._site.members),
+            copies=self._site.copies,
+            lease=LEASE_S,
+            promise=PROMISE_S,
         )
+
+    def compare(self, link: Link, greeting: Greeting) -> None:
+        mine = self.greeting()
+        if (text := difference(mine, greeting, self._name, link.member)) is not None:
+            raise SiteError(text)
+        if greeting.copies not in (None, mine.copies):
+            link.differs = (
+                f"[site] copies differs: {self._name} has {mine.copies}, {link.member}"
+                f" {greeting.copies}. Make it the same at all members"
+            )
+        elif abs(link.clock_s) > CLOCK_S:
+            way = "ahead of" if link.clock_s > 0 else "behind"
+            link.differs = (
+                f"its clock is {abs(link.clock_s):.0f} s {way} this gateway's: times of readings"
+                " differ by that"
+            )
 
     def joined(self, link: Link) -> None:
         far = self._far[link.member]
@@ -261,15 +291,8 @@ class Net:
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
-        if abs(link.clock_s) > CLOCK_S and self._may_log(f"{far.name}'s clock"):
-            way = "ahead of" if link.clock_s > 0 else "behind"
-            log.warning(
-                "%s: its clock is %.0f s %s this gateway's: times of readings differ by that",
-                printable(far.name),
-                abs(link.clock_s),
-                way,
-                extra=about(member=far.name),
-            )
+        if link.differs and self._may_log(f"{far.name}: {link.differs[:9]}"):
+            log.warning("%s: %s", printable(far.name), link.differs, extra=about(member=far.name))
         self._joined(far.name)
 
     def came(self, link: Link, frame: bytes) -> None:
@@ -450,8 +473,11 @@ class Net:
         except OncewayError as error:
             self._warn("removed", str(error))
         self._spread(None)
+        set_off = datetime.now(UTC).timestamp() - now
         for far in self._far.values():
-            if far.link is not None and not late:
+            if far.link is not None and abs(set_off - far.link.set_off) > CLOCK_S / 2:
+                far.link.end("this gateway's clock was set")  # the next link compares it again
+            elif far.link is not None and not late:
                 far.link.look(now)
 
     # Removed members
@@ -582,5 +608,5 @@ def _status(far: _Far, now: float) -> MemberStatus:
         protocol=None if last is None else last.version,
         generation=None if last is None else last.generation,
         until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
-        problem=None if is_past else far.problem or None,
+        problem=(not is_past and far.problem) or (link is not None and link.differs) or None,
     )
