@@ -1,5 +1,5 @@
 """File systems of fsspec that behave as a mounted NFS or SMB folder does: no hard links, times in
-seconds, and a client that remembers for some seconds what it has asked the server.
+seconds, and a client that keeps the answers of its server for some seconds.
 """
 
 import errno
@@ -13,15 +13,14 @@ KEPT_S = 3.0
 
 
 class Mounted(AbstractFileSystem):
-    """A client of the one server. Names, sizes, and what is missing, are as old as KEPT_S; what the
-    client changes itself it knows. now_s: the time, which tests set.
+    """A client of the one server. Its names and sizes, and its errors for missing names, are up to
+    KEPT_S old; its own changes are known at once. now_s: the time, which tests set.
     """
 
-    cachable = False
     now_s = 0.0
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, skip_instance_cache=True, **options)
         self.server = MemoryFileSystem()
         self._known: dict[tuple[str, str], tuple[float, Any]] = {}
 
