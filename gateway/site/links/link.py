@@ -78,6 +78,8 @@ class Greeting(BaseModel):
     """LEASE_S of the member."""
     promise: float | None = None
     """PROMISE_S of the member."""
+    renews: bool = False
+    """Whether the member holds the site's authority, and renews certificates."""
 
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
@@ -127,6 +129,9 @@ class Owner(Protocol):
     def asked(self, link: "Link", request: bytes) -> None:
         """Handle a request to join; `answer` is called later."""
 
+    def renews(self, link: "Link", data: bytes) -> None:
+        """Handle a member's request to renew its certificate (empty), or the answer."""
+
     def over(self, link: "Link", joined: bool) -> None:
         """Note that the link has ended, for `link.reason`. joined: whether it was joined."""
 
@@ -147,6 +152,10 @@ class Link(asyncio.Protocol):
         self.address = "nowhere"
         self.generation = ""
         self.version = 0
+        self.renews = False
+        """Whether the peer renews certificates."""
+        self.has_renewed = False
+        """Whether a certificate was asked for, or issued, over this link."""
         self.differs = ""
         """Difference to the peer's configuration that does not prevent a link, in words."""
         self.clock_s = 0.0
@@ -219,6 +228,12 @@ class Link(asyncio.Protocol):
         if self.state is State.JOINED:
             self._say_removed([item.to_json() for item in removals])
             self._bound()
+
+    def renew(self, data: bytes = b"") -> None:
+        """Ask the peer, a member, for a renewed certificate, or answer with that."""
+        self.has_renewed = True
+        if self.state is State.JOINED:
+            self._write(pack(Kind.JOIN, data))
 
     def answer(self, data: bytes) -> None:
         """Answer a JOIN. After that, the connection carries nothing more."""
@@ -301,6 +316,8 @@ class Link(asyncio.Protocol):
                 self._echo(body)
             case State.JOINED, Kind.ECHO:
                 self._echoed(unpack_number(body))
+            case State.JOINED, Kind.JOIN:
+                self._owner.renews(self, body)
             case State.JOINED, Kind.FRAME:
                 self._owner.came(self, body)
             case State.GREETING | State.CONFIRMING | State.JOINED, Kind.REMOVED:
@@ -325,7 +342,7 @@ class Link(asyncio.Protocol):
         here = datetime.now(UTC).timestamp()
         self.clock_s = greeting.clock - here
         self.set_off = here - self._loop.time()
-        self.generation = greeting.generation
+        self.generation, self.renews = greeting.generation, greeting.renews
         self._owner.removed(self, from_values(greeting.removed))
         if self.state is State.ENDED:  # its frame may have ended the link
             return

@@ -33,7 +33,7 @@ PROMISE_S = 0.8
 ANSWER_S = 1.0
 """Seconds that a member over a fast line may take to answer, or to send anything."""
 MOST_ANSWER_S = 4.0
-"""Most seconds that a member over a slow line may take to answer."""
+"""Upper bound of the seconds that a member over a slow line may take to answer."""
 START_S = 3.0
 """Seconds for which a member is expected after our start, and seconds for which it may be busy
 after that. A client without a Keep Alive waits no longer because of either.
