@@ -1,5 +1,6 @@
 """A second board of a name that is in use, a board by radio, a modem that is gone, and a gateway
-without an uplink. Each problem is told once when it begins and once when it ends.
+without an uplink. There is one message at the begin of each problem, and one at its
+end.
 
 In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
 Wrong.
@@ -48,7 +49,7 @@ class Others:
         self._radio()
 
     def _problem(self, words: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Let a problem with these words begin and end, and check that each is told once."""
+        """Let a problem with these words begin and end: one message at each."""
         before = len(self._posts())
 
         def told() -> str:
@@ -147,7 +148,7 @@ class Others:
         self._run("sh", "-c", f"systemctl stop {unit}; systemctl reset-failed {unit} || true")
 
     def _without_uplink(self) -> None:
-        """Check that an uplink without [uplink] ends once, and is no failed unit."""
+        """Check that an uplink without [uplink] ends once, and that its unit has not failed."""
         self._run("systemctl", "restart", "onceway-uplink")
         show = ("systemctl", "show", "onceway-uplink", "--property")
 

@@ -90,7 +90,7 @@ def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, int
 
 
 def test_board_that_left_its_cable_for_the_radio_is_not_unplugged(site: Site) -> None:
-    """It was written by cable, and its port has been gone since."""
+    """The board was written by cable, and the port of the cable is gone."""
     by_radio = Seen(connected=True, without_port=True, port_open=False)
     site.measure(5, 60)
     site.look(UNPLUGGED)
