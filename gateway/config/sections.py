@@ -244,9 +244,7 @@ class LimitsSection(Section):
     connects_per_s: Count = 1000
     """CONNECTs per second from one address, in bursts of ten seconds' worth."""
     sessions: Count = 100_000
-    """Largest number of sessions, of connected and of absent clients. One user, or one anonymous
-    address, may have four fifths of them, and of the retained messages.
-    """
+    """Largest number of sessions. One user, or one anonymous address, may have four fifths."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     """The largest packet accepted."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
@@ -279,7 +277,7 @@ class LimitsSection(Section):
     topic_levels: Count = 128
     """Largest number of levels in a topic or a filter."""
     retained: Count = 100_000
-    """Largest number of retained messages."""
+    """Largest number of retained messages. One user, or one address, may have four fifths."""
     retained_bytes: Count = 64 * MEGABYTE
     """Size limit of all retained messages. In a site, deleted messages may take a sixteenth more.
     """

@@ -234,13 +234,14 @@ class ClientLink:
             return
         if self._transport.unsent + self.waiting > MANY:
             self._transport.abort()
-        elif self.connection.lingers and isinstance(self._transport, Lingering):
+            return
+        for view in self._waiting:
+            self._transport.write(bytes(view))
+        if self.connection.lingers and isinstance(self._transport, Lingering):
             if self._paused:
                 self._transport.resume_reading()
             self._transport.linger()
         else:
-            for view in self._waiting:
-                self._transport.write(bytes(view))
             self._transport.close()
 
     def abort(self) -> None:
