@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.broker.connection import Connection
 from gateway.broker.publish_run import LARGE
 from gateway.mqtt.packets import Disconnect, Publish, Version
 from gateway.runtime.client_link import ClientLink
@@ -109,9 +110,15 @@ def test_packets_behind_a_large_payload_stay_behind_it() -> None:
     assert client.payloads == [BIG, b"0", BIG, b"1", BIG, b"2"]
 
 
-def test_a_small_rest_of_a_large_payload_is_sent_before_the_end() -> None:
+@pytest.mark.parametrize("lingers", [False, True])
+def test_a_small_rest_of_a_large_payload_is_sent_before_the_end(
+    lingers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World()
     client = receivers(world, 0)[0]
+    if lingers:
+        monkeypatch.setattr(Connection, "lingers", True)
+        monkeypatch.setattr(Client, "linger", Client.close, raising=False)
     client.reads = False
     payload = BIG[: client.high_water + 40_000]
     world.accepted("sender").publish("t", payload)
