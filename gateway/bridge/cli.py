@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.bridge.status import BridgeStatus, is_late, problems
+from gateway.bridge.status import is_late, problems, read
 from gateway.commands import control_client as control
 from gateway.commands.exit_codes import FAILED
 from gateway.commands.options import (
@@ -55,7 +55,7 @@ def status(
     else:
         for item in found:
             _show(item)
-    if any(problems(BridgeStatus(**item)) for item in found):
+    if any(problems(read(item)) for item in found):
         raise typer.Exit(FAILED)
 
 

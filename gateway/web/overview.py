@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from gateway import __version__
-from gateway.bridge.status import BridgeStatus
+from gateway.bridge.status import REMEDIES, BridgeStatus
 from gateway.bridge.status import problems as bridge_problems
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.system.amounts import wait
@@ -41,17 +41,9 @@ _TODO = {
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
     "stranded": "Add [uplink], or discard them: sudo onceway spool discard",
-    "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
-    "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
-    "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
-    "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
-    "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
-    "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
-    "retained": "See which end lacks what, and the last error: sudo onceway bridge status",
-    "held": "Make room: the log says where: journalctl -u onceway-gateway",
-    "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl",
     "restored": "Read what a restore means in gateway/README.md",
+    **REMEDIES,
 }
 
 

@@ -66,7 +66,7 @@ def families(folder: Path) -> list[Metric]:
     return list(GatewayCollector(source, uplink).collect())
 
 
-def _labels(family: Metric) -> list[str]:
+def labels(family: Metric) -> list[str]:
     named = getattr(family, "_labelnames", ())
     return sorted({*named, *(label for one in family.samples for label in one.labels)} - {"le"})
 
@@ -89,9 +89,9 @@ def page(found: list[Metric]) -> str:
     rows = []
     for family in sorted(found, key=lambda one: one.name):
         name = family.name + SUFFIX.get(family.type, "")
-        labels = ", ".join(_labels(family))
+        names = ", ".join(labels(family))
         rows.append(
-            f"| `{name}` | {family.type} | {labels} | {family.documentation} | {users(name)} |\n"
+            f"| `{name}` | {family.type} | {names} | {family.documentation} | {users(name)} |\n"
         )
     return _HEAD + "".join(rows)
 
