@@ -453,19 +453,8 @@ def _retain(core: Core, run: PublishRun, client: str) -> int:
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)
-        keep(
-            core,
-            Retained(
-                name,
-                client,
-                run.qos,
-                payload,
-                run.properties,
-                run.expires,
-                version,
-                _origin(run),
-            ),
-        )
+        more = run.properties, run.expires, version, _origin(run)
+        keep(core, Retained(name, client, run.qos, payload, *more))
     elif not clear(core, name):
         return 0
     return core.promise()
