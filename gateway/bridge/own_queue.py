@@ -57,7 +57,7 @@ class OwnQueue:
 
     @property
     def session(self) -> Session | None:
-        """The session, None if somebody has ended it."""
+        """The session, None after an administrator has ended it."""
         return self._engine.broker.sessions.get(self._section.client)
 
     def suspect_answered(self) -> None:
