@@ -128,6 +128,15 @@ its own: a version that does not know the table leaves it alone, so going back t
 rows.
 """
 
+_ORIGIN = """
+CREATE TABLE IF NOT EXISTS origin (
+    kind TEXT, key TEXT, origin TEXT NOT NULL, size INTEGER NOT NULL,
+    PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
+"""
+"""The origins of sessions, retained messages and spooled bytes (`OriginRow`). This table has no
+schema version either.
+"""
+
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
@@ -354,6 +363,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
     with database:
         database.execute("BEGIN IMMEDIATE")
         database.execute(_ASIDE)
+        database.execute(_ORIGIN)
         database.execute(spool_checks.TABLE)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
         database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))
