@@ -20,6 +20,7 @@ from gateway.system.accounts import leave, share
 from gateway.system.causes import UNKNOWN, cause
 
 FILE = "gateway.db"
+START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
@@ -125,6 +126,15 @@ CREATE TABLE IF NOT EXISTS aside (
 """Messages that can never reach the other broker of a bridge. The table has no schema version of
 its own: a version that does not know the table leaves it alone, so going back to 0.2.0 keeps its
 rows.
+"""
+
+_ORIGIN = """
+CREATE TABLE IF NOT EXISTS origin (
+    kind TEXT, key TEXT, origin TEXT NOT NULL, size INTEGER NOT NULL,
+    PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
+"""
+"""The origins of sessions, retained messages and spooled bytes (`OriginRow`). This table has no
+schema version either.
 """
 
 _MARK_WHAT_WAS_KEPT = """
@@ -353,6 +363,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
     with database:
         database.execute("BEGIN IMMEDIATE")
         database.execute(_ASIDE)
+        database.execute(_ORIGIN)
         database.execute(spool_checks.TABLE)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
         database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))

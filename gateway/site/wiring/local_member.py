@@ -112,6 +112,12 @@ class Site:
         if self._timer is not None:
             self._timer.cancel()
 
+    def has_newest(self, session: Session) -> bool:
+        key = own_key(session)
+        held = self.holder.held(key)
+        sure = held is not None and held.session and not held.suspect and not held.older
+        return sure and not self.holder.moves(key)
+
     # -- members
 
     def started(self) -> None:
