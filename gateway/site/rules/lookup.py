@@ -169,7 +169,8 @@ class Lookup:
         waited = search is not None and bool(search.waiters)
         if search is None or not waited:
             search = self._begin(client)
-        self._supersede(search)
+        if waited:
+            self._supersede(search)
         search.waiters.append((done, alive))
         search.clean = clean
         search.patience = self._contacts.now + (0 if clean else min(RESTART_S, patience))
@@ -178,7 +179,7 @@ class Lookup:
             self._look(search)
             return
         me, contacts = self._contacts.me, self._contacts
-        if any(me < name and contacts[name].up for name in search.suspects & contacts.keys()):
+        if search.suspects and any(me < one and contacts[one].up for one in search.suspects):
             search.held = contacts.now + TURN_S
         self._ask_all(search)
 
