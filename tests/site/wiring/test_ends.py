@@ -32,7 +32,7 @@ SHARED = [b"s%d" % number for number in range(4)]
 
 
 class Seen(NamedTuple):
-    """What clients see of an end. wills: payloads on the will's topic, in order, with the client's
+    """Visible effects of an end. wills: payloads on the will's topic, in order, with the client's
     own "online" that it publishes when it is back. retained: the topic's last value. present: of
     the next CONNECT. queue: messages that the client gets at its return. shared: messages of the
     shared subscription, each as often as it came to any subscriber after the end.
@@ -137,7 +137,7 @@ def is_ended(scene: Scene) -> None:
 
 
 def is_back(scene: Scene) -> Client:
-    """It goes away and comes back before its session or its will is due."""
+    """Reconnect before the session or the will is due."""
     if not scene.client.closed:
         scene.client.break_line()
     scene.sites.pass_time(1)
