@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
@@ -71,8 +71,9 @@ def backup(
         raise nothing_named("Name one with --config FILE")
     settings = load(found)
     data = settings.gateway.data
-    existing(data)
-    with closing(ProcessLock(data / LOCK)):
+    if to_landing and not data.is_dir():
+        existing(data)
+    with closing(ProcessLock(data / LOCK)) if data.is_dir() else nullcontext():
         for left in data.glob(f"{contents.TEMPORARY}*"):
             shutil.rmtree(left, ignore_errors=True)  # left by a backup that was killed
         if file is None:

@@ -186,10 +186,7 @@ class StoreClosed(StoreError):
     exit_code = NotAllowed.exit_code
 
 
-_MAY_BE_RIGHTS = (
-    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM),
-    sqlite3.SQLITE_AUTH,
-)
+_MAY_BE_RIGHTS = (*(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH),)
 
 
 def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
@@ -197,6 +194,7 @@ def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
     this error is another one.
     """
     rights = os.access(path, os.R_OK) and os.access(path.parent, os.W_OK)
+    rights = rights or not os.path.exists(path)
     if rights or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_BE_RIGHTS:
         return None
     hint = "Run the command with sudo: SQLite's log needs the right to write, even for reading"
