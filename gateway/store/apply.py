@@ -43,6 +43,7 @@ _COLUMNS = {
     "will": 9,
     "mark": 6,
     "aside": 10,
+    "origin": 4,
     "copy": 10,  # in another database (copies.py)
 }
 
@@ -79,6 +80,7 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
         ("will", commit.wills),
         ("mark", commit.marks),
         ("aside", commit.aside),
+        ("origin", commit.origins),
     )
     for table, rows in tables:
         if rows:
@@ -93,6 +95,7 @@ def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
         (f"retained WHERE topic {_LISTED}", commit.cleared),
         (f"will WHERE client {_LISTED}", commit.wills_done),
         (f"aside WHERE id {_LISTED}", commit.aside_gone),
+        (f"origin WHERE (kind, key) {_PAIRS}", commit.origins_gone),
     )
 
 

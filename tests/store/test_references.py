@@ -212,7 +212,10 @@ REFUSED = {
     "meta, the starts": "DELETE FROM meta WHERE key = 'boot'",
     "meta, all of it": "DELETE FROM meta",
 }
-UNBOUND = {"aside", "subscription", "retained", "will", "mark", "place", "journey", "spool_check"}
+UNBOUND = {
+    *("aside", "origin", "subscription", "retained", "will", "mark", "place", "journey"),
+    "spool_check",
+}
 """Tables whose rows no other row refers to (gateway/store/README.md says so)."""
 
 
