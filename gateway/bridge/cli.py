@@ -2,7 +2,6 @@
 
 import base64
 import json
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,15 +15,14 @@ from gateway.commands.options import (
     ConfigOption,
     DataOption,
     JsonOption,
+    NoGateway,
     ask_running,
     folder_of,
     running_folder,
 )
 from gateway.errors import OncewayError, UsageError
 from gateway.store import views
-from gateway.store.schema import FILE, connect, existing
 from gateway.store.views import AsideView
-from gateway.system.lock import ProcessLock
 from gateway.system.logs import printable
 
 app = typer.Typer(
@@ -118,7 +116,7 @@ def again(
     try:
         done = _ask(folder, "bridge-again", name, wanted)
     except control.NotRunning:
-        raise OncewayError(
+        raise NoGateway(
             "the gateway does not run, and only it can send messages again",
             str(folder),
             "sudo systemctl start onceway-gateway",
@@ -143,11 +141,7 @@ def discard(
     try:
         done = _ask(folder, "bridge-discard", name, wanted)
     except control.NotRunning:
-        existing(folder)
-        with (
-            closing(ProcessLock(folder / "gateway.lock")),
-            closing(connect(folder / FILE)) as database,
-        ):
+        with views.changing(folder) as database:
             done = views.discard_aside(database, name, wanted)
     _say(done, wanted, "are deleted", as_json)
 

@@ -70,6 +70,8 @@ def is_late(oldest_s: float | None) -> bool:
     return oldest_s is not None and oldest_s > LATE_S
 
 
+LACKING = "lacking"
+"""The kind of a problem that a bridge has with each of several topic filters."""
 REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
@@ -79,7 +81,7 @@ REMEDIES = {
     "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
     "retained": "See which end lacks what, and the last error: sudo onceway bridge status",
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
-    "lacking": "Look at down of [[bridge]], and at the other broker's rules",
+    LACKING: "Look at down of [[bridge]], and at the other broker's rules",
 }
 """The remedy of a problem, by its kind."""
 
@@ -122,7 +124,7 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
     if item.looped:
         found.append(("looped", f"{amount(item.looped, 'message')} came back in a loop of bridges"))
     found += [
-        ("lacking", f"the other broker gives no subscription to {name}") for name in item.lacking
+        (LACKING, f"the other broker gives no subscription to {name}") for name in item.lacking
     ]
     return found
 

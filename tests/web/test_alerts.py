@@ -196,6 +196,11 @@ GATEWAY = [
     ),
     case("AirtimeRunsOut", radio(289), radio(288), **PORT_LABEL),
     flag("ClockIsDoubted", "onceway_clock_doubted", 1),
+    case(
+        "SiteCertificateEnds",
+        {"onceway_site_certificate_days": "29x60"},
+        {"onceway_site_certificate_days": "30x60"},
+    ),
     counter("DamagedRow", "onceway_uplink_held_total"),
 ]
 
