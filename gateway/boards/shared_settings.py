@@ -50,7 +50,7 @@ def share(engine: Engine, name: str, kind: Kind, seconds: float | None) -> None:
         else:
             payload = f"{seconds:.1f}".encode()
             limits, size = broker.limits, len(payload) + len(topic)
-            fits = broker.retained.fits(topic, size, limits.retained, limits.retained_bytes)
+            fits = broker.retained.fits(topic, size, limits)
             if not fits or broker.lacks_room(size):
                 raise OncewayError(
                     "there is no room to tell the other gateways of the site, so nothing was set",

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway.broker.peer import Peer
 from gateway.broker.topic import Topic
@@ -115,6 +115,7 @@ class Access(Protocol):
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
         """Note that a device's publication, maybe a duplicate, has arrived. See `Spool.rows`."""
+        return
 
     def note_publication(
         self,
@@ -128,10 +129,13 @@ class Access(Protocol):
         """Note that a publication of a device was taken, or refused for this reason. monotonic,
         utc: the current time, as in `Spool.rows`.
         """
+        return
 
 
-class ByAcl:
-    """Base of access rules that follow the ACL. Subclasses decide which clients are let in."""
+class ByAcl(Access):
+    """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
+    in.
+    """
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted
@@ -143,10 +147,6 @@ class ByAcl:
 
     def may_identify(self, caller: Caller) -> bool:
         return caller.acl.may_identify(caller.user, caller.client)
-
-    def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None: ...
-
-    def note_publication(self, *about: Any, **named: Any) -> None: ...
 
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None:
         if caller.acl.may_subscribe(caller.user, caller.client, topic_filter):

@@ -5,21 +5,30 @@ Rules: the number of clients has a total bound and a bound per listener; the num
 a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten seconds' worth
 (0x9F). A client that takes its own session over counts once. A device on a serial line is never
 refused by these bounds: it has no other connection.
+
+When there are too many sessions, in all or of one origin, a session that holds nothing makes room.
+It must have been without a connection for more than an hour. The oldest one goes first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv6Address
+from math import inf
 
 from gateway.broker.access import Refusal
 from gateway.broker.core import Core
-from gateway.broker.session import Attached
+from gateway.broker.session import CLIENT, Attached, Session
+from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.usage import Spare, within
 
 _BURST_S = 10.0
 _NETWORK = 64
 """Prefix length of the IPv6 network that counts as one address (RFC 6177)."""
 _ADDRESSES = 4096
+_IDLE_S = 3600.0
+"""Seconds after which a session that holds nothing may be ended to make room."""
 
 
 class Admission:
@@ -30,14 +39,17 @@ class Admission:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._empty_at: dict[str, float] = {}
+        self._idle = Spare(
+            lambda: sorted(core.sessions.values(), key=lambda item: item.left or inf),
+            lambda item: _holds_nothing(core, item),
+            lambda: core.now,
+        )
 
     def refuses(self, connection: Attached) -> Refusal | None:
         core, peer = self._core, connection.peer
         if peer.device is not None:
             return None
         known = core.sessions.get(connection.client)
-        if known is None and len(core.sessions) >= core.limits.sessions:
-            return ReasonCode.QUOTA_EXCEEDED, "too many sessions (limits.sessions)"
         if (known is None or known.connection is None) and len(core.connections) - len(
             core.nameless
         ) >= core.limits.connections:
@@ -62,6 +74,38 @@ class Admission:
             del self._empty_at[next(iter(self._empty_at))]
         self._empty_at[address] = empty_at
         return None
+
+    def lacks_session(self, name: str, end: Callable[[Session], None]) -> str:
+        """Return the bound that one more session of an origin would exceed, in words, or "". end:
+        ends a session to make room.
+        """
+        core, most, owner = self._core, self._core.limits.sessions, self._core.origins.of(name)
+        if owner is not None and not within(owner.sessions + 1, most):
+            if (found := self._idle.take(lambda item: item.origin is owner)) is None:
+                return f"{name} has too many sessions: the rest of limits.sessions is kept"
+            end(found)
+        if len(core.sessions) >= most:
+            if (found := self._idle.take(lambda item: True)) is None:
+                return "too many sessions (limits.sessions)"
+            end(found)
+        return ""
+
+
+def _holds_nothing(core: Core, session: Session) -> bool:
+    """Whether a client would lose nothing with a session but Session Present."""
+    return (
+        session.left is not None
+        and core.now - session.left > _IDLE_S
+        and not session.ended
+        and not session.subscriptions
+        and not session.send_flow.holds_messages
+        and not session.receive_flow.received
+        and session.client not in core.wills
+        and session.account is not None
+        and session.user != INSIDE
+        and session.role is CLIENT
+        and core.neighbours.has_newest(session)
+    )
 
 
 def origin(address: str) -> str:

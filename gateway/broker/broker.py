@@ -135,7 +135,9 @@ class Broker(Core):
             if connection.state is not State.CLOSED:
                 connection.end(text, will=True)
 
-    def new_session(self, client: str, expiry: int, incarnation: int, user: str | None) -> Session:
+    def new_session(
+        self, client: str, expiry: int, incarnation: int, user: str | None, origin: str = ""
+    ) -> Session:
         session = Session(
             self,
             self.next_session(),
@@ -148,7 +150,9 @@ class Broker(Core):
         self.sessions[client] = self.by_id[session.id] = session
         if session.durable:
             self.changes.flows[session] = None  # a missing row means that it is gone
-        self.give(session, user)
+            if origin and user is None:
+                self.changes.origins["session", client] = origin, 0
+        self.give(session, origin)
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
@@ -321,8 +325,11 @@ class Broker(Core):
         self.by_id.pop(session.id, None)
         if session.account is not None:
             session.account.sessions -= 1
+        if session.origin is not None:
+            session.origin.sessions -= 1
         self.neighbours.ended(session)
         if session.durable:
+            self.changes.origins["session", session.client] = None
             self.changes.sessions.pop(session.id, None)
             self.changes.flows.pop(session, None)
             self.changes.ended.append(session.id)
@@ -378,6 +385,8 @@ class Broker(Core):
         if self.step.unfinished:
             raise RuntimeError("work on shared state was left in the middle") from self.step.error
         self.neighbours.seal()
+        self.changes.origins |= self.spool.notes
+        self.spool.notes.clear()
         commit = self.changes.seal(self.spool.boot)
         self.neighbours.sealed(commit)
         self.changes = Changes(commit.number + 1)
@@ -493,4 +502,5 @@ class Broker(Core):
         self.system.advance()
         self.settle()
         self.accounts.sweep(now)
+        self.origins.sweep()
         expire(self)

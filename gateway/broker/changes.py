@@ -28,6 +28,7 @@ from gateway.broker.store_rows import (
     SubscriptionRow,
 )
 from gateway.broker.will import StoredWill
+from gateway.system.usage import Notes
 
 
 class PersistentSession(Protocol):
@@ -61,6 +62,7 @@ class Changes:
         "marks",
         "neighbours",
         "number",
+        "origins",
         "retained",
         "sessions",
         "spool",
@@ -92,6 +94,8 @@ class Changes:
         self.marks: dict[Mark, None] = {}
         self.spool: list[SpoolRow] = []
         self.neighbours: NeighbourRows | None = None
+        self.origins: Notes = {}
+        """Rows about origins. They bring about no commit of their own."""
         self.aside: dict[int, AsideRow | None] = {}
         """Rows of messages that are set aside, by number; None deletes a row."""
 
@@ -139,6 +143,8 @@ class Changes:
         commit.flows = [session.flow_row() for session in self.flows if session.durable]
         commit.retained = [kept.row() for kept in self.retained.values() if kept is not None]
         commit.cleared = [topic for topic, kept in self.retained.items() if kept is None]
+        commit.origins = [(*key, *row) for key, row in self.origins.items() if row is not None]
+        commit.origins_gone = [key for key, row in self.origins.items() if row is None]
         commit.aside = [row for row in self.aside.values() if row is not None]
         commit.aside_gone = [number for number, row in self.aside.items() if row is None]
         commit.wills = [will.row(client) for client, will in self.wills.items() if will is not None]

@@ -14,7 +14,6 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway.broker.access import Acl, Policy
-from gateway.broker.accounts import Account
 from gateway.broker.admission import origin
 from gateway.broker.broker import Broker
 from gateway.broker.lack import Lack
@@ -22,7 +21,7 @@ from gateway.broker.message_ids import IDENTIFIERS
 from gateway.broker.pauses import EACH_BYTES, Pause, client_key
 from gateway.broker.pauses import PART as PART_OF_MEMORY
 from gateway.broker.peer import NEXT, Peer, State
-from gateway.broker.publish_run import PUBLISH, QOS_BITS, PublishRun
+from gateway.broker.publish_run import LARGE, PUBLISH, QOS_BITS, Piece, PublishRun
 from gateway.broker.refusals import blame, say
 from gateway.broker.session import Session
 from gateway.broker.topic import Topic
@@ -34,6 +33,7 @@ from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
+from gateway.system.usage import Account
 
 _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
@@ -59,7 +59,7 @@ class _Held:
 
     __slots__ = ("acknowledgements", "number", "packets")
 
-    def __init__(self, number: int, packets: bytes, acknowledgements: int) -> None:
+    def __init__(self, number: int, packets: Piece, acknowledgements: int) -> None:
         self.number = number
         self.packets = [packets]
         self.acknowledgements = acknowledgements
@@ -187,7 +187,7 @@ class Connection:
         """Sequence of a device's last publication, or of its next one."""
 
         # bytes out
-        self.out: list[bytes] = []
+        self.out: list[Piece] = []
         """Packets that may be written."""
         self.held: deque[_Held] = deque()
         """Packets that wait for a commit, and the packets behind them."""
@@ -208,7 +208,7 @@ class Connection:
 
     # -- bytes out
 
-    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None:
+    def send(self, packets: Piece, commit: int = 0, acknowledgements: int = 0) -> None:
         """Queue packets, to be written after commit `commit` and after all packets queued before. A
         closed connection drops them.
         """
@@ -255,7 +255,7 @@ class Connection:
                 self.pause.after = self.held[-1].number
             self.part()
 
-    def _let_go(self, *packets: bytes) -> None:
+    def _let_go(self, *packets: Piece) -> None:
         """Add packets to those written with the next turn."""
         self.out += packets
         if not self.dirty:
@@ -290,12 +290,20 @@ class Connection:
         else:
             self.send(data, commit)
 
-    def take(self) -> bytes:
-        """Return the bytes to write now."""
+    def take(self) -> Piece:
+        """Return the bytes to write now: packets together, or one large payload. If more is to be
+        written now, the connection stays dirty.
+        """
         out, session = self.out, self.session
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        self.dirty = False
+        if (count := len(out)) == 1 or self.size < LARGE:
+            data = out[0] if count == 1 else b"".join(out)
+            out.clear()
+            self.dirty = False
+        else:
+            first = next((at for at, item in enumerate(out) if len(item) >= LARGE), len(out)) or 1
+            data = out[0] if first == 1 else b"".join(out[:first])
+            del out[:first]
+            self.dirty = bool(out)
         self.size -= len(data)
         self.broker.statistics.bytes_sent += len(data)
         if session is not None and session.feed is not None:
@@ -304,27 +312,21 @@ class Connection:
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
         """Return head and tail of a run's packets, or None if they are too large for the client."""
-        version5 = self.version == Version.V5
-        if run.expires is None and not self.sent_aliases_limit:
-            head, tail = shape = run.shape(first, version5, extra)
-            room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
-            return shape if len(head) + len(tail) <= room else None
         if run.expires is not None:
             extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
         room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
-        wire = run.topic.wire
-        alias = self.sent_aliases.get(wire, 0)
-        if alias or (len(self.sent_aliases) < self.sent_aliases_limit and self.remember(wire)):
-            number = alias or len(self.sent_aliases) + 1
-            shape = run.shape(
-                first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
-            )
-            if len(shape[0]) + len(shape[1]) <= room:
-                self.sent_aliases[wire] = number
-                return shape
-            if not alias:
-                self.forget(wire)
-        shape = run.shape(first, version5, extra)
+        if self.sent_aliases_limit:
+            wire, known = run.topic.wire, len(self.sent_aliases)
+            alias = self.sent_aliases.get(wire, 0)
+            if alias or (known < self.sent_aliases_limit and self.remember(wire)):
+                more = b"\x23" + pack_u16(alias or known + 1)
+                shape = run.shape(first, True, extra + more, b"\0\0" if alias else wire)
+                if len(shape[0]) + len(shape[1]) <= room:
+                    self.sent_aliases[wire] = alias or known + 1
+                    return shape
+                if not alias:
+                    self.forget(wire)
+        shape = run.shape(first, self.version == Version.V5, extra)
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:
@@ -345,7 +347,11 @@ class Connection:
             statistics.too_large += count
             return
         statistics.sent[0] += count
-        self.send(run.packets(shape, 0, skip, count))
+        if run.size < LARGE:
+            self.send(run.packets(shape, 0, skip, count))
+            return
+        for piece in run.pieces(shape, 0, skip, count):
+            self.send(piece)
 
     # -- bytes in
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from gateway.broker.access import Acl
-from gateway.broker.accounts import Accounts
 from gateway.broker.aside import Aside
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
@@ -25,6 +24,7 @@ from gateway.config import Config
 from gateway.system.causes import FULL
 from gateway.system.fights import Fights
 from gateway.system.log_throttle import LogThrottle
+from gateway.system.usage import Accounts, Origins
 
 
 class Core(Ledger):
@@ -56,6 +56,7 @@ class Core(Ledger):
         self.spool.lowest = state.lowest_spool or self.spool.lowest
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts = Accounts(config.quota_of)
+        self.origins = Origins()
         self.aside = Aside(self, state.aside)
         self.log_throttle = LogThrottle(lambda: self.now)
         self.fights = Fights(lambda: self.now)
@@ -106,14 +107,14 @@ class Core(Ledger):
         self._next_session += 1
         return self._next_session - 1
 
-    def give(self, session: Session, user: str | None) -> None:
-        """Assign a session to a user."""
-        if session.account is not None:
-            session.account.sessions -= 1
-        session.user = user
+    def give(self, session: Session, origin: str) -> None:
+        """Count a new session for its user and for an origin."""
         if not session.incarnation:
-            session.account = self.accounts.of(user)
+            session.account = self.accounts.of(session.user)
             session.account.sessions += 1
+            if (found := self.origins.of(origin)) is not None:
+                session.origin = found
+                found.sessions += 1
 
     def lacks_room(self, size: int) -> str:
         """Return why the disk cannot take this many bytes more, in words, or ""."""

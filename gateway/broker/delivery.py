@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import LARGE, Piece, PublishRun
 from gateway.broker.store_rows import QueueRow
 from gateway.broker.topic import NOTICES
 
@@ -152,7 +152,7 @@ class Receiver(Protocol):
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
-    def send(self, packets: bytes, commit: int = 0, acknowledgements: int = 0) -> None: ...
+    def send(self, packets: Piece, commit: int = 0, acknowledgements: int = 0) -> None: ...
 
     def send_qos_0(
         self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int
@@ -169,26 +169,30 @@ class Outgoing:
 
     def __init__(self, connection: Receiver) -> None:
         self.connection = connection
-        self._packets: list[bytes] = []
+        self._packets: list[Piece] = []
         self._size = 0
         self._room = connection.room
         """Bytes until the connection is full."""
         self._commit = 0
         """The commit that the packets wait for."""
 
-    def add(self, packets: bytes, commit: int) -> None:
-        if commit != self._commit:
+    def add(self, packets: Piece, commit: int) -> None:
+        large = len(packets) >= LARGE
+        if commit != self._commit or large:
             self.flush()
             self._commit = commit
         self._packets.append(packets)
         self._size += len(packets)
-        if self._size > self._room:
+        if self._size > self._room or large:
             self.flush()
 
     def flush(self) -> None:
         if self._packets:
             try:
-                self.connection.send(b"".join(self._packets), self._commit)
+                packets = self._packets
+                self.connection.send(
+                    packets[0] if len(packets) == 1 else b"".join(packets), self._commit
+                )
             except Exception as error:
                 self.connection.fail(error, "messages are sent")
             self._packets.clear()

@@ -37,6 +37,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.runs import Acks
 
 _PUBACK, _PUBREC, _PUBREL = 0x40, 0x50, 0x62
+_FIRST_BYTES = {Puback: _PUBACK, Pubrec: _PUBREC, Pubrel: _PUBREL, Pubcomp: 0x70}
 
 _MOST_WAITING = 65_536
 """Largest number of bytes that may arrive before CONNECT is answered."""
@@ -127,7 +128,7 @@ def _go_on(connection: Connection) -> None:
                 connection.meter(account, found.count, found.count * found.weight)
             exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
-            _acks(connection, session, found)
+            _acks(connection, session, found.first, found.ids)
         else:
             _other(connection, session, cast("Packet", found))
         if effects.waiting:
@@ -162,23 +163,28 @@ def _fail(connection: Connection, error: MqttError) -> None:
             connection.disconnect(error.code, text)
 
 
-def _acks(connection: Connection, session: Session, run: Acks) -> None:
-    """Handle a run of acknowledgements."""
-    if run.first == _PUBREL:
-        exchanges.release(connection, session, run.ids)
+def _acks(
+    connection: Connection, session: Session, first: int, identifiers: tuple[int, ...]
+) -> None:
+    """Handle acknowledgements of a kind. first: their first byte, 0 for a PUBREC that refuses."""
+    if first == _PUBREL:
+        exchanges.release(connection, session, identifiers)
         return
     send_flow, step = session.send_flow, connection.broker.step
-    if run.first == _PUBREC:
-        exchanges.recorded(connection, session, run.ids)
+    if first == _PUBREC:
+        exchanges.recorded(connection, session, identifiers)
     else:
         step.unfinished += 1
-        if run.first == _PUBACK:
-            send_flow.puback(run.ids)
+        if first == _PUBACK:
+            send_flow.puback(identifiers)
+        elif first:
+            send_flow.pubcomp(identifiers)
         else:
-            send_flow.pubcomp(run.ids)
+            send_flow.refused(identifiers[0])
         step.unfinished -= 1
     send_flow.pump()
-    _feed(connection, session)
+    if session.feed is not None:  # there may be room for retained messages
+        connection.broker.feed(session)
 
 
 def _other(connection: Connection, session: Session, packet: Packet) -> None:
@@ -197,7 +203,9 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
     elif isinstance(packet, Disconnect):
         handshake.disconnect(connection, session, packet)
     elif isinstance(packet, Puback | Pubrec | Pubrel | Pubcomp):
-        _ack(connection, session, packet)
+        refuses = isinstance(packet, Pubrec) and packet.reason >= ReasonCode.UNSPECIFIED_ERROR
+        first = 0 if refuses else _FIRST_BYTES[type(packet)]
+        _acks(connection, session, first, (packet.packet_id,))
     elif isinstance(packet, Auth):
         raise ProtocolError("AUTH: no authentication method was agreed on")
 
@@ -220,32 +228,3 @@ def _pong(connection: Connection) -> None:
             broker.dirty.append(connection)
     else:
         connection.send(b"\xd0\0")
-
-
-def _ack(
-    connection: Connection, session: Session, packet: Puback | Pubrec | Pubrel | Pubcomp
-) -> None:
-    """Handle an acknowledgement with a reason code or properties."""
-    identifiers = (packet.packet_id,)
-    send_flow = session.send_flow
-    if isinstance(packet, Pubrel):
-        exchanges.release(connection, session, identifiers)
-        return
-    if isinstance(packet, Pubrec) and packet.reason < ReasonCode.UNSPECIFIED_ERROR:
-        exchanges.recorded(connection, session, identifiers)
-    else:
-        with connection.broker.step:
-            if isinstance(packet, Puback):
-                send_flow.puback(identifiers)
-            elif isinstance(packet, Pubcomp):
-                send_flow.pubcomp(identifiers)
-            else:
-                send_flow.refused(packet.packet_id)
-    send_flow.pump()
-    _feed(connection, session)
-
-
-def _feed(connection: Connection, session: Session) -> None:
-    """Note that an acknowledgement may have made room for retained messages."""
-    if session.feed is not None:
-        connection.broker.feed(session)

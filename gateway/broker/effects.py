@@ -14,8 +14,7 @@ none remains:
   6. The state of a session that ended with its connection is deleted. This may take several turns,
      too, because such a session is not in the store.
 
-The loop ends: a session ends once, a will is published once, and messages that are distributed
-again overflow no queue (`fan_out.py`).
+The loop ends, because messages that are distributed again overflow no queue (`fan_out.py`).
 """
 
 from __future__ import annotations

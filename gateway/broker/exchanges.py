@@ -7,10 +7,8 @@ Rules: an answer leaves after the commit that makes it true. A failure is report
 PUBREC, never together with a success for the same PUBLISH. MQTT before version 5 has no such
 report, so the connection is closed and nothing is acknowledged.
 
-Common clients treat a PUBACK or PUBREC as success, whatever its reason code. So a temporary refusal
-(`lack.py`) ends the connection of an MQTT 5 client, too, with DISCONNECT 0x97, and a pause follows
-(`pauses.py`). Clients that are known to read reason codes are excepted: boards, the gateway's own
-clients, clients that say so in CONNECT, and those of a listener that is configured so.
+A temporary refusal (`lack.py`) ends the connection of a client that may take any PUBACK or PUBREC
+for success, and a pause follows (README.md, "Publications that are refused").
 
 More messages in flight than the broker's Receive Maximum get 0x93 [MQTT-3.3.4-7]. Before MQTT 5
 there is no Receive Maximum, so only the number of packet identifiers is a bound.
@@ -84,10 +82,12 @@ def _take(
         if count > 1:  # each has a sequence of its own
             _one_by_one(connection, session, run)
             return
-        identity = _device_identity(connection, identifiers)
-        if identity is not None:
-            payload = b"".join(run.payloads())
-            connection.policy.access.heard(identity, payload, broker.monotonic)
+        device = connection.peer.device
+        # the packet identifier is the low half of the sequence
+        connection.sequence = sequence_of(identifiers[0], connection.sequence)
+        identity = device.name, device.incarnation, connection.sequence
+        payload = b"".join(run.payloads())
+        connection.policy.access.heard(identity, payload, broker.monotonic)
     if not qos:
         _take_at_qos_0(connection, session, run, identity)
         return
@@ -104,8 +104,8 @@ def _take(
     if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _taken(connection, session, run):
         _in_parts(connection, session, run)
         return
-    if (device := connection.peer.device) is not None:
-        _note_publication(connection, device.name, run, reason)
+    if connection.peer.device is not None:
+        _note_publication(connection, connection.peer.device.name, run, reason)
     if lack:
         _refuse(connection, session, run, identifiers, lack)
         return
@@ -308,17 +308,6 @@ def pass_through(properties: Properties) -> bytes:
     return block[start:]
 
 
-def _device_identity(connection: Connection, identifiers: tuple[int, ...]) -> Identity | None:
-    """Return the identity of a device's publication: the packet identifier is the low half of its
-    sequence. None at QoS 0, which has no identifier.
-    """
-    device = connection.peer.device
-    if device is None or not identifiers:
-        return None
-    connection.sequence = sequence_of(identifiers[0], connection.sequence)
-    return device.name, device.incarnation, connection.sequence
-
-
 def _stated_identity(
     connection: Connection, session: Session, properties: Properties
 ) -> Identity | None:
@@ -413,10 +402,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
             connection.send(acknowledgements(_PUBCOMP, identifiers), commit)
         return
     for position, identifier in enumerate(identifiers):
-        reason = (
-            ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if position in missing else ReasonCode.SUCCESS
-        )
-        connection.answer(Pubcomp(identifier, reason), commit)
+        connection.answer(Pubcomp(identifier, _found(position not in missing)), commit)
 
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
@@ -424,8 +410,11 @@ def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
     elsewhere: whether one of them has released it, on its disk.
     """
     if connection.state is State.OPEN:
-        reason = ReasonCode.SUCCESS if elsewhere else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-        connection.answer(Pubcomp(identifier, reason))
+        connection.answer(Pubcomp(identifier, _found(elsewhere)))
+
+
+def _found(found: bool) -> ReasonCode:
+    return ReasonCode.SUCCESS if found else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
 
 
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
@@ -440,7 +429,4 @@ def recorded(connection: Connection, session: Session, identifiers: tuple[int, .
         return
     missing = set(unknown)
     for identifier in identifiers:
-        reason = (
-            ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if identifier in missing else ReasonCode.SUCCESS
-        )
-        connection.answer(Pubrel(identifier, reason), commit)
+        connection.answer(Pubrel(identifier, _found(identifier not in missing)), commit)

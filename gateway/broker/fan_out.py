@@ -14,7 +14,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from gateway.broker.accounts import Account
 from gateway.broker.core import Core
 from gateway.broker.delivery import PAGE_LOW, Undelivered
 from gateway.broker.lack import Bound, Lack
@@ -38,6 +37,7 @@ from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.system.logs import about
+from gateway.system.usage import Account, Origin
 
 _Member = tuple[Session, Subscription]
 _Members = list[_Member]
@@ -93,8 +93,8 @@ def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bo
     if topic.refusing and run.qos and _full_queue(core, run, topic) is not None:
         return Bound.QUEUE
     if run.retain and run.size:
-        size, limits = _retained_size(run, topic), core.limits
-        if not core.retained.fits(topic.name, size, limits.retained, limits.retained_bytes):
+        size = _retained_size(run, topic)
+        if not core.retained.fits(topic.name, size, core.limits, _origin(run)):
             return Bound.RETAINED
     return None
 
@@ -120,7 +120,7 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
     """Return the bound and its configuration key in words."""
     limits = core.limits
     if bound is Bound.SPOOL:
-        return "the spool is full: spool.max_bytes, or quota.spool_share"
+        return "the spool, or its part of it, is full: spool.max_bytes, or quota.spool_share"
     if bound is Bound.SECOND_DISK:
         return f"{bound.words} (site.copies)"
     if bound is Bound.DISK:
@@ -132,6 +132,8 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
     if bound is Bound.QUEUE and (session := _full_queue(core, run, topic)) is not None:
         key = bound_key(core, session, run.count, run.count * (run.weight + OVERHEAD))
         return f"the queue of {quote(session.client)} is full: {key}"
+    if core.retained.fits(topic.name, _retained_size(run, topic), limits):
+        return "the others are kept for other users and addresses: limits.retained, retained_bytes"
     if core.retained.count >= limits.retained:
         return "too many retained messages: limits.retained"
     return "the retained messages take too much memory: limits.retained_bytes"
@@ -151,6 +153,10 @@ def _account(core: Core, run: PublishRun) -> Account | None:
     if run.publisher is None:  # a will whose session has ended
         return core.accounts.of(None)
     return run.publisher.account
+
+
+def _origin(run: PublishRun) -> Origin | None:
+    return None if run.publisher is None else run.publisher.origin
 
 
 def publish(
@@ -447,10 +453,8 @@ def _retain(core: Core, run: PublishRun, client: str) -> int:
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)
-        keep(
-            core,
-            Retained(name, client, run.qos, payload, run.properties, run.expires, version),
-        )
+        more = run.properties, run.expires, version, _origin(run)
+        keep(core, Retained(name, client, run.qos, payload, *more))
     elif not clear(core, name):
         return 0
     return core.promise()

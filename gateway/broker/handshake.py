@@ -17,6 +17,7 @@ from __future__ import annotations
 import secrets
 
 from gateway.broker.access import Ask, SlowCheck
+from gateway.broker.admission import origin
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
 from gateway.broker.peer import DeviceIdentity, State
@@ -163,8 +164,18 @@ def _check_user(connection: Connection, wanted: str) -> None:
         session=session is None or session.account is not account,
         connection=session is None or session.connection is None,
     )
+    if not text and session is None:
+        text = broker.admission.lacks_session(_origin(connection), broker.end_session)
     if text:
         raise refusal(connection, text, ReasonCode.QUOTA_EXCEEDED)
+
+
+def _origin(connection: Connection) -> str:
+    """Return the name of a client's origin, "" for one that has no address on a network."""
+    user, address = connection.user, connection.peer.address
+    if connection.peer.device is not None or ":" not in address:
+        return ""
+    return f"address {origin(address)}" if user is None else f"user {user}"
 
 
 def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolError:
@@ -230,7 +241,9 @@ def _session(
         broker.end_session(session)
         session = None
     if session is None:
-        return broker.new_session(client, expiry, incarnation, connection.user), False
+        user = connection.user
+        session = broker.new_session(client, expiry, incarnation, user, _origin(connection))
+        return session, False
     session.expiry = expiry
     return session, True
 

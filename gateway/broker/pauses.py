@@ -9,12 +9,8 @@ mqtt.js wait a second before they reconnect. A refusal within a running pause ch
 publication that needs the same bound is accepted, the doubling ends. A pause that ended KEPT_S ago
 is forgotten.
 
-A client is identified by user name and client identifier. Another user with the same identifier is
-not let in, and changes no record. A client without an identifier is unknown at each connection: all
-such clients of one user at one address share a record, which `Pause.shared` marks.
-
-Records are kept for at most MOST clients. Beyond that, the least recently used record is deleted,
-and its client begins again with FIRST_S.
+All clients without an identifier of one user at one address share a record (`Pause.shared`). The
+least recently used of MOST records is deleted, and its client begins again with FIRST_S.
 """
 
 from __future__ import annotations

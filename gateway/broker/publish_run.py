@@ -8,13 +8,14 @@ Most runs hold one publication. Runs of a busy publisher hold dozens. Checks, ro
 encoding then take one step per run instead of one per publication, which is fast enough in Python.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.broker.accounts import Account
 from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, pack_u16, packet_id
 from gateway.broker.topic import Topic
 from gateway.mqtt.runs import Publishes
 from gateway.mqtt.wire import encode_varint
+from gateway.system.usage import Account, Origin
 
 PUBLISH = 0x30
 DUP = 0x08
@@ -26,6 +27,10 @@ OVERHEAD = 64
 length is included.
 """
 
+LARGE = 16_384
+"""Size in bytes from which receivers get a view of a payload in place of a copy."""
+Piece = bytes | memoryview
+
 _KNOWN_SHAPES = 4
 """Largest number of cached packet heads per topic."""
 
@@ -36,6 +41,10 @@ class Publisher(Protocol):
     @property
     def account(self) -> Account | None:
         """Account of the session; None for a board's."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """Origin of the session; None for a board's and for the gateway's own."""
 
     @property
     def foreign(self) -> bool:
@@ -171,6 +180,21 @@ class PublishRun(Publishes[Topic]):
         if not id_at and len(head) == self.payload_at and head == raw[at : at + len(head)]:
             return raw[at : at + count * stride]
         return head + head.join(self.payloads(skip, count))
+
+    def pieces(
+        self, shape: tuple[bytes, bytes], number: int, skip: int, count: int
+    ) -> Sequence[Piece]:
+        """Return the same as `packets`, in pieces. Large payloads stay views of the run's bytes, of
+        which there is one copy, however many receivers there are.
+        """
+        if self.size < LARGE:
+            return (self.packets(shape, number, skip, count),)
+        (head, tail), view, found = shape, memoryview(self.raw), list[Piece]()
+        for index in range(count):
+            middle = pack_u16((number + index - 1) % IDENTIFIERS + 1) if number else b""
+            end = (skip + index + 1) * self.stride
+            found += b"".join((head, middle, tail)), view[end - self.size : end]
+        return found
 
 
 def _shape(

@@ -20,11 +20,8 @@ stored:
   PUBREL, kept or in the window → forget the identifier; PUBCOMP, not before the PUBLISH is on disk
   PUBREL, neither               → PUBCOMP with 0x92: the board publishes again
 
-A board without a key numbers its publications in the same way and keeps fewer than `WINDOW` of
-them, so within the window its identifier stands for the full sequence. Its PUBCOMP confirms only
-what the commit of its PUBLISH has brought to disk, and waits for no commit of its own. After a
-power cut, an identifier may reappear whose sequence does not come again. Such an identifier is
-forgotten when the window has passed it.
+A board without a key keeps fewer than `WINDOW` publications, so its identifier stands for the full
+sequence, and its PUBCOMP waits for no commit of its own. The window outdates old identifiers.
 
 No payload is kept here. The count against the broker's Receive Maximum starts again with each
 connection (section 4.9): an identifier of an earlier connection counts only after its PUBLISH has

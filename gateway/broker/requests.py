@@ -44,7 +44,9 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
         if number >= most:
             refusals[topic_filter] = ReasonCode.QUOTA_EXCEEDED
             continue
-        reason, new = _grant(connection, session, wanted, identifier)
+        reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
+        with connection.broker.step:
+            reason, new = _grant(connection, session, wanted, identifier, reason)
         if reason:
             refusals[topic_filter] = reason
         elif topic_filter in always or (new and first[topic_filter].retain_handling == 1):
@@ -58,52 +60,36 @@ def subscribe(connection: Connection, session: Session, packet: Subscribe) -> No
         more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
         text = f"filter {quote(filters[0])}{more}: {words(reason)}{_BOUNDS.get(reason, '')}"
         refused(connection.broker, connection, "subscribe", reason, text, len(filters))
-    connection.answer(Suback(packet.packet_id, reasons), _commit(connection, session))
+    commit = connection.broker.promise() if session.durable else 0
+    connection.answer(Suback(packet.packet_id, reasons), commit)
 
 
 def _grant(
-    connection: Connection, session: Session, wanted: Wanted, identifier: int
-) -> tuple[ReasonCode | None, bool]:
-    """Subscribe. Return the reason to refuse, or None, and whether the subscription is new."""
-    reason = connection.policy.access.refuses_subscribe(connection, wanted.topic_filter)
-    with connection.broker.step:
-        return _take(connection, session, wanted, identifier, reason)
-
-
-def _take(
     connection: Connection,
     session: Session,
     wanted: Wanted,
     identifier: int,
     reason: ReasonCode | None,
 ) -> tuple[ReasonCode | None, bool]:
-    """Like `_grant`, inside a step. reason: refusal of the access rules, or None."""
-    broker = connection.broker
+    """Subscribe. Return the reason to refuse, or None, and whether the subscription is new. reason:
+    refusal of the access rules, or None.
+    """
+    broker, most = connection.broker, connection.broker.limits
     known = wanted.topic_filter in session.subscriptions
     inner = split_shared(wanted.topic_filter)[1]
-    if (
-        not reason
-        and inner.count("/") >= broker.limits.topic_levels
-        and not inner.startswith(SYSTEM_PREFIX)
-    ):
-        reason = ReasonCode.TOPIC_FILTER_INVALID
-    if (
-        not reason
-        and not known
-        and (
-            len(session.subscriptions) >= broker.limits.subscriptions
-            or not broker.router.has_room(inner, broker.limits.memory_bytes)
-        )
-    ):
-        reason = ReasonCode.QUOTA_EXCEEDED
-    size = len(inner) + ROW_OVERHEAD
-    if session.durable and not reason and not known:
-        if broker.lacks_room(size):
-            reason = ReasonCode.QUOTA_EXCEEDED
-        else:
-            broker.changes.bytes += size
     if reason:
         return reason, False
+    if inner.count("/") >= most.topic_levels and not inner.startswith(SYSTEM_PREFIX):
+        return ReasonCode.TOPIC_FILTER_INVALID, False
+    if not known:
+        size = (len(inner) + ROW_OVERHEAD) * session.durable
+        if (
+            len(session.subscriptions) >= most.subscriptions
+            or not broker.router.has_room(inner, most.memory_bytes)
+            or (size and broker.lacks_room(size))
+        ):
+            return ReasonCode.QUOTA_EXCEEDED, False
+        broker.changes.bytes += size
     subscription = Subscription(
         wanted.topic_filter,
         wanted.qos,
@@ -141,12 +127,5 @@ def unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -
             if found and session.durable:
                 broker.changes.subscriptions[session, topic_filter] = None
         reasons.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-    commit = _commit(connection, session) if ReasonCode.SUCCESS in reasons else 0
-    connection.answer(Unsuback(packet.packet_id, reasons), commit)
-
-
-def _commit(connection: Connection, session: Session) -> int:
-    """Return the commit that an answer about a durable session waits for."""
-    if session.durable:
-        return connection.broker.promise()
-    return 0
+    changed = session.durable and ReasonCode.SUCCESS in reasons
+    connection.answer(Unsuback(packet.packet_id, reasons), broker.promise() if changed else 0)

@@ -17,6 +17,7 @@ from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.session import Session
+from gateway.broker.spool import PART
 from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
 from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
@@ -26,6 +27,7 @@ def take_over(core: Core, state: Recovered) -> None:
     """Take over the state of the store."""
     by_id: dict[int, Session] = {}
     connected = set()
+    origins = {(kind, key): name for kind, key, name, _ in state.origins}
     core.neighbours.know(state)
     for number, client, expiry, left, incarnation, user in state.sessions:
         queue = core.config.queueing(client)
@@ -35,13 +37,18 @@ def take_over(core: Core, state: Recovered) -> None:
         session.durable = True
         if core.neighbours.restore(session):
             core.sessions[client] = session
-            core.give(session, user)
+            address = origins.get(("session", client), "")
+            core.give(session, address if user is None else f"user {user}")
         session.left = core.now if left is None else left / 1000
         if left is None:
             connected.add(number)
             core.changes.sessions[number] = session
+    shares = ((row, core.accounts.of(user), size) for row, user, size in state.spool_users)
+    core.spool.restore_shares(item for item in shares if item[1].spool_share < 1)
     core.spool.restore_shares(
-        (row, core.accounts.of(user), size) for row, user, size in state.spool_users
+        (int(key.partition(" ")[0]) * PART, core.origins.of(name), size)
+        for kind, key, name, size in state.origins
+        if kind == "spool" and key.partition(" ")[0].isdecimal()
     )
     for number, topic_filter, options, identifier in state.subscriptions:
         session = by_id[number]
@@ -51,7 +58,7 @@ def take_over(core: Core, state: Recovered) -> None:
             session.feed.add(topic_filter, core.retained)
             session.feed.noted.add(topic_filter)
     _restore_flows(core, state, by_id, connected)
-    _restore_retained(core, state)
+    _restore_retained(core, state, origins)
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
         core.will_bytes += stored.size
@@ -62,11 +69,13 @@ def take_over(core: Core, state: Recovered) -> None:
         )
 
 
-def _restore_retained(core: Core, state: Recovered) -> None:
+def _restore_retained(core: Core, state: Recovered, names: dict[tuple[str, str], str]) -> None:
     deletions = []
     for topic, publisher, qos, properties, expires_ms, payload, version in state.retained:
         expires = None if expires_ms is None else expires_ms / 1000
-        kept = Retained(topic, publisher, qos, payload, properties, expires, version or BEFORE)
+        origin = core.origins.of(names.get(("retained", topic), ""))
+        version = version or BEFORE
+        kept = Retained(topic, publisher, qos, payload, properties, expires, version, origin)
         if payload:
             core.retained.put(kept)
         else:

@@ -14,9 +14,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.broker.store_rows import RetainedRow
+from gateway.config import LimitsSection
+from gateway.system.usage import Origin, within
 
 _DELETION = 200
 """Overhead of a deletion in addition to its topic, in bytes."""
@@ -37,6 +39,8 @@ class Retained:
     version: int = 0
     """Version of the message: among all gateways, the highest version of a topic is valid
     (`retained_changes.py`). 0: not shared."""
+    origin: Origin | None = field(default=None, compare=False)
+    """The origin of a client's message."""
 
     @property
     def size(self) -> int:
@@ -84,12 +88,24 @@ class RetainedMessages:
         yield from self._all.values()
         yield from self.deletions.values()
 
-    def fits(self, topic: str, size: int, most: int, most_bytes: int) -> bool:
-        """Whether a message of this size fits. most, most_bytes: bounds of all messages."""
+    def fits(
+        self, topic: str, size: int, limits: LimitsSection, origin: Origin | None = None
+    ) -> bool:
+        """Whether a message of this size fits, from a client of this origin."""
+        most, most_bytes = limits.retained, limits.retained_bytes
         known = self._all.get(topic)
-        if known is None:
-            return len(self._all) < most and self.size + size <= most_bytes
-        return size <= known.size or self.size - known.size + size <= most_bytes
+        replaced = 0 if known is None else known.size
+        if (known is None or size > replaced) and (
+            (known is None and len(self._all) >= most) or self.size + size - replaced > most_bytes
+        ):
+            return False
+        if origin is None:
+            return True
+        own = replaced if known is not None and known.origin is origin else 0
+        return size <= own or (
+            within(origin.retained + (not own), most)
+            and within(origin.retained_bytes + size - own, most_bytes)
+        )
 
     def put(self, message: Retained) -> None:
         topic = message.topic
@@ -101,7 +117,9 @@ class RetainedMessages:
                 insort(self._topics, topic)
             else:
                 self._topics.append(topic)
-        self.size += message.size - (known.size if known else 0)
+        else:
+            self._count(known, -1)
+        self._count(message, 1)
         self._all[topic] = message
         if message.expires is not None:
             self._expiring.add(topic)
@@ -115,12 +133,18 @@ class RetainedMessages:
         known = self._all.pop(topic, None)
         if known is None:
             return False
-        self.size -= known.size
+        self._count(known, -1)
         del self._topics[bisect_left(self._topics, topic)]
         self._expiring.discard(topic)
         if self.watch is not None:
             self.watch(topic)
         return True
+
+    def _count(self, message: Retained, sign: int) -> None:
+        self.size += sign * message.size
+        if message.origin is not None:
+            message.origin.retained += sign
+            message.origin.retained_bytes += sign * message.size
 
     def put_deletion(self, deletion: Retained) -> None:
         """Replace the message of a topic by a deletion."""

@@ -39,6 +39,10 @@ def next_version(core: Core, topic: str) -> int:
 
 
 def keep(core: Core, message: Retained) -> None:
+    known, origin = core.retained.get(message.topic), message.origin
+    if origin is not (known and known.origin):
+        note = None if origin is None else (origin.name, 0)
+        core.changes.origins["retained", message.topic] = note
     core.retained.put(message)
     core.changes.retained[message.topic] = message
     core.changes.bytes += message.size + ROW_OVERHEAD
@@ -46,6 +50,7 @@ def keep(core: Core, message: Retained) -> None:
 
 def clear(core: Core, topic: str) -> bool:
     """Remove the message of a topic on behalf of a publisher. Return False if nothing changes."""
+    core.changes.origins["retained", topic] = None
     if core.retained.shared:  # a peer gateway may have one
         _delete(core, topic, next_version(core, topic))
     elif not core.retained.remove(topic):
@@ -73,10 +78,9 @@ def take(core: Core, message: Retained) -> bool:
     """Store a newer entry of a peer gateway. Return False if there is no room for it; the entry
     that it replaces is removed even in that case.
     """
-    limits = core.limits
     if not message.payload:
         put_deletion(core, message)
-    elif core.retained.fits(message.topic, message.size, limits.retained, limits.retained_bytes):
+    elif core.retained.fits(message.topic, message.size, core.limits):
         keep(core, message)
     else:
         if core.retained.latest(message.topic) is not None:
@@ -97,4 +101,5 @@ def expire(core: Core) -> None:
 def _drop(core: Core, topic: str) -> None:
     core.retained.remove(topic)
     core.retained.forget(topic)
+    core.changes.origins["retained", topic] = None
     core.changes.retained[topic] = None

@@ -163,6 +163,11 @@ class SendFlow:
         """Number of messages that were sent and are not fully acknowledged."""
         return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
 
+    @property
+    def holds_messages(self) -> bool:
+        """Whether there is a message, or an identifier that waits for PUBCOMP."""
+        return bool(self.messages or self.pending or self.behind or self.released)
+
     def in_flight(self, identifier: int) -> tuple[Delivery, int] | None:
         """Return delivery and index in the run of a message that waits for PUBACK or PUBREC."""
         delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
@@ -310,18 +315,16 @@ class SendFlow:
         try:
             shape = out.connection.shape(run, PUBLISH | flags | dup, delivery.extra)
             skip = delivery.skip + offset
-            packets = None if shape is None else run.packets(shape, number, skip, count)
+            pieces = None if shape is None else run.pieces(shape, number, skip, count)
         except Exception as error:
             out.connection.fail(error, "a message is encoded")
             return count
-        if packets is None:
+        if pieces is None:
             self._skip(flights, delivery, number, count)
             return 0
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
-        out.add(
-            packets,
-            delivery.commit if qos_2 or self.session.foreign else 0,
-        )
+        for piece in pieces:
+            out.add(piece, delivery.commit if qos_2 or self.session.foreign else 0)
         return count
 
     def _usable(self, number: int, count: int) -> int:

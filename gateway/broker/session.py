@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from gateway.broker.access import Acl, Policy
-from gateway.broker.accounts import Account
 from gateway.broker.delivery import Receiver
 from gateway.broker.ledger import Holder, Ledger
 from gateway.broker.peer import Peer, State
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import Piece, PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
@@ -24,6 +23,7 @@ from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
 from gateway.config import QueueSection
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.usage import Account, Origin
 
 NEVER = 0xFFFF_FFFF
 """Session Expiry Interval of a session that does not expire."""
@@ -62,8 +62,8 @@ class Attached(Receiver, Holder, Protocol):
     @property
     def name(self) -> str: ...
 
-    def take(self) -> bytes:
-        """Return the bytes to write now."""
+    def take(self) -> Piece:
+        """Return the bytes to write now, or the first of them."""
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the connection from the broker's side."""
@@ -128,6 +128,7 @@ class Session:
         "id",
         "incarnation",
         "left",
+        "origin",
         "queueing",
         "receive_flow",
         "role",
@@ -166,6 +167,7 @@ class Session:
         """Owner of the session, None for anonymous clients and devices."""
         self.account: Account | None = None
         """Account of the user; None for a board's session."""
+        self.origin: Origin | None = None
         self.left: float | None = None
         """Time at which the connection ended, on the broker's time axis; None while connected."""
         self.connection: Attached | None = None

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.broker.accounts import Account
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.store_rows import SpoolRow
+from gateway.system.usage import Account, Notes, Origin, Shares, within
 
 ROW_OVERHEAD = 64
 """Overhead of a row in addition to topic and payload, in bytes, so that the bound on disk space
@@ -24,6 +24,9 @@ PART = 512
 """Number of rows whose sizes are added up as one part. Landed rows are subtracted a part at a time,
 so the size may be too large by one part.
 """
+
+_NOTED = 64
+"""Divisor: the origin of this part of the bound may be unknown after a power cut."""
 
 Identity = tuple[str, int, int]
 
@@ -44,13 +47,7 @@ class _Part:
     def __init__(self, last: int, size: int) -> None:
         self.last = last
         self.size = size
-        self.shares: dict[Account, int] = {}
-        """Bytes per account, of accounts with a bounded share."""
-
-    def charge(self, account: Account, size: int) -> None:
-        """Count `size` more bytes of the spool for this account."""
-        account.spooled += size
-        self.shares[account] = self.shares.get(account, 0) + size
+        self.shares = Shares(last // PART)
 
 
 class Spool:
@@ -68,6 +65,8 @@ class Spool:
         """Id of the oldest row at the last check of the disk."""
         self.oldest: Oldest | None = None
         """Arrival of the oldest row."""
+        self.notes: Notes = {}
+        """News for the store about origins."""
         self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
         """Bytes of the existing rows."""
@@ -76,20 +75,24 @@ class Spool:
         """Apply other bounds from now on."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
-    def restore_shares(self, shares: Iterable[tuple[int, Account, int]]) -> None:
-        """Restore accounts after a restart. shares: id of a row, account, its bytes around it."""
-        parts = {part.last // PART: part for part in self._parts}
-        for row, account, size in shares:
-            if account.spool_share < 1:
-                parts[row // PART].charge(account, size)
+    def restore_shares(self, shares: Iterable[tuple[int, Account | Origin | None, int]]) -> None:
+        """Restore the owners after a restart. shares: id of a row, owner, bytes of that owner's
+        rows around it.
+        """
+        parts = {part.shares.number: part.shares for part in self._parts}
+        for row, owner, size in shares:
+            if owner is not None and row // PART in parts:
+                parts[row // PART].charge(owner, size)
+                parts[row // PART].notes(0)
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
         """Whether a run has room. account: the publisher's, None for a board."""
-        size = _size(run)
+        size, most = _size(run), self.limit_of_others
+        owner = None if run.publisher is None else run.publisher.origin
         if account is None:
             if self.size + size <= self.limit:
                 return True
-        elif self.size + size <= self.limit_of_others:
+        elif self.size + size <= most and (owner is None or within(owner.spooled + size, most)):
             return account.spooled + size <= account.spool_share * self.limit
         self.full = True
         return False
@@ -99,7 +102,9 @@ class Spool:
         size = _size(run) // run.count
         if account is None:
             return size <= self.limit
-        return size <= self.limit_of_others and size <= account.spool_share * self.limit
+        alone = run.publisher is None or run.publisher.origin is None
+        fits = size <= self.limit_of_others if alone else within(size, self.limit_of_others)
+        return fits and size <= account.spool_share * self.limit
 
     def rows(
         self,
@@ -115,10 +120,13 @@ class Spool:
         """
         topic, boot = run.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
-        first, size = self.next, _size(run)
+        first, size = self.next, run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)
         part = self._grow(first, run.count, size)
         if account is not None and account.spool_share < 1:
-            part.charge(account, size)
+            part.shares.charge(account, size)
+        if run.publisher is not None and run.publisher.origin is not None:
+            part.shares.charge(run.publisher.origin, size)
+            self.notes |= part.shares.notes(self.limit // _NOTED)
         return [
             (
                 first + index,
@@ -147,6 +155,8 @@ class Spool:
         self.next = first + count
         self.size += size
         if not self._parts or first // PART != self._parts[-1].last // PART:
+            if self._parts:
+                self.notes |= self._parts[-1].shares.notes(0)
             self._parts.append(_Part(first, 0))
         part = self._parts[-1]
         part.last = self.next - 1
@@ -176,8 +186,7 @@ class Spool:
             self.full = False
             part = self._parts.popleft()
             self.size -= part.size
-            for account, size in part.shares.items():
-                account.spooled -= size
+            self.notes |= part.shares.release()
 
 
 def _size(run: PublishRun) -> int:

@@ -38,8 +38,9 @@ expiry in s, payload."""
 SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, int, int | None]
 """id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC.
 """
-
-
+OriginRow = tuple[str, str, str, int]
+"""kind and key: `session` and client (of anonymous clients only), `retained` and topic, or `spool`
+and part of the spool with the origin again. Then: origin, bytes of it in that part of the spool."""
 MarkRow = tuple[str, int, int, int, int, bytes]
 """device, place, incarnation, highest sequence, window (`marks.py`), packet identifiers that an
 older version kept (as `message_ids.unpack_set` reads them)."""
@@ -81,6 +82,8 @@ class Commit:
     marks: list[MarkRow] = field(default_factory=list)
     spool: list[SpoolRow] = field(default_factory=list)
     neighbours: NeighbourRows | None = None
+    origins: list[OriginRow] = field(default_factory=list)
+    origins_gone: list[tuple[str, str]] = field(default_factory=list)
     aside: list[AsideRow] = field(default_factory=list)
     aside_gone: list[int] = field(default_factory=list)
     """Numbers of set-aside messages to delete."""
@@ -122,5 +125,6 @@ class Recovered:
     wills: list[WillRow] = field(default_factory=list)
     marks: list[MarkRow] = field(default_factory=list)
     neighbours: NeighbourRows | None = None
+    origins: list[OriginRow] = field(default_factory=list)
     aside: list[tuple[int, str, int]] = field(default_factory=list)
     """Messages that are set aside: number, bridge, and counted bytes, in order."""

@@ -230,10 +230,8 @@ class SpoolSection(Section):
     """Size limit in bytes. A full spool refuses new messages with 0x97 and drops nothing."""
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """A second limit, as a share of the disk with the data directory (0.5: half of the disk)."""
-    devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the spool that is reserved for boards (0.25: other clients are refused when three
-    quarters are full).
-    """
+    devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of the spool for boards only. One user, or one address, may have 0.8 of the rest."""
 
 
 class LimitsSection(Section):
@@ -246,7 +244,7 @@ class LimitsSection(Section):
     connects_per_s: Count = 1000
     """CONNECTs per second from one address, in bursts of ten seconds' worth."""
     sessions: Count = 100_000
-    """Largest number of sessions, of connected and of absent clients."""
+    """Largest number of sessions. One user, or one anonymous address, may have four fifths."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     """The largest packet accepted."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
@@ -279,7 +277,7 @@ class LimitsSection(Section):
     topic_levels: Count = 128
     """Largest number of levels in a topic or a filter."""
     retained: Count = 100_000
-    """Largest number of retained messages."""
+    """Largest number of retained messages. One user, or one address, may have four fifths."""
     retained_bytes: Count = 64 * MEGABYTE
     """Size limit of all retained messages. In a site, deleted messages may take a sixteenth more.
     """
@@ -521,8 +519,8 @@ class QuotaSection(Section):
     connections: Count | None = None
     """Largest number of connections; one more gets 0x97."""
     messages_per_s: Count | None = None
-    """Messages published per second, in bursts of a second's worth. The gateway reads more slowly
-    from a faster user.
+    """Messages published per second, on average. The gateway reads more slowly from a faster user.
+    Messages to one topic that arrive together are taken together, and the next pause is longer.
     """
     bytes_per_s: Count | None = None
     """Bytes of payloads and properties published per second, limited in the same way."""

@@ -26,7 +26,10 @@ READ_ON_S = 1.0
 class TcpTransport(asyncio.Protocol):
     """One TCP connection: a Protocol for the event loop, a `Transport` for the broker."""
 
-    high_water = 256 * 1024
+    high_water = 32 * 1024
+    enough = high_water
+    """Value of `unsent` above which no more of a large payload is written until
+    `Receiver.writable`. A transport with it takes a `memoryview`."""
 
     peer: Peer
     _transport: asyncio.Transport
@@ -95,7 +98,7 @@ class TcpTransport(asyncio.Protocol):
             if self._receiver is not None:
                 self._receiver.lost(reason)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if not self._closed:  # uvloop raises an error for a closed transport
             self._transport.write(data)
 

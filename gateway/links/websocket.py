@@ -38,6 +38,7 @@ class WebSocketTransport:
     """One WebSocket as the broker sees it."""
 
     high_water = 256 * 1024
+    enough = 32 * 1024
 
     def __init__(
         self, websocket: web.WebSocketResponse, transport: asyncio.Transport, peer: Peer
@@ -48,15 +49,18 @@ class WebSocketTransport:
         self._transport = transport
         self._outgoing = bytearray()
         self._sending = 0
-        self._above_high_water = False
+        self._resume_at = -1
+        """Value of `unsent` at which `writable` is called; -1 for never."""
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
         self._readable.set()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if not self.closed:
             self._outgoing += data
-            self._above_high_water |= self.unsent > self.high_water
+            most = self.enough if isinstance(data, memoryview) else self.high_water
+            if self.unsent > most:
+                self._resume_at = most // 4
             self._wake.set()
 
     def close(self) -> None:
@@ -127,12 +131,8 @@ class WebSocketTransport:
                 else:
                     await self._wake.wait()
                     self._wake.clear()
-                if (
-                    self._above_high_water
-                    and not self.closed
-                    and self.unsent <= self.high_water // 4
-                ):
-                    self._above_high_water = False
+                if self.unsent <= self._resume_at and not self.closed:
+                    self._resume_at = -1
                     receiver.writable()
             await self._websocket.close()
 

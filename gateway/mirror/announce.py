@@ -30,5 +30,5 @@ def announce(core: Core, name: str, payload: bytes) -> None:
     if not payload:
         if core.retained.remove(name):  # an earlier client's may be on disk
             core.changes.retained[name] = None
-    elif core.retained.fits(name, len(payload) + len(name), limits.retained, limits.retained_bytes):
+    elif core.retained.fits(name, len(payload) + len(name), limits):
         core.retained.put(Retained(name, "", 0, payload))

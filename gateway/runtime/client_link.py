@@ -9,12 +9,14 @@ Calls from transports and timers pass their exceptions to the engine (`Turns.ser
 An error of one connection ends only that connection (`gateway/broker/README.md`).
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from gateway.broker import dispatch
 from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
+from gateway.broker.publish_run import Piece
 from gateway.broker.refusals import say
 from gateway.broker.session import Attached
 from gateway.links.transport import Lingering, Transport
@@ -30,6 +32,10 @@ _LOOK_S = 1.0
 """Seconds between two reads from a client whose user exceeds the quota: the client may send
 PINGREQ.
 """
+_PIECE = 32_768
+"""Largest part of a large payload, in bytes, that the transport gets at a time."""
+_PIECES = 4
+"""Number of parts that the transport gets before other links get their turn."""
 _MOST_PACED = 1_000_000
 """Largest number of bytes of postponed input; beyond it, the gateway stops reading from a client
 whose user exceeds the quota.
@@ -62,6 +68,12 @@ class LinkEngine(Protocol):
 
     def note_unsent(self, link: "ClientLink", unsent: int) -> None: ...
 
+    def feed_later(self, link: "ClientLink") -> None: ...
+
+    def hold(self, payload: memoryview) -> None: ...
+
+    def release(self, payload: memoryview) -> None: ...
+
     def forget(self, connection: Attached) -> None: ...
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None: ...
@@ -80,6 +92,7 @@ class ClientLink:
 
     __slots__ = (
         "_engine",
+        "_enough",
         "_gone",
         "_held_back",
         "_left",
@@ -91,9 +104,11 @@ class ClientLink:
         "_quota_pause",
         "_quota_pause_ends",
         "_transport",
+        "_waiting",
         "connection",
         "stuck",
         "unsent",
+        "waiting",
     )
 
     def __init__(self, engine: LinkEngine, transport: Transport, connection: Connection) -> None:
@@ -122,24 +137,64 @@ class ClientLink:
         self._left = 0
         """Bytes that had not reached the peer at the last check."""
         self.unsent = 0
-        """Unsent bytes at the last check; 0 if they are few."""
+        """Unsent bytes of the transport at the last check; 0 if they are few."""
+        self._waiting: deque[memoryview] = deque()
+        """Large payloads, and all behind them, that the transport gets when it can send them. So
+        it encrypts or frames little ahead, and payloads stay common to all receivers."""
+        self.waiting = 0
+        """Bytes that wait for the transport."""
+        self._enough: int | None = getattr(transport, "enough", None)
 
     # -- bytes out
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Piece) -> None:
         """Send bytes. If the peer does not read, little more is read from it."""
         if self._gone is not None:
             return
-        self._transport.write(data)
+        if type(data) is bytes and not self.waiting:
+            self._transport.write(data)
+        else:
+            view = memoryview(data)
+            self._engine.hold(view)
+            self._waiting.append(view)
+            self.waiting += len(view)
+            self._engine.feed_later(self)
         unsent = self._transport.unsent
-        if unsent > MANY or self.unsent:
+        if unsent > MANY or self.unsent or self.waiting:
             self._engine.note_unsent(self, unsent)
             most = self._engine.broker.limits.outgoing_bytes
-            if unsent > max(most, self._transport.high_water):
+            if unsent + self.waiting > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
                 if not self._held_back:
                     self.connection.hear()  # from here on the peer is silent
                 self.throttle()
+
+    def feed(self) -> None:
+        """Give the transport as many parts as it can send now. When the transport can send more, it
+        calls `writable`.
+        """
+        transport, engine, enough = self._transport, self._engine, self._enough
+        for _ in range(_PIECES):
+            if not self._waiting or transport.unsent > (enough or transport.high_water):
+                return
+            view = self._waiting[0]
+            piece, rest = view[:_PIECE], view[_PIECE:]
+            transport.write(bytes(piece) if enough is None else piece)  # type: ignore[arg-type]
+            self.waiting -= len(piece)
+            if rest:
+                self._waiting[0] = rest
+            else:
+                self._waiting.popleft()
+                engine.release(view)
+        if self._waiting:
+            engine.feed_later(self)
+
+    def discard(self) -> None:
+        """Drop all waiting output, because the connection has ended."""
+        while self._waiting:
+            self._engine.release(self._waiting.popleft())
+        self.waiting = 0
+        self._engine.note_unsent(self, 0)
 
     def writable(self) -> None:
         engine = self._engine
@@ -147,9 +202,11 @@ class ClientLink:
         engine.serve(self.connection, "it takes bytes again", self._writable)
 
     def _writable(self) -> None:
+        self.feed()
         self._engine.note_unsent(self, self._transport.unsent)
-        self.stuck = False
-        self.resume()
+        if not self.waiting:
+            self.stuck = False
+            self.resume()
 
     def resume(self) -> None:
         """Send more and read on, because the output has been read."""
@@ -167,7 +224,7 @@ class ClientLink:
         the gateway does not read.
         """
         if self.stuck:
-            before, self._left = self._left, self._transport.undelivered
+            before, self._left = self._left, self._transport.undelivered + self.waiting
             if self._left < before:
                 self.connection.seen = self._engine.broker.now
 
@@ -175,9 +232,12 @@ class ClientLink:
         """Close the link. If a client has much unread output and has not read for long, drop it."""
         if self._gone is not None:
             return
-        if self._transport.unsent > MANY:
+        if self._transport.unsent + self.waiting > MANY:
             self._transport.abort()
-        elif self.connection.lingers and isinstance(self._transport, Lingering):
+            return
+        for view in self._waiting:
+            self._transport.write(bytes(view))
+        if self.connection.lingers and isinstance(self._transport, Lingering):
             if self._paused:
                 self._transport.resume_reading()
             self._transport.linger()
@@ -201,7 +261,7 @@ class ClientLink:
             "the client reads too little",
         )
         connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
-        self._engine.note_unsent(self, 0)
+        self.discard()
         self._transport.abort()
 
     # -- bytes in

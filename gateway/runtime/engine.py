@@ -59,6 +59,8 @@ _MOST_NAMES = 5
 TICK_S = 1.0
 _TURN_S = 0.02
 """Time in seconds after which a turn begins no new input."""
+_FEED_S = 0.005
+"""Time for large payloads in a turn; the rest of the turn is for input."""
 GATHER_S = 0.001
 """Seconds by which a turn is extended for clients whose acknowledgements a commit has released."""
 _MANY_CLIENTS = 4
@@ -100,6 +102,12 @@ class Engine:
         self._held_back: list[ClientLink] = []
         self._slow: dict[ClientLink, None] = {}
         self._unsent = 0
+        """Bytes that wait in links, each payload once."""
+        self._hungry: dict[ClientLink, None] = {}
+        """Links whose transports get more of their waiting output."""
+        self._feeding = False
+        self._payloads: dict[int, int] = {}
+        """Number of links that hold a payload, by its `id`."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self.in_turn = False
         """Whether a turn has begun: its time is set, and ready input is being handled."""
@@ -333,15 +341,50 @@ class Engine:
         unsent = unsent if unsent > MANY else 0
         self._unsent += unsent - link.unsent
         link.unsent = unsent
-        if unsent:
+        if unsent or link.waiting:
             self._slow[link] = None
         else:
             self._slow.pop(link, None)
 
+    def feed_later(self, link: ClientLink) -> None:
+        """Feed a link's transport, in turn with others: the system takes time to copy."""
+        self._hungry[link] = None
+        if not self._feeding:
+            self._feeding = True
+            self._loop.call_soon(self._do, self._feed)
+
+    def _feed(self) -> None:
+        self._feeding = False
+        self.begin()
+        ends = time.monotonic() + _FEED_S
+        for link in list(self._hungry):
+            if time.monotonic() > ends:
+                break
+            del self._hungry[link]
+            self.serve(link.connection, "it is written to", link.feed)
+        for link in self._hungry:
+            self.feed_later(link)
+
+    def hold(self, payload: memoryview) -> None:
+        """Note that a link holds a payload, or a part of it, until `release`."""
+        key = id(payload.obj)
+        if key not in self._payloads:
+            self._payloads[key] = 0
+            self._unsent += len(payload.obj)  # type: ignore[arg-type]
+        self._payloads[key] += 1
+
+    def release(self, payload: memoryview) -> None:
+        """Note that a link holds a payload no longer."""
+        key = id(payload.obj)
+        self._payloads[key] -= 1
+        if not self._payloads[key]:
+            del self._payloads[key]
+            self._unsent -= len(payload.obj)  # type: ignore[arg-type]
+
     def forget(self, connection: Attached) -> None:
         link = self._links.pop(connection, None)
         if link is not None:
-            self.note_unsent(link, 0)
+            link.discard()
 
     def _end_turn(self) -> None:
         self.in_turn = False
@@ -429,6 +472,8 @@ class Engine:
             return
         if data:
             link.write(data)
+        while connection.dirty:
+            link.write(connection.take())
         if connection.closing is not None:
             log.info(
                 "%s: closed: %s",
@@ -448,7 +493,7 @@ class Engine:
         most = self.broker.limits.memory_bytes
         for link in list(self._slow):
             self.serve(link.connection, "it is asked what it holds", link.look)
-        for link in sorted(self._slow, key=lambda link: link.unsent, reverse=True):
+        for link in sorted(self._slow, key=lambda link: link.unsent + link.waiting, reverse=True):
             if self._unsent <= most - most // 8:
                 break
             self.serve(link.connection, "it is given up", link.give_up)

@@ -45,6 +45,7 @@ _COLUMNS = {
     "will": 9,
     "mark": 6,
     "aside": 10,
+    "origin": 4,
     "copy": 10,  # in another database (copies.py)
 }
 
@@ -85,6 +86,7 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
         ("will", commit.wills),
         ("mark", commit.marks),
         ("aside", commit.aside),
+        ("origin", commit.origins),
     )
     for table, rows in tables:
         if rows:
@@ -104,6 +106,7 @@ def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
         (f"content_check WHERE kind = 'will' AND key {_LISTED}", commit.wills_done),
         (f"aside WHERE id {_LISTED}", commit.aside_gone),
         (f"content_check WHERE kind = 'aside' AND key {_LISTED_TEXTS}", commit.aside_gone),
+        (f"origin WHERE (kind, key) {_PAIRS}", commit.origins_gone),
     )
 
 

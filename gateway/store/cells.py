@@ -209,6 +209,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "payload": _BLOB,
         "reason": _TEXT,
     },
+    "origin": {"kind": _TEXT, "key": _TEXT, "origin": _TEXT, "size": _number()},
     "place": {
         "key": _TEXT,
         "epoch": _number(high=(1 << 63) - 1),

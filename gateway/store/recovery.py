@@ -151,6 +151,7 @@ def recover(
             _members(database),
             rows("SELECT * FROM journey").fetchall(),
         ),
+        origins=rows("SELECT * FROM origin").fetchall(),
         aside=rows(f"SELECT id, bridge, {ASIDE_SIZE} FROM aside ORDER BY id").fetchall(),  # noqa: S608
     )
 
@@ -238,8 +239,18 @@ def _drop_strays(database: sqlite3.Connection) -> list[int]:
     database.execute(f"DELETE FROM flow WHERE {stray}")  # noqa: S608
     database.execute(f"DELETE FROM journey WHERE {stray}")  # noqa: S608
     database.execute(f"DELETE FROM queue WHERE {stray} AND share = ''")  # noqa: S608
+    database.execute(_STRAY_ORIGINS)
     found = database.execute(f"SELECT DISTINCT session FROM queue WHERE {stray}")  # noqa: S608
     return [row[0] for row in found]
+
+
+_STRAY_ORIGINS = f"""
+    DELETE FROM origin WHERE NOT CASE kind
+        WHEN 'session' THEN key IN (SELECT client FROM session WHERE user IS NULL)
+        WHEN 'retained' THEN key IN (SELECT topic FROM retained)
+        WHEN 'spool' THEN coalesce(CAST(key AS INTEGER) >= (SELECT min(id) / {PART} FROM spool), 0)
+        ELSE 0 END
+"""  # noqa: S608 - a number of ours
 
 
 def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:

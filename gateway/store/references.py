@@ -101,7 +101,7 @@ _PLACES = f"""
 _FLOW = sound("flow")
 ENDING = ("session", "subscription", "flow", "journey")
 """Tables in which a damaged row ends its session."""
-ALONE = ("retained", "will", "mark", "aside", "given", "given_part")
+ALONE = ("retained", "will", "mark", "aside", "origin", "given", "given_part")
 """Tables in which a damaged row is skipped."""
 _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 """Tables of which a start checks each cell. Cells of `queue` and `message` are checked together

@@ -159,7 +159,7 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
             never_had = [table for table, first in _NEWER.items() if version < first]
             made = source.execute("SELECT name FROM sqlite_schema").fetchall()
             # made without a version of their own (schema.py)
-            later = ("aside", "spool_check", "content_check")
+            later = ("aside", "origin", "spool_check", "content_check")
             never_had += [name for name in later if (name,) not in made]
             return tuple(never_had)
     return ()

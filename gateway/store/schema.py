@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.store import meta, row_checks, wal
 from gateway.store.rewrite import rewrite_log
 from gateway.system.accounts import leave, share
@@ -128,6 +128,15 @@ its own: a version that does not know the table leaves it alone, so going back t
 rows.
 """
 
+_ORIGIN = """
+CREATE TABLE IF NOT EXISTS origin (
+    kind TEXT, key TEXT, origin TEXT NOT NULL, size INTEGER NOT NULL,
+    PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
+"""
+"""The origins of sessions, retained messages and spooled bytes (`OriginRow`). This table has no
+schema version either.
+"""
+
 _MARK_WHAT_WAS_KEPT = """
 INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
@@ -169,6 +178,29 @@ class StoreError(OncewayError):
     """The store cannot be used in its present state."""
 
     exit_code = 10
+
+
+class StoreClosed(StoreError):
+    """A store that this account may not read."""
+
+    exit_code = NotAllowed.exit_code
+
+
+_MAY_BE_RIGHTS = (
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM),
+    sqlite3.SQLITE_AUTH,
+)
+
+
+def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
+    """Return the error of an account that has no rights to a database file; None if the cause of
+    this error is another one.
+    """
+    rights = os.access(path, os.R_OK) and os.access(path.parent, os.W_OK)
+    if rights or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_BE_RIGHTS:
+        return None
+    hint = "Run the command with sudo: SQLite's log needs the right to write, even for reading"
+    return StoreClosed(f"this account may not look at the store ({error})", str(path), hint)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -317,6 +349,8 @@ def _log(path: Path) -> tuple[Path, Path]:
 
 def unusable(folder: Path, error: Exception) -> StoreError:
     """Return the error of a start that cannot read or write the store in a folder."""
+    if (closed := closed_to_us(folder / FILE, error)) is not None:
+        return closed
     code = getattr(error, "sqlite_errorcode", None)
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
@@ -354,6 +388,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
     with database:
         database.execute("BEGIN IMMEDIATE")
         database.execute(_ASIDE)
+        database.execute(_ORIGIN)
         database.execute(row_checks.TABLE)
         database.execute(row_checks.CONTENT_TABLE)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))

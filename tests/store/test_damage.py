@@ -53,6 +53,7 @@ SUBTLE = (
 MORE = """
     INSERT INTO mark VALUES ('board', 0, 7, 5, 0, x'');
     INSERT INTO aside VALUES (1, 'b', NULL, 't', 1, 0, x'', NULL, x'', 'too large');
+    INSERT INTO origin VALUES ('session', 'waiting', 'address 192.0.2.7', 0);
     INSERT OR REPLACE INTO meta VALUES ('generation', 'x'), ('members', '["b"]'),
         ('spool.gone', '[[1, 2]]'), ('axis', '5 at 6'), ('uptime', '5 at 6 of m'),
         ('spool.last', '1'),

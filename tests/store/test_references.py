@@ -213,13 +213,7 @@ REFUSED = {
     "meta, all of it": "DELETE FROM meta",
 }
 UNBOUND = {
-    "aside",
-    "subscription",
-    "retained",
-    "will",
-    "mark",
-    "place",
-    "journey",
+    *("aside", "origin", "subscription", "retained", "will", "mark", "place", "journey"),
     "content_check",
     "spool_check",
 }

@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Recovered
+from gateway.commands.control_client import ask
+from gateway.commands.exit_codes import of_status
 from gateway.config import Config, parse
 from gateway.links.serial_port import LENT, PortStatus
 from gateway.links.statistics import LinkStatistics
@@ -212,7 +214,9 @@ async def test_metrics_count_the_work_of_the_uplink(tmp_path: Path) -> None:
 
 
 async def test_full_spool_makes_the_gateway_unhealthy_until_it_has_room(tmp_path: Path) -> None:
-    async with gateway(*configured(tmp_path, "[spool]\nmax_bytes = 150\n")) as running:
+    async with gateway(
+        *configured(tmp_path, "[spool]\ndevices_share = 0.0\nmax_bytes = 190\n")
+    ) as running:
         url = await address(running)
         connect = Connect("c", properties=READS)
         async with aiohttp.ClientSession() as session, wire(running.port, connect) as client:
@@ -267,21 +271,9 @@ async def test_publishers_that_are_paused_are_shown_with_the_reason(tmp_path: Pa
             assert value(found, "publishers_paused", bound="queue") == 1
             assert value(found, "publishers_paused", bound="spool") == 0
             assert value(found, "turned_away_total", bound="queue") == 1
-            told = await asyncio.create_subprocess_exec(
-                *(
-                    sys.executable,
-                    "-m",
-                    "gateway",
-                    "gateway",
-                    "status",
-                    "--data",
-                    tmp_path / "data",
-                ),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            text, _ = await told.communicate()
-            assert told.returncode == 1
-            assert f"problem with the publishers: {problem['what']}" in text.decode()
+            # shown for five seconds: a new process may take longer on a busy machine
+            (told,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
+            assert (of_status(told), told["problems"]) == (1, [problem])
             async with (
                 wire(running.port, kept) as subscriber,
                 wire(running.port, Connect("c")) as c,
@@ -388,7 +380,8 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
         assert len(problems(a_source(tmp_path, config, ports))) == count
 
 
-def test_pattern_with_one_open_port_is_not_a_problem(tmp_path: Path) -> None:
+def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
+    """Neither before a board is plugged in nor after: the board is one, if it is expected."""
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),
@@ -397,9 +390,8 @@ def test_pattern_with_one_open_port_is_not_a_problem(tmp_path: Path) -> None:
     ]
     assert problems(a_source(tmp_path, config, ports)) == []
     found = problems(a_source(tmp_path, config, ports[:1]))
-    assert [problem.what for problem in found] == ["/dev/ttyACM*: gone", "/dev/ttyS1: no such port"]
-    found = problems(a_source(tmp_path, config, [ports[0], ports[2]]))
-    assert [problem.what for problem in found] == ["/dev/ttyACM*: gone"]
+    assert [problem.what for problem in found] == ["/dev/ttyS1: no such port"]
+    assert problems(a_source(tmp_path, config, [ports[0], ports[2]])) == []
 
 
 def test_pattern_with_an_existing_port_that_does_not_open_is_a_problem(tmp_path: Path) -> None:

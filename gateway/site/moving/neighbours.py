@@ -37,6 +37,9 @@ class SessionLookup(Protocol):
         `exchanges.released` is called later for each.
         """
 
+    def has_newest(self, session: Session) -> bool:
+        """Whether the session here is surely the newest, and no other member has an older one."""
+
 
 class SiteNeighbours(WithSessionMoves):
     """The neighbours of one broker. state: contents of its store at the start."""
@@ -116,6 +119,9 @@ class SiteNeighbours(WithSessionMoves):
         elif forwarders.is_forwarder(session.client):  # a forwarder without its move
             core.effects.end(session)
         return True
+
+    def has_newest(self, session: Session) -> bool:
+        return self.lookup is not None and self.lookup.has_newest(session)
 
     def ended(self, session: Session) -> None:
         if move_of(session) is not None:

@@ -1,8 +1,11 @@
 """Floods of those who receive: filters, queues, retained messages, and output that no one reads."""
 
 import asyncio
+import socket
+import ssl
 
 from gateway.mqtt.packets import (
+    Connect,
     Disconnect,
     Pingreq,
     Puback,
@@ -15,9 +18,11 @@ from gateway.mqtt.packets import (
     Will,
 )
 from gateway.mqtt.reason import ReasonCode as R
+from tests.service.floods.coming import listener, with_tls
 from tests.service.floods.sending import answers
 from tests.service.floods.site import (
     MEGABYTE,
+    V5,
     Flood,
     Site,
     bytes_of,
@@ -172,6 +177,35 @@ async def output(site: Site) -> None:
     assert await site.count("disconnects_total", reason="quota_exceeded") > 0
 
 
+async def large_payloads(site: Site) -> None:
+    """A message of 900 kB for 1,000 clients that read nothing, and for as many more that do."""
+    packets = bytes_of(Connect("", V5), Subscribe(1, [Subscription("big", 0)]))
+    port = int((site.folder / "TLS").read_text())
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    def come(tls: bool) -> socket.socket:
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.settimeout(60)
+        peer.connect(("127.0.0.1", port if tls else site.port))
+        if tls:
+            peer = trusting.wrap_socket(peer)
+        peer.sendall(packets)
+        assert peer.recv(1)
+        return peer
+
+    peers = [await asyncio.to_thread(come, number % 10 == 0) for number in range(1000)]
+    readers = [await site.subscriber(f"r{number}", "big", qos=0) for number in range(20)]
+    publisher = await site.client("publisher")
+    for number in range(3):
+        await pour(publisher, bytes_of(Publish("big", bytes(900_000), 1, number + 1)))
+        for reader in readers:
+            assert (await reader.take(Publish, within=60)).payload == bytes(900_000)
+    for peer in peers:
+        peer.close()
+
+
 async def causes(site: Site) -> None:
     """100 sessions, each with a will to a topic that all the others have subscribed to; each queue
     takes two messages.
@@ -252,6 +286,17 @@ FLOODS = [
         in_flight,
         memory=60 * MEGABYTE,
         disk=20 * MEGABYTE,
+    ),
+    Flood(
+        "a large payload (16 kB) on its way to many",
+        large_payloads,
+        listener(
+            "TLS",
+            "anonymous = true",
+            'tls = { certificate = "FOLDER/gateway.pem", key = "FOLDER/gateway.key" }',
+        ),
+        env=with_tls,
+        memory=64 * MEGABYTE,
     ),
     Flood(
         "output that the client has not taken, or that waits for the disk",

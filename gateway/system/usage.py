@@ -1,0 +1,235 @@
+"""Resource use of each user over all sessions, and its quota; and of each origin of clients.
+
+In: sessions, connections and publications, each with its user. Out: a reason to refuse, or the
+seconds for which the messages of the user's clients wait. All anonymous clients are one user, "";
+boards have no account.
+
+An origin is a user, or the address of anonymous clients, which may be that of many (a proxy, a
+router). It may take a shared bound up to a reserve, so that others get in. Boards and the gateway's
+own clients have no origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+_BURST_S = 1.0
+"""Tolerance of a rate, in seconds of that rate. One read of a connection may also exceed the rate:
+the data is published, and the user's clients are paused until the rate has caught up."""
+
+
+_RESERVE = 5
+"""Divisor: the part of a bound that is left to others when one origin has taken all it may."""
+
+
+def within(used: int, limit: int) -> bool:
+    """Whether one origin may use this much of a bound."""
+    return used <= limit - limit // _RESERVE
+
+
+class Origin:
+    __slots__ = ("name", "retained", "retained_bytes", "sessions", "spooled")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """For people: `user alice`, or `address 192.0.2.7`."""
+        self.sessions = self.retained = 0
+        self.retained_bytes = self.spooled = 0
+
+
+class Origins:
+    """The origins that use something, by name."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Origin] = {}
+
+    def of(self, name: str) -> Origin | None:
+        """Return an origin, which stays until `sweep` finds it idle. None for an empty name."""
+        return self._all.setdefault(name, Origin(name)) if name else None
+
+    def sweep(self) -> None:
+        """Forget origins that use nothing."""
+        for item in list(self._all.values()):
+            if not (item.sessions or item.retained or item.spooled):
+                del self._all[item.name]
+
+
+class Quota(Protocol):
+    """A section [[quota]] of the configuration."""
+
+    @property
+    def sessions(self) -> int | None: ...
+
+    @property
+    def connections(self) -> int | None: ...
+
+    @property
+    def messages_per_s(self) -> int | None: ...
+
+    @property
+    def bytes_per_s(self) -> int | None: ...
+
+    @property
+    def spool_share(self) -> float: ...
+
+
+class Account:
+    __slots__ = (
+        "_bytes_paid",
+        "_messages_paid",
+        "connections",
+        "metered",
+        "quota",
+        "sessions",
+        "spool_share",
+        "spooled",
+    )
+
+    def __init__(self, quota: Quota | None) -> None:
+        self.apply_quota(quota)
+        self.sessions = 0
+        self.connections = 0
+        self.spooled = 0
+        """Bytes of this user's rows in the spool."""
+        self._messages_paid = self._bytes_paid = float("-inf")
+        """Times from which on the published messages, and bytes, are within the rate again."""
+
+    def lacks(self, *, session: bool, connection: bool) -> str | None:
+        """Return the bound that one more session or connection would exceed, in words, or None."""
+        quota = self.quota
+        if quota is None:
+            return None
+        if session and quota.sessions is not None and self.sessions >= quota.sessions:
+            return "too many sessions of this user (quota.sessions)"
+        if connection and quota.connections is not None and self.connections >= quota.connections:
+            return "too many connections of this user (quota.connections)"
+        return None
+
+    def apply_quota(self, quota: Quota | None) -> None:
+        """Apply another quota section from now on."""
+        self.quota = quota
+        self.metered = quota is not None and (
+            quota.messages_per_s is not None or quota.bytes_per_s is not None
+        )
+        """Whether the rate of publications is limited."""
+        self.spool_share = 1.0 if quota is None else quota.spool_share
+
+    def is_idle(self, now: float) -> bool:
+        """Whether the account may be forgotten."""
+        paid = max(self._messages_paid, self._bytes_paid)
+        return not (self.sessions or self.connections or self.spooled or paid > now)
+
+    def publishes(self, messages: int, size: int, now: float) -> float:
+        """Count published messages and bytes. Return the seconds to pause the user's clients."""
+        quota = self.quota
+        if quota is None:
+            return 0.0
+        if quota.messages_per_s is not None:
+            self._messages_paid = max(self._messages_paid, now) + messages / quota.messages_per_s
+        if quota.bytes_per_s is not None:
+            self._bytes_paid = max(self._bytes_paid, now) + size / quota.bytes_per_s
+        return max(0.0, max(self._messages_paid, self._bytes_paid) - now - _BURST_S)
+
+
+class Accounts:
+    """All accounts, by user name. quota: returns the section for a user."""
+
+    def __init__(self, quota: Callable[[str], Quota | None]) -> None:
+        self._quota = quota
+        self._all: dict[str, Account] = {}
+
+    def of(self, user: str | None) -> Account:
+        """Return the account of a user. It stays until `sweep` finds it idle."""
+        name = user or ""
+        account = self._all.get(name)
+        if account is None:
+            account = self._all[name] = Account(self._quota(name))
+        return account
+
+    def reconfigure(self, quota: Callable[[str], Quota | None]) -> None:
+        """Apply other sections from now on."""
+        self._quota = quota
+        for name, account in self._all.items():
+            account.apply_quota(quota(name))
+
+    def sweep(self, now: float) -> None:
+        """Forget users without sessions, connections, spooled bytes or excess over their rate."""
+        for name in [name for name, account in self._all.items() if account.is_idle(now)]:
+            del self._all[name]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+Notes = dict[tuple[str, str], tuple[str, int] | None]
+"""News for the table `origin`: origin and bytes by kind and key; None deletes a row."""
+
+
+class Shares:
+    """The bytes of accounts and origins in part `number` of the spool."""
+
+    __slots__ = ("_noted", "_sizes", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._sizes: dict[Account | Origin, int] = {}
+        self._noted: dict[Origin, int] = {}
+        """Bytes by origin, as the store knows them."""
+
+    def charge(self, owner: Account | Origin, size: int) -> None:
+        """Count `size` more bytes of the spool for an account or an origin."""
+        owner.spooled += size
+        self._sizes[owner] = self._sizes.get(owner, 0) + size
+
+    def notes(self, least: int) -> Notes:
+        """Return news about origins of which more than `least` bytes are unknown to the store."""
+        found: Notes = {}
+        for owner, size in self._sizes.items():
+            if isinstance(owner, Origin) and size - self._noted.get(owner, 0) > least:
+                self._noted[owner] = size
+                found["spool", f"{self.number} {owner.name}"] = owner.name, size
+        return found
+
+    def release(self) -> Notes:
+        """Uncount all, because the part has left the spool."""
+        for owner, size in self._sizes.items():
+            owner.spooled -= size
+        return {("spool", f"{self.number} {owner.name}"): None for owner in self._noted}
+
+
+Item = TypeVar("Item")
+
+
+class Spare(Generic[Item]):
+    """Items that may make room for others, the first one first. all_items: those there are, in
+    this order, whether they are spare or not. now: a clock in seconds.
+    """
+
+    LOOKED_AT = 10_000
+    """Items that are looked at per second, on average."""
+
+    def __init__(
+        self,
+        all_items: Callable[[], Sequence[Item]],
+        is_spare: Callable[[Item], bool],
+        now: Callable[[], float],
+    ) -> None:
+        self._all_items, self._is_spare, self._now = all_items, is_spare, now
+        self._found: dict[Item, None] = {}
+        """Items that were spare at the last look."""
+        self._next_look = float("-inf")
+
+    def take(self, fits: Callable[[Item], bool]) -> Item | None:
+        """Return the first spare item that fits, or None."""
+        for _ in range(2):
+            while (found := next(filter(fits, self._found), None)) is not None:
+                del self._found[found]
+                if self._is_spare(found):
+                    return found
+            if self._now() < self._next_look:
+                break
+            items = self._all_items()
+            self._next_look = self._now() + len(items) / self.LOOKED_AT
+            self._found = dict.fromkeys(filter(self._is_spare, items))
+        return None
