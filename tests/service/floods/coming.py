@@ -437,7 +437,7 @@ FLOODS = [
         "TLS handshakes; PROXY headers that have not come",
         handshakes,
         listener("TLS", 'tls = { certificate = "FOLDER/gateway.pem", key = "FOLDER/gateway.key" }')
-        + listener("PROXY", 'proxy_protocol = ["127.0.0.0/8"]'),
+        + listener("PROXY", 'proxy_protocol = ["127.0.0.0/8"]', "anonymous = true"),
         env=with_tls,
         memory=200 * MEGABYTE,
         says="TLS handshakes",
