@@ -283,6 +283,7 @@ def replay(
     Example: onceway hil replay build/demo
     """
     bench, made = recorded(_history(history))
+    benches.refuse_settings(bench)
     raise typer.Exit(_run(f"replay of {history.name}", bench, made, folder, keep, shrink_it))
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.commands.control_client import NotRunning, ask
-from gateway.config.regions import REGIONS
 from gateway.errors import OncewayError
+from gateway.system.regions import REGIONS
 from provisioning.radio_plan import POWER, RadioPlan
 from provisioning.registry import Registry
 

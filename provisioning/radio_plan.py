@@ -9,10 +9,10 @@ from binascii import crc_hqx
 from dataclasses import dataclass
 from math import ceil
 
-from gateway.config.regions import EU868, REGIONS, Region
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS, Modulation, silence_factor
 from gateway.links.lora.frames import LONGEST_NAME
+from gateway.system.regions import EU868, REGIONS, Region
 from provisioning.identity import Identity
 
 AT = 48

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.errors import OncewayError
+from gateway.errors import OncewayError, UsageError
 from provisioning import boards
 from provisioning.contact import hear
 from provisioning.device import Target
@@ -52,7 +52,7 @@ def update_devices(
     """
     opened = existing_registry(registry)
     if every == bool(names):
-        raise OncewayError("name the devices, or give --all", hint="onceway device update --help")
+        raise UsageError("name the devices, or give --all", hint="onceway device update --help")
     wanted = [opened.get(name) for name in names or []] or [
         known for known in opened.devices() if known.status in _UPDATABLE
     ]

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import closing, nullcontext
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
@@ -27,10 +27,12 @@ from gateway.commands.passphrase import ask_passphrase
 from gateway.config import Config, load
 from gateway.errors import OncewayError, UsageError
 from gateway.store.board_queues import dropped_by_restore
+from gateway.store.schema import existing
 from gateway.system.last_backup import LOCK, LastBackup, last_backup
 from gateway.system.lock import ProcessLock
 from gateway.system.sync import sync
 from gateway.uplink import credentials
+from gateway.uplink.cli import NoUplink
 from gateway.uplink.landing import Landing, open_landing
 from gateway.uplink.spool import Spool
 
@@ -68,7 +70,8 @@ def backup(
         raise nothing_named("Name one with --config FILE")
     settings = load(found)
     data = settings.gateway.data
-    with closing(ProcessLock(data / LOCK)) if data.is_dir() else nullcontext():
+    existing(data)
+    with closing(ProcessLock(data / LOCK)):
         for left in data.glob(f"{contents.TEMPORARY}*"):
             shutil.rmtree(left, ignore_errors=True)  # left by a backup that was killed
         if file is None:
@@ -130,7 +133,7 @@ def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None
 
 def _landing(settings: Config, found: Path) -> Landing:
     if settings.uplink is None:
-        raise OncewayError("no landing place is configured", str(found), "See [uplink]")
+        raise NoUplink(str(found))
     return open_landing(settings.uplink.landing, settings.uplink.options, settings.uplink.shared)
 
 

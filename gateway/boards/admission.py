@@ -374,6 +374,7 @@ class Watch:
         registry.expected.clock = lambda: engine.broker.now
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
+        self._looks = asyncio.Lock()
         self._task = asyncio.create_task(self._watch())
 
     def close(self) -> None:
@@ -390,12 +391,7 @@ class Watch:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                if await loop.run_in_executor(self._thread, self._registry.refresh):
-                    self._dismiss()
-                    if self._registry.readable:
-                        self._registry.history.forget(self._registry.registered())
-                    self._changed()
-                self._look_at_boards()
+                await self.look()
                 if news := self._registry.expected.news():
                     await loop.run_in_executor(self._thread, self._registry.expected.write, news)
                 text = json.dumps(self._strangers())
@@ -408,6 +404,17 @@ class Watch:
             except Exception as error:
                 self._registry.looking.fail(error)
             await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Read the registry if it has changed, and judge the boards."""
+        async with self._looks:
+            loop = asyncio.get_running_loop()
+            if await loop.run_in_executor(self._thread, self._registry.refresh):
+                self._dismiss()
+                if self._registry.readable:
+                    self._registry.history.forget(self._registry.registered())
+                self._changed()
+            self._look_at_boards()
 
     def _dismiss(self) -> None:
         """End connections of boards that are revoked or have a new key."""

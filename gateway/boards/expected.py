@@ -244,6 +244,16 @@ class Expected:
         """Return the boards that are a problem, in the order of the last check."""
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
+    @property
+    def doubled(self) -> list[tuple[str, str]]:
+        """Return boards in session of whose name a second board is refused: name, and its port."""
+        return [
+            (name, seen.refused)
+            for name, state in self.states.items()
+            if state.word != "paused" and (seen := self._seen.get(name)) is not None
+            if seen.connected and seen.refused is not None
+        ]
+
     def state_of(self, name: str) -> BoardState:
         """Return the state of a board, even if another gateway of the site judges it."""
         if (state := self.states.get(name)) is not None:

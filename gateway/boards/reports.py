@@ -140,28 +140,44 @@ class Boards:
         """
         return self._statuses.get(name, {}).get(KEYED) == 1
 
-    def troubles(self, monotonic: int) -> list[str]:
-        """Return the refusals, losses and payload conflicts of boards, in words."""
+    def problems(self, monotonic: int) -> list[tuple[str, str]]:
+        """Return the refusals, losses and payload conflicts of boards: identifier, since the words
+        may change meanwhile, and words.
+        """
         refused = [
-            f"{name}: publications to {found.topic!r} are refused"
-            f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)"
+            (
+                f"{name} refused",
+                f"{name}: publications to {found.topic!r} are refused"
+                f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)",
+            )
             for name, found in self._refusals.items()
             if monotonic - found.last < FORGET_US
         ]
         lost = [
-            f"{name}: publication {found.sequence} was damaged in the board's memory and is lost"
-            f" ({found.count} since the gateway's start): if there are more, replace the board"
+            (
+                f"{name} lost",
+                f"{name}: publication {found.sequence} was damaged in the board's memory and is"
+                f" lost ({found.count} since the gateway's start): if there are more, replace the"
+                " board",
+            )
             for name, found in self._losses.items()
             if monotonic - found.last < FORGET_US
         ]
         contradicted = [
-            f"{name}: sequence {found.sequence} came again with another payload ({found.count}"
-            " since the gateway's start): it counts wrongly, or two boards have one identity"
+            (
+                f"{name} contradicts",
+                f"{name}: sequence {found.sequence} came again with another payload"
+                f" ({found.count} since the gateway's start): it counts wrongly, or two boards have"
+                " one identity",
+            )
             for name, found in self.last_publications.payload_conflicts.items()
             if monotonic - found.last < FORGET_US
         ]
         broken = [
-            f"{name}: {quote(key.removesuffix(FAULT))} {fault_words(int(status[key]))}"
+            (
+                f"{name} {key}",
+                f"{name}: {quote(key.removesuffix(FAULT))} {fault_words(int(status[key]))}",
+            )
             for name, status in self._statuses.items()
             for key in status
             if key.endswith(FAULT)

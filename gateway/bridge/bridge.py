@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,6 +21,7 @@ from gateway.bridge.converge import Convergence, Link
 from gateway.bridge.exchange import Exchange, NearClient
 from gateway.bridge.far import FarConnection
 from gateway.bridge.pairing import Pair, Pairing, forget
+from gateway.bridge.pauses import Pauses
 from gateway.bridge.setting_aside import take_out
 from gateway.bridge.status import SAMPLE_S, BridgeStatus, QueueAge
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, TIMES, Release, Suspects
@@ -54,9 +54,6 @@ from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT_S = 60.0
-SETTLED_S = 10.0
-"""Seconds after which a connection counts as good: when it ends, the next attempt follows soon."""
 _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
@@ -108,7 +105,9 @@ class Bridge:
         self._lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._down_since: float | None = None
-        self._tries = 0
+        self._pauses = Pauses()
+        self.progress = self._pauses.progress
+        self.no_room = self._pauses.told
         self._subscribed: Pair | None = None
         self._near: NearClient | None = None
         self._exchange: Exchange | None = None
@@ -224,18 +223,17 @@ class Bridge:
             except Exception as error:
                 log.exception("bridge %s: internal error", self.section.name)
                 self._fail(f"internal error ({error})")
+                self._pauses.told()
             if self._session is None:  # an administrator may have ended it
                 await self._ensure()
-            if self._established and self._suspects.tries_suspects:
-                self._tries = self._suspects.in_a_row  # a suspect is tried again soon
-            else:
-                self._tries = 0 if loop.time() - began > SETTLED_S else self._tries + 1
-            wait = min(2.0 ** min(self._tries, 16), LONGEST_WAIT_S)
-            await asyncio.sleep(wait * random.uniform(0.5, 1))  # noqa: S311 - jitter, no secret
+            on_trial = self._established and self._suspects.tries_suspects
+            suspects = self._suspects.in_a_row if on_trial else None
+            await asyncio.sleep(self._pauses.next(loop.time() - began, suspects))
 
     def _fail(self, error: str) -> None:
         self._connected = False
-        if error != self._error or self._down_since is None:
+        is_news = error != self._error or self._down_since is None
+        if is_news and self._may_log(error):
             log.warning(
                 "bridge %s: %s. Messages wait for it; trying again until it works",
                 self.section.name,
@@ -249,10 +247,15 @@ class Bridge:
         self._connected = True
         if self._down_since is not None:
             seconds = asyncio.get_running_loop().time() - self._down_since
-            log.warning("bridge %s: connected after %.0f s", self.section.name, seconds)
+            if self._may_log("connected"):
+                log.warning("bridge %s: connected after %.0f s", self.section.name, seconds)
             self._down_since = None
         else:
             log.info("bridge %s: connected to %s", self.section.name, self.section.server)
+
+    def _may_log(self, what: str) -> bool:
+        """Whether a line may be logged: once per burst, for a line that breaks again and again."""
+        return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {what}")
 
     async def _connect(self) -> None:
         """Connect, and serve until the end of the connection, which raises OncewayError."""
@@ -308,6 +311,8 @@ class Bridge:
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
+            if far.told:
+                self._pauses.told()
             self._near = self._exchange = None
             self.retained.end()
             exchange.end()

@@ -2,29 +2,27 @@
 
 import base64
 import json
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gateway.bridge.status import BridgeStatus, is_late, problems
+from gateway.bridge.status import is_late, problems, read
 from gateway.commands import control_client as control
 from gateway.commands.exit_codes import FAILED
 from gateway.commands.options import (
     ConfigOption,
     DataOption,
     JsonOption,
+    NoGateway,
     ask_running,
     folder_of,
     running_folder,
 )
 from gateway.errors import OncewayError, UsageError
 from gateway.store import views
-from gateway.store.schema import FILE, connect, existing
 from gateway.store.views import AsideView
-from gateway.system.lock import ProcessLock
 from gateway.system.logs import printable
 
 app = typer.Typer(
@@ -55,7 +53,7 @@ def status(
     else:
         for item in found:
             _show(item)
-    if any(problems(BridgeStatus(**item)) for item in found):
+    if any(problems(read(item)) for item in found):
         raise typer.Exit(FAILED)
 
 
@@ -118,7 +116,7 @@ def again(
     try:
         done = _ask(folder, "bridge-again", name, wanted)
     except control.NotRunning:
-        raise OncewayError(
+        raise NoGateway(
             "the gateway does not run, and only it can send messages again",
             str(folder),
             "sudo systemctl start onceway-gateway",
@@ -143,11 +141,7 @@ def discard(
     try:
         done = _ask(folder, "bridge-discard", name, wanted)
     except control.NotRunning:
-        existing(folder)
-        with (
-            closing(ProcessLock(folder / "gateway.lock")),
-            closing(connect(folder / FILE)) as database,
-        ):
+        with views.changing(folder) as database:
             done = views.discard_aside(database, name, wanted)
     _say(done, wanted, "are deleted", as_json)
 

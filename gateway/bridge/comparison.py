@@ -19,10 +19,11 @@ from gateway.bridge.agreement import (
     digest_of,
 )
 from gateway.bridge.survey import Survey
-from gateway.bridge.translate import crosses
+from gateway.bridge.translate import crosses, decoded, returned
 from gateway.broker.core import Core
 from gateway.broker.retained import Retained
 from gateway.config import INSIDE, BridgeSection
+from gateway.mqtt.packets import Publish
 from gateway.mqtt.topics import topic_matches
 
 _AT_ONCE = 500
@@ -77,9 +78,10 @@ class Comparison:
         arrived: Collection[str],
         *,
         known: bool,
+        mark: str,
     ) -> Difference:
         """Compare. before: our messages before the survey. arrived: topics that the other broker
-        has sent later. known: the other broker has all that it had.
+        has sent later. known: the other broker has all that it had. mark: that of the bridge.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {
@@ -103,8 +105,30 @@ class Comparison:
                 continue
             up = any(topic_matches(item, topic) for item in self._section.up)
             do = agreement.step(topic, ours, theirs, known=known, up=up)
+            packet = survey.found.get(prefix + topic)
+            if self._has_looped(do, topic, message, packet, mark):
+                found.stuck += 1
+                continue
             self._add(found, topic, do, ours, theirs)
         return found
+
+    def _has_looped(
+        self, do: Step, topic: str, message: Retained | None, packet: Publish | None, mark: str
+    ) -> bool:
+        """Whether a message has crossed this bridge, and then come back by another one from a topic
+        that ends alike: its topic would grow with each comparison.
+        """
+        if do is Step.SEND and message is not None:
+            properties, state = decoded(message.properties), digest_of(message)
+        elif do is Step.TAKE and packet is not None:
+            properties, state = packet.properties or {}, digest(packet.payload, packet.properties)
+        else:
+            return False
+        if not returned(properties, mark):
+            return False
+        levels = topic.split("/")
+        ends = ("/".join(levels[at:]) for at in range(1, len(levels)))
+        return any(digest_of(self._core.retained.get(end)) == state for end in ends)
 
     def _add(self, found: Difference, topic: str, do: Step, ours: Digest, theirs: Digest) -> None:
         """Add the need of one topic."""

@@ -28,7 +28,7 @@ from gateway.bridge.crossings import Crossings
 from gateway.bridge.exchange import NearClient
 from gateway.bridge.far import FarConnection
 from gateway.bridge.survey import Survey
-from gateway.bridge.translate import Translator, Unfit, without_mark
+from gateway.bridge.translate import Translator, Unfit, decoded, without_mark
 from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import deliver, explained, lacks
 from gateway.broker.fan_out import publish as fan_out
@@ -40,6 +40,7 @@ from gateway.errors import OncewayError
 from gateway.mqtt.packets import Publish
 from gateway.mqtt.properties import PropertyId
 from gateway.runtime.engine import Engine
+from gateway.store import views
 
 log = logging.getLogger(__name__)
 
@@ -137,12 +138,23 @@ class Convergence:
             if self._section.retained:
                 most = self._engine.broker.limits.retained
                 self.agreement = Agreement(most, *await self._file.read())
+                await self._remember_refused()
             else:
                 await self._file.clear()
             self._read = True
         if not self._section.retained:
             return Crossings(lambda topic, state: None, lambda topics, sent: None, self.refused)
         return Crossings(self._note, self._doubt, self.refused)
+
+    async def _remember_refused(self) -> None:
+        """Remember the retained messages that are set aside, because the other broker can never
+        take them.
+        """
+        data = self._engine.broker.config.gateway.data
+        for row in await asyncio.to_thread(views.aside, data, self._section.name):
+            if row.retain:
+                properties = decoded(row.properties) if row.properties else None
+                self.refused[row.topic] = digest(row.payload, properties)
 
     def _note(self, topic: str, state: Digest) -> None:
         self.agreement.note(topic, state)
@@ -247,7 +259,7 @@ class Convergence:
                 agreement.void()
             await link.far.settled()
             found = await self._comparison.difference(
-                agreement, survey, before, link.crossings.arrived, known=known
+                agreement, survey, before, link.crossings.arrived, known=known, mark=link.mark
             )
             self.here, self.there, self._stuck = len(before), found.there, found.stuck
             await self._agree(link, before, found.equal)

@@ -104,6 +104,12 @@ class Watcher(Protocol):
 
     section: BridgeSection
 
+    def progress(self) -> None:
+        """Note that a message has crossed, or a step of its flow."""
+
+    def no_room(self) -> None:
+        """Note that the other broker takes no more messages for now."""
+
     def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
         """Set aside a message that our broker has sent. kind: the reason without figures. taken:
         whether the other broker may have received the message.
@@ -256,6 +262,8 @@ class Exchange:
         accept it, refuse it and return an empty list.
         """
         self._watcher.count_received()
+        if not packet.dup:
+            self._watcher.progress()
         reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
         if isinstance(packet, Unusable):
             reason, why = packet.reason, packet.why
@@ -319,6 +327,7 @@ class Exchange:
         self._releasing.discard(packet.packet_id)
         self._suspects.answered(Release(packet.packet_id))
         self._suspects.message_taken()
+        self._watcher.progress()
         self._watcher.finished(packet)
         if tries_suspects and not self._suspects.tries_suspects:
             self._watcher.suspect_answered()
@@ -331,9 +340,11 @@ class Exchange:
         tries_suspects = self._suspects.tries_suspects
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR
         if failed and not blames_message(reason):
+            self._watcher.no_room()
             self._ended(f"the other broker has no room for more ({reason.name})")
             return False
         self._suspects.answered(identifier)
+        self._watcher.progress()
         self._crossings.acknowledged(identifier, taken=not failed)
         if failed:
             self._watcher.refused(identifier, reason)

@@ -90,6 +90,8 @@ class FarConnection(asyncio.Protocol):
         """Maximum Packet Size of the other broker, in bytes."""
         self.qos = 2
         """Maximum QoS of the other broker."""
+        self.told = False
+        """Whether the other broker has ended the connection with a reason."""
         self._asked: asyncio.Future[Packet] | None = None
         """Answer that `ask` waits for."""
         self._early: list[Packet] | None = []
@@ -336,6 +338,7 @@ class FarConnection(asyncio.Protocol):
         elif packets:
             self._came(packets)
         if bye is not None:
+            self.told = bool(bye.reason)
             blamed = not bye.reason or blames_message(bye.reason)
             self._drop(f"it ended the connection ({bye.reason.name})", blamed)
 

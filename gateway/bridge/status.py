@@ -1,7 +1,10 @@
 """The state of a bridge, for users."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
+from gateway.bridge.pauses import LONGEST_S
 from gateway.system.amounts import amount, are, wait, were
 
 
@@ -26,14 +29,14 @@ class BridgeStatus:
     """
 
     name: str
-    server: str
-    error: str | None
-    waiting: int
-    waiting_bytes: int
-    sent: int
-    refused: int
-    dropped: int
-    received: int
+    server: str = ""
+    error: str | None = None
+    waiting: int = 0
+    waiting_bytes: int = 0
+    sent: int = 0
+    refused: int = 0
+    dropped: int = 0
+    received: int = 0
     set_aside: int = 0
     aside_lost: int = 0
     aside: int = 0
@@ -54,7 +57,7 @@ class BridgeStatus:
 
 STATES = ("off", "waiting", "comparing", "equal", "differ")
 """States of the comparison of retained messages. Every other text is an error."""
-LATE_S = 180.0
+LATE_S = 3 * LONGEST_S
 """Age of the oldest waiting message at which the bridge counts as late: three times the longest
 pause between two attempts to connect."""
 SAMPLE_S = 5.0
@@ -67,9 +70,33 @@ def is_late(oldest_s: float | None) -> bool:
     return oldest_s is not None and oldest_s > LATE_S
 
 
+LACKING = "lacking"
+"""The kind of a problem that a bridge has with each of several topic filters."""
+REMEDIES = {
+    "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
+    "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
+    "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
+    "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
+    "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
+    "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
+    "retained": "See which end lacks what, and the last error: sudo onceway bridge status",
+    "held": "Make room: the log says where: journalctl -u onceway-gateway",
+    LACKING: "Look at down of [[bridge]], and at the other broker's rules",
+}
+"""The remedy of a problem, by its kind."""
+
+
+def read(found: Mapping[str, Any]) -> BridgeStatus:
+    """Return a status that a running gateway has sent. An earlier or later release may know other
+    fields.
+    """
+    known = {item.name for item in fields(BridgeStatus)}
+    return BridgeStatus(**{name: value for name, value in found.items() if name in known})
+
+
 def problems(item: BridgeStatus) -> list[tuple[str, str]]:
-    """Return the problems of a bridge: the kind and a text for each. The page, notifications and
-    `onceway bridge status` call a bridge bad if there is one.
+    """Return the problems of a bridge: the kind and a text for each. Page, notifications, `onceway
+    doctor`, `onceway gateway status` and `onceway bridge status` have no others.
     """
     found = []
     if item.error is not None:
@@ -89,14 +116,15 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
         text = f"the oldest of {item.waiting:,} messages has waited for {item.oldest_s:.0f} s"
         found.append(("queue", text))
     if item.retained == "differ":
-        text = f"{item.differ:,} retained topics differ from the other broker's"
+        differ = "topic differs" if item.differ == 1 else "topics differ"
+        text = f"{item.differ:,} retained {differ} from the other broker's"
         found.append(("retained", text))
     elif item.retained not in STATES:
         found.append(("retained", f"retained messages cannot be compared: {item.retained}"))
     if item.looped:
-        found.append(("looped", f"{item.looped:,} messages came back in a loop of bridges"))
+        found.append(("looped", f"{amount(item.looped, 'message')} came back in a loop of bridges"))
     found += [
-        ("lacking", f"the other broker gives no subscription to {name}") for name in item.lacking
+        (LACKING, f"the other broker gives no subscription to {name}") for name in item.lacking
     ]
     return found
 

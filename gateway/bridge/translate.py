@@ -107,6 +107,12 @@ class Translator:
         return replace(packet, topic=topic, properties=properties)
 
 
+def returned(properties: Properties | None, mark: str) -> bool:
+    """Whether a message has crossed the bridge with this mark, and another bridge after it."""
+    marks = [value for name, value in _user(properties or {}) if name == MARK]
+    return mark in marks and marks[-1] != mark
+
+
 def without_mark(properties: bytes, mark: str) -> bytes:
     """Return encoded properties of a message without the bridge's own mark, so that the message may
     cross once more.

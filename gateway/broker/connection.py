@@ -295,14 +295,15 @@ class Connection:
         written now, the connection stays dirty.
         """
         out, session = self.out, self.session
-        if self.size < LARGE or len(out) <= 1:
-            data = out[0] if len(out) == 1 else b"".join(out)
+        if (count := len(out)) == 1 or self.size < LARGE:
+            data = out[0] if count == 1 else b"".join(out)
             out.clear()
+            self.dirty = False
         else:
             first = next((at for at, item in enumerate(out) if len(item) >= LARGE), len(out)) or 1
             data = out[0] if first == 1 else b"".join(out[:first])
             del out[:first]
-        self.dirty = bool(out)
+            self.dirty = bool(out)
         self.size -= len(data)
         self.broker.statistics.bytes_sent += len(data)
         if session is not None and session.feed is not None:
@@ -314,18 +315,17 @@ class Connection:
         if run.expires is not None:
             extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
         room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
-        wire = run.topic.wire
-        alias = self.sent_aliases.get(wire, 0) if self.sent_aliases_limit else 0
-        if alias or (len(self.sent_aliases) < self.sent_aliases_limit and self.remember(wire)):
-            number = alias or len(self.sent_aliases) + 1
-            shape = run.shape(
-                first, True, extra + b"\x23" + pack_u16(number), b"\0\0" if alias else wire
-            )
-            if len(shape[0]) + len(shape[1]) <= room:
-                self.sent_aliases[wire] = number
-                return shape
-            if not alias:
-                self.forget(wire)
+        if self.sent_aliases_limit:
+            wire, known = run.topic.wire, len(self.sent_aliases)
+            alias = self.sent_aliases.get(wire, 0)
+            if alias or (known < self.sent_aliases_limit and self.remember(wire)):
+                more = b"\x23" + pack_u16(alias or known + 1)
+                shape = run.shape(first, True, extra + more, b"\0\0" if alias else wire)
+                if len(shape[0]) + len(shape[1]) <= room:
+                    self.sent_aliases[wire] = alias or known + 1
+                    return shape
+                if not alias:
+                    self.forget(wire)
         shape = run.shape(first, self.version == Version.V5, extra)
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
@@ -347,6 +347,9 @@ class Connection:
             statistics.too_large += count
             return
         statistics.sent[0] += count
+        if run.size < LARGE:
+            self.send(run.packets(shape, 0, skip, count))
+            return
         for piece in run.pieces(shape, 0, skip, count):
             self.send(piece)
 

@@ -217,10 +217,12 @@ def distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> 
     _overflow(core, share, _distribute(core, share, messages, commit), commit)
 
 
-def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
-    """Return a predicate: whether a subscriber of a shared subscription may receive a run."""
+def _eligible(core: Core, run: PublishRun, again: bool = False) -> Callable[[Session], bool]:
+    """Return a predicate: whether a subscriber of a shared subscription may receive a run. again:
+    whether another subscriber had the run, whose session has ended.
+    """
     name = run.topic.name
-    foreign = run.publisher is not None and run.publisher.foreign
+    foreign = not again and run.publisher is not None and run.publisher.foreign
 
     def eligible(member: Session) -> bool:
         return not member.ended and not (foreign and member.foreign) and core.may_read(member, name)
@@ -228,12 +230,13 @@ def _eligible(core: Core, run: PublishRun) -> Callable[[Session], bool]:
     return eligible
 
 
-def _distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> Undelivered:
+def _distribute(
+    core: Core, share: Share, messages: Undelivered, commit: int, again: bool = False
+) -> Undelivered:
     """Distribute messages to the subscribers of a shared subscription that have room. Return the
-    messages for which no subscriber has room. Each subscriber is checked only a few times, however
-    many messages there are.
+    messages for which none has room. Each subscriber is checked only a few times.
     """
-    eligible = _eligible(core, messages.run)
+    eligible = _eligible(core, messages.run, again)
     for connected in (True, False):
         if not messages.number:
             break
@@ -321,13 +324,13 @@ def redistribute(core: Core, messages: Undelivered) -> None:
     share = core.router.share(messages.share)
     if share is None:
         return
-    left = _distribute(core, share, messages, core.promise()).number
+    left = _distribute(core, share, messages, core.promise(), again=True).number
     if not left:
         return
     core.statistics.overflowed += left
     if core.log_throttle.allows(f"queues of {quote(share.name)}"):
         log.warning(
-            "%s: a member's session ended, and no other member has room for its messages",
+            "%s: a member's session ended, and there is no other one with room for its messages",
             quote(share.name),
             extra=about(reason="queue_full"),
         )
@@ -450,19 +453,8 @@ def _retain(core: Core, run: PublishRun, client: str) -> int:
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)
-        keep(
-            core,
-            Retained(
-                name,
-                client,
-                run.qos,
-                payload,
-                run.properties,
-                run.expires,
-                version,
-                _origin(run),
-            ),
-        )
+        more = run.properties, run.expires, version, _origin(run)
+        keep(core, Retained(name, client, run.qos, payload, *more))
     elif not clear(core, name):
         return 0
     return core.promise()

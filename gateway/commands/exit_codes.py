@@ -13,6 +13,7 @@ NO_UPLINK = 8
 OUTAGE = 9
 STORE = 10
 NAME_TAKEN = 11
+NO_GATEWAY = 12
 INTERNAL = 70
 KEPT = 75
 
@@ -31,6 +32,7 @@ MEANINGS = {
     OUTAGE: "The landing place has not been reached for too long.",
     STORE: "A store or its backup cannot be used: it is missing, damaged or of another version.",
     NAME_TAKEN: "Another store uses the gateway's name at the landing place.",
+    NO_GATEWAY: "No gateway runs with this data directory, and only it can do that.",
     INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
     KEPT: "Messages of `onceway publish` wait in its journal: the next call sends them.",
 }

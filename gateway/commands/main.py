@@ -25,6 +25,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from gateway import __version__
+from gateway.commands.exit_codes import STORE
 from gateway.commands.extras import how_to_get
 from gateway.errors import NotAllowed, OncewayError, UsageError
 
@@ -214,5 +215,11 @@ def main() -> None:
         _tell(OncewayError("not confirmed: nothing was done"), as_json)
     except (OncewayError, PermissionError) as failed:
         _tell(failed if isinstance(failed, OncewayError) else _forbidden(failed), as_json)
+    except Exception as failed:
+        if type(failed).__module__ != "sqlite3":
+            raise
+        told = OncewayError(f"the database cannot be used ({failed})")
+        told.exit_code = STORE
+        _tell(told, as_json)
     except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands.control_client import INSTALLED, NotRunning, ask
+from gateway.commands.exit_codes import NO_GATEWAY
 from gateway.config import MayNotRead, load
 from gateway.errors import OncewayError, UsageError
 
@@ -36,6 +37,12 @@ DataOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+class NoGateway(OncewayError):
+    """No gateway runs, and only a gateway can do what a command wants."""
+
+    exit_code = NO_GATEWAY
 
 
 def config_file(named: Path | None = None) -> Path | None:
@@ -99,10 +106,10 @@ def ask_running(folder: Path, **request: str) -> dict[str, Any]:
     return found
 
 
-def no_gateway(folder: Path) -> OncewayError:
+def no_gateway(folder: Path) -> NoGateway:
     """Return the error for a command that needs a running gateway."""
     hint = "Start it, name another one with --config FILE, or see its log: journalctl -u"
-    return OncewayError("no gateway runs here", str(folder), f"{hint} onceway-gateway")
+    return NoGateway("no gateway runs here", str(folder), f"{hint} onceway-gateway")
 
 
 def nothing_named(hint: str) -> OncewayError:

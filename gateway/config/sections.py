@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from gateway.config.regions import REGIONS
 from gateway.config.values import (
     U16,
     Address,
@@ -34,6 +33,7 @@ from gateway.config.values import (
     split_broker,
 )
 from gateway.errors import OncewayError
+from gateway.system.regions import REGIONS
 
 MEGABYTE = 1_000_000
 

@@ -31,7 +31,7 @@ def site(config: Config) -> Iterator[Finding]:
 
 
 def _certificate(config: Config) -> Finding:
-    from gateway.site.pki.authority import membership  # imported only where there is a site
+    from gateway.site.pki.authority import authority_of, membership  # only where there is a site
     from gateway.site.pki.folder import MEMBER
     from gateway.site.pki.removed import Removed
 
@@ -51,10 +51,13 @@ def _certificate(config: Config) -> Finding:
     ends, now = own.certificate.not_valid_after_utc, datetime.now(UTC)
     if own.certificate.not_valid_before_utc > now:
         return wrong(part, "the certificate is not valid yet, by this clock", "`timedatectl`")
+    first = authority_of(config.site_folder) is not None
     if ends < now:
-        return wrong(part, f"the certificate ended on {ends:%Y-%m-%d}", _JOIN)
+        remedy = _RENEW if first else _JOIN
+        return wrong(part, f"the certificate ended on {ends:%Y-%m-%d}", remedy)
     if ends - now < _SOON:
-        return warning(part, f"the certificate ends on {ends:%Y-%m-%d}", _JOIN)
+        remedy = _RENEW if first else _LINK
+        return warning(part, f"the certificate ends on {ends:%Y-%m-%d}", remedy)
     return ok(part, f"a member of site {own.site}, certificate until {ends:%Y-%m-%d}")
 
 
@@ -64,13 +67,14 @@ def _member(name: str, row: dict[str, Any] | None) -> Finding:
         return unseen(part, "the running gateway does not have this site", _RESTART)
     if not row["connected"]:
         why = row["problem"] or "nothing was received from it since the start"
-        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _REACH)
-    if row["problem"]:
-        return wrong(part, row["problem"], _ONE)
+        remedy = _SAME if "differs" in why else _REACH
+        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", remedy)
     if abs(row["clock_s"]) > _APART_S:
         return warning(
             part, f"its clock differs by {row['clock_s']:.0f} s", "`timedatectl` on both machines"
         )
+    if row["problem"]:
+        return wrong(part, row["problem"], _SAME if "differs" in row["problem"] else _ONE)
     return ok(part, "connected")
 
 
@@ -78,6 +82,9 @@ _JOIN = (
     "On the first gateway `sudo onceway site invite NAME`, here `sudo onceway site join FILE`"
     " (README of the gateway)"
 )
+_RENEW = "This gateway renews it at its next start: `sudo systemctl restart onceway-gateway`"
+_LINK = "It is renewed as soon as there is a link to the first gateway, of Onceway 0.2.1 or later"
 _RESTART = "[site] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
 _ONE = "The right one is at its address in [site.members]; look for another machine with its card"
+_SAME = "Write the same in the configuration of each member, and restart them"
 _REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"

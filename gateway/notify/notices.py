@@ -1,8 +1,8 @@
 """Decides which problems to report, and when.
 
-In: the current problems, in words. Out: messages, each once; and `DATA/notices.json`, so that a
-restart repeats no message. If only the figures in a problem's words change, it counts as the same
-problem.
+In: the current problems. Out: messages, each once; and `DATA/notices.json`, so that a
+restart repeats no message. A problem is known by its identifier, because its words may change while
+it lasts, such as the reason of an outage.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from gateway.system.amounts import amount
+from gateway.system.without_figures import without_figures
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Notices:
         """Note messages that wait for a channel: the gateway may have died before `keep`."""
         for message in waiting:
             for text in message.problems:
-                one = _identity(text)
+                one = self._called(text)
                 if message.event == "ends":
                     self._known.pop(one, None)
                 else:
@@ -106,12 +107,23 @@ class Notices:
                     known.told = max(known.told or 0.0, message.at)
         self._before = set(self._known)
 
-    def take(self, problems: list[str], now: float, *, quiet: bool = False) -> list[Message]:
-        """Return the messages that are due. quiet: report nothing now, but after the quiet time.
-        Call `keep` once the messages are on disk.
+    def _called(self, text: str) -> str:
+        """Return the identifier of a problem that was reported with these words. Without one, it is
+        the words without figures, until `take` finds the problem.
         """
-        present = {_identity(text): text for text in problems[:MOST]}
+        found = (one for one, known in self._known.items() if known.text == text)
+        return next(found, without_figures(text))
+
+    def take(self, problems: dict[str, str], now: float, *, quiet: bool = False) -> list[Message]:
+        """Return the messages that are due. problems: words by identifier. quiet: report nothing
+        now, but after the quiet time. Call `keep` once the messages are on disk.
+        """
+        present = dict(islice(problems.items(), MOST))
         for one, text in present.items():
+            called = without_figures(text)  # its identifier until 0.2.1
+            if one not in self._known and called in self._known:
+                self._known[one] = self._known.pop(called)
+                self._before = {one if name == called else name for name in self._before}
             known = self._known.setdefault(one, _Known(now, text=text))
             known.since = min(known.since, now)  # the clock was ahead
             known.told = None if known.told is None else min(known.told, now)
@@ -157,18 +169,9 @@ class Notices:
             self._failed = error.strerror
 
 
-_FIGURE = re.compile(r"(?<![\w.:-])[0-9][0-9,.]*(?![\w:-]|[.,][0-9])")
-"""A separate number. Numbers in the names of boards, ports and gateways do not match."""
-
-
-def _identity(text: str) -> str:
-    """Return the words of a problem without its figures."""
-    return _FIGURE.sub("#", text)
-
-
 def _read(file: Path) -> dict[str, _Known]:
     try:
         found = json.loads(file.read_text())
-        return {_identity(str(text)): _Known(**row) for text, row in found.items()}
+        return {str(one): _Known(**row) for one, row in found.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

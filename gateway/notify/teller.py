@@ -40,8 +40,8 @@ AGAIN_S = (5.0, 30.0, 120.0, 600.0)
 
 
 class Teller:
-    """The sender of notifications. gateway: its name. problems: returns the current problems, in
-    words.
+    """The sender of notifications. gateway: its name. problems: returns the words of the current
+    problems, by identifier.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Teller:
         folder: Path,
         gateway: str,
         section: NotifySection,
-        problems: Callable[[], Awaitable[list[str]]],
+        problems: Callable[[], Awaitable[dict[str, str]]],
     ) -> None:
         self._gateway = gateway
         self._section = section

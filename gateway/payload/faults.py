@@ -19,6 +19,20 @@ WORDS = (
     "has no value: the sensor does not measure. Check its supply",
 )
 """Texts by number, as in `firmware/src/ow_sensor.h`."""
+GOOD = "good"
+OTHER_FAULT = "unknown fault"
+QUALITIES = (
+    GOOD,
+    "absent",
+    "shorted",
+    "garbled",
+    "out of range",
+    "unsteady",
+    "other sensor",
+    "several sensors",
+    "not measured",
+)
+"""Words of the tables' column `quality`, by number of the fault."""
 
 
 def words(number: int) -> str:

@@ -151,14 +151,14 @@ class ClientLink:
         """Send bytes. If the peer does not read, little more is read from it."""
         if self._gone is not None:
             return
-        if self._waiting or isinstance(data, memoryview):
+        if type(data) is bytes and not self.waiting:
+            self._transport.write(data)
+        else:
             view = memoryview(data)
             self._engine.hold(view)
             self._waiting.append(view)
             self.waiting += len(view)
             self._engine.feed_later(self)
-        else:
-            self._transport.write(data)
         unsent = self._transport.unsent
         if unsent > MANY or self.unsent or self.waiting:
             self._engine.note_unsent(self, unsent)

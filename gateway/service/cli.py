@@ -16,6 +16,7 @@ import uvloop
 
 from gateway.boards.expected import PROBLEMS
 from gateway.boards.intervals import words
+from gateway.bridge.status import REMEDIES, problems, read
 from gateway.commands.exit_codes import NEEDS_RESTART, USAGE, of_status
 from gateway.commands.options import (
     ConfigOption,
@@ -31,7 +32,7 @@ from gateway.config.reference import as_toml, entries
 from gateway.service.check_cli import check_config, load_to_serve
 from gateway.service.gateway import serve
 from gateway.system import logs
-from gateway.system.amounts import amount, stranded, wait, were
+from gateway.system.amounts import stranded, wait
 from gateway.system.log_flood import LogFlood
 
 log = logging.getLogger(__name__)
@@ -221,35 +222,9 @@ def _say_bridge(bridge: dict[str, Any]) -> None:
         f" {bridge['dropped']} dropped, {bridge['received']} received,"
         f" {bridge['set_aside']} set aside"
     )
-    if bridge["aside"] or bridge["aside_lost"]:
-        verb = "is" if bridge["aside"] == 1 else "are"
-        typer.echo(
-            f"bridge {bridge['name']}: {amount(bridge['aside'], 'message')} that can never reach"
-            f" the other broker {verb} kept, {bridge['aside_lost']:,} were lost. See: onceway"
-            " bridge aside"
-        )
-    if bridge["unconfirmed"]:
-        typer.echo(
-            f"bridge {bridge['name']}: {were(bridge['unconfirmed'])} given up at"
-            " their PUBREL, and may have reached the other broker"
-        )
-    if bridge["not_taken"]:
-        typer.echo(
-            f"bridge {bridge['name']}: {amount(bridge['not_taken'], 'message')} from the other"
-            " broker could not be taken here. See the log"
-        )
-    if bridge["held"]:
-        typer.echo(
-            f"bridge {bridge['name']}: {wait(bridge['held'])} for room here, from the other"
-            " broker. See the log"
-        )
-    if bridge["looped"]:
-        typer.echo(
-            f"bridge {bridge['name']}: {bridge['looped']} messages came back in a loop of bridges"
-            " and did not cross again. See the log"
-        )
-    for item in bridge["lacking"]:
-        typer.echo(f"bridge {bridge['name']}: no subscription to {item} there")
+    for kind, text in problems(read(bridge)):
+        if kind != "bridge":
+            typer.echo(f"bridge {bridge['name']}: {text}. {REMEDIES[kind]}")
 
 
 app.command("check-config")(check_config)

@@ -107,6 +107,11 @@ _LONG = ("listen", "log", "command", "device", "readings")
 rows.
 """
 
+_OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
+"""Requests that need the present device registry, which a command may just have changed."""
+PRESENT_S = 1.0
+"""Longest wait for the registry, in seconds. If its disk hangs, the last known state is shown."""
+
 _NO_SITE = "`onceway session list` shows its own sessions; [site] takes effect at the next start"
 
 Lending = Callable[[str], AbstractContextManager[None]]
@@ -154,6 +159,9 @@ class Control:
         """Number of requests that lend a port."""
         self.reload: Callable[[], Awaitable[tuple[OncewayError | None, list[str]]]] | None = None
         """Reloads the configuration files."""
+        self._looks: set[asyncio.Future[None]] = set()
+        self.look: Callable[[], Awaitable[None]] | None = None
+        """Reads the device registry if it has changed, and judges the boards."""
         self.test_notify: Callable[[], Awaitable[list[str]]] | None = None
         """Sends a test on each notification channel. None without [notify]."""
         self._read: set[str] = set()
@@ -231,6 +239,8 @@ class Control:
     ) -> Row:
         """Write the rows of a request. Return the last line of the answer."""
         try:
+            if self.look is not None and request["do"] in _OF_BOARDS:
+                await _look(self.look, self._looks)
             async for row in self._ROWS[request["do"]](self, request):
                 _write(writer, {"row": row})
                 await writer.drain()
@@ -344,8 +354,7 @@ class Control:
             raise Unknown(
                 "no such board is expected here",
                 name,
-                "`onceway device list` shows the boards; one that was added a second ago is known"
-                " soon",
+                "`onceway device list` shows the boards",
             )
         pauses = request["do"] == "pause"
         seconds = {"never": NEVER, "learn": None, "0": None}.get(text, parse(text))
@@ -491,6 +500,16 @@ class Control:
     """The handler of each request that is answered by rows."""
 
     REQUESTS = (*_ROWS, "lend")
+
+
+async def _look(look: Callable[[], Awaitable[None]], running: set[asyncio.Future[None]]) -> None:
+    """Wait for a look at the boards. One that takes longer goes on by itself, in `running`."""
+    task = asyncio.ensure_future(look())
+    running.add(task)
+    task.add_done_callback(running.discard)
+    await asyncio.wait([task], timeout=PRESENT_S)
+    if task.done() and (error := task.exception()) is not None:
+        log.error("the boards cannot be judged (%s)", error)
 
 
 def _parse(line: bytes) -> dict[str, str]:

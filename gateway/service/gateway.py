@@ -262,10 +262,11 @@ class Gateway:
                             membership.holders if membership else None,
                             (lambda: membership.is_first) if membership else (lambda: True),
                         )
-                    ),
+                    ) as watch,
                     closing(Watchdog(parts)),
                     closing(Garbage()),
                 ):
+                    management.control.look = watch.look
                     await self._stop.wait()
                 notify("STOPPING=1")
                 if membership is not None and membership.has_company:

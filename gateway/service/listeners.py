@@ -27,7 +27,6 @@ from gateway.boards.admission import DeviceAccess, Registry
 from gateway.broker.access import Policy
 from gateway.broker.session import Attached
 from gateway.config import Config, ConfigError, ListenerSection, LoraSection, SerialSection
-from gateway.config.regions import REGIONS
 from gateway.errors import OncewayError
 from gateway.links.activation import activated_sockets
 from gateway.links.address import format_address
@@ -40,6 +39,7 @@ from gateway.links.transport import Receiver, Transport
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.engine import Engine
 from gateway.store.uptime import uptime
+from gateway.system.regions import REGIONS
 
 if TYPE_CHECKING:
     from gateway.links.lora.port import LoraListener

@@ -4,7 +4,6 @@ The sessions come from a running gateway's control socket, or else from the stor
 """
 
 import json
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,12 +12,10 @@ import typer
 
 from gateway.broker.view import IN_DOUBT, gone
 from gateway.commands import control_client as control
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, running_folder
-from gateway.errors import OncewayError, Unknown
+from gateway.commands.options import ConfigOption, DataOption, JsonOption, NoGateway, running_folder
+from gateway.errors import Unknown
 from gateway.runtime.clock import Clock
 from gateway.store import views
-from gateway.store.schema import FILE, connect
-from gateway.system.lock import ProcessLock
 from gateway.system.logs import printable
 
 app = typer.Typer(help="Sessions of the gateway's clients: list, show, end.", no_args_is_help=True)
@@ -70,7 +67,7 @@ def _list_site(folder: Path, as_json: bool) -> None:
     try:
         rows = control.ask(folder, do="site-sessions")
     except control.NotRunning:
-        raise OncewayError(
+        raise NoGateway(
             "the gateway does not run, and only it can ask the other members of its site",
             str(folder),
             "sudo systemctl start onceway-gateway",
@@ -182,9 +179,7 @@ def _stored(folder: Path) -> list[Row]:
 
 
 def _end_in_store(folder: Path, client: str) -> bool:
-    if not (folder / FILE).exists():
-        return False
-    with closing(ProcessLock(folder / "gateway.lock")), closing(connect(folder / FILE)) as database:
+    with views.changing(folder) as database:
         return views.end_session(database, client)
 
 

@@ -27,7 +27,7 @@ class Kind(IntEnum):
     REMOVED = 4
     """The removed members that the sender knows."""
     JOIN = 5
-    """Request of an invited gateway, and its answer."""
+    """Request of an invited gateway, or of a member for a renewed certificate, and the answer."""
     BYE = 6
     """Reason why the sender ends the connection."""
     ECHO = 7

@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway.store import generation, run_marks
 from gateway.store.schema import (
     FILE,
+    START_GATEWAY,
     StoreError,
     connect,
     connect_to_read,
@@ -39,6 +40,8 @@ def backup(folder: Path, target: Path) -> None:
         new.unlink(missing_ok=True)
         new.touch(0o600)
         with closing(connect_to_read(path)) as source, closing(sqlite3.connect(new)) as copy:
+            if not source.execute("PRAGMA user_version").fetchone()[0]:
+                raise StoreError("the database has no tables", str(path), START_GATEWAY)
             source.backup(copy, pages=_PAGES, sleep=0.01)
             copy.execute("PRAGMA journal_mode=DELETE")
             day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -50,7 +53,7 @@ def backup(folder: Path, target: Path) -> None:
         sync(target.parent)
     except (sqlite3.Error, OSError) as error:
         new.unlink(missing_ok=True)
-        raise StoreError(f"the backup could not be made ({error})", str(target)) from error
+        raise StoreError(f"{path} could not be copied ({error})", str(target)) from error
 
 
 def restore(folder: Path, source: Path) -> Path | None:

@@ -1,7 +1,8 @@
 """`onceway store …`: check, copy, downgrade, restore and salvage a store."""
 
 import json
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,13 +14,27 @@ from gateway.store import check as inspection
 from gateway.store import downgrade as older
 from gateway.store import salvage as job
 from gateway.store.board_queues import dropped_by_restore
-from gateway.store.schema import SCHEMA_VERSION, make_folder
+from gateway.store.schema import SCHEMA_VERSION, existing, make_folder
 from gateway.system.lock import ProcessLock
 
 app = typer.Typer(
     help="The store of a gateway: check, back up, restore, downgrade or salvage it.",
     no_args_is_help=True,
 )
+
+
+@contextmanager
+def _stopped(folder: Path) -> Iterator[None]:
+    """Keep gateway and uplink from starting. Raises StoreError if there is no folder, and
+    Locked.
+    """
+    if not folder.is_dir():
+        existing(folder)
+    with (
+        closing(ProcessLock(folder / "gateway.lock")),
+        closing(ProcessLock(folder / "uplink.lock")),
+    ):
+        yield
 
 
 @app.command()
@@ -78,10 +93,7 @@ def restore(
     """
     folder = folder_of(data, config)
     make_folder(folder)
-    with (
-        closing(ProcessLock(folder / "gateway.lock")),
-        closing(ProcessLock(folder / "uplink.lock")),
-    ):
+    with _stopped(folder):
         dropped = dropped_by_restore(source)
         for line in [] if as_json else dropped:
             typer.echo(f"dropped, since boards begin new sessions: {line}")
@@ -113,10 +125,7 @@ def downgrade(
     """
     folder = folder_of(data, config)
     version = SCHEMA_VERSION - 1 if to is None else to
-    with (
-        closing(ProcessLock(folder / "gateway.lock")),
-        closing(ProcessLock(folder / "uplink.lock")),
-    ):
+    with _stopped(folder):
         left_out = older.downgrade(folder, version)
     if as_json:
         typer.echo(json.dumps({"schema": version, "left_out": left_out}))
@@ -136,10 +145,7 @@ def salvage(
     Example: onceway store salvage
     """
     folder = folder_of(data, config)
-    with (
-        closing(ProcessLock(folder / "gateway.lock")),
-        closing(ProcessLock(folder / "uplink.lock")),
-    ):
+    with _stopped(folder):
         result = job.salvage(folder)
     if as_json:
         typer.echo(

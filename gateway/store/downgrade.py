@@ -87,9 +87,13 @@ def downgrade(folder: Path, version: int) -> list[str]:
     out. Gateway and uplink must be stopped. Raises StoreError.
     """
     path = existing(folder)
-    with closing(connect(path)) as database:
-        held = int(database.execute("PRAGMA user_version").fetchone()[0])
-        name = database.execute("SELECT value FROM meta WHERE key = 'gateway'").fetchone() or ("",)
+    try:
+        with closing(connect(path)) as database:
+            held = int(database.execute("PRAGMA user_version").fetchone()[0])
+            get_name = "SELECT value FROM meta WHERE key = 'gateway'"
+            name = database.execute(get_name).fetchone() or ("",)
+    except sqlite3.Error as error:
+        raise unusable(folder, error) from error
     if not OLDEST <= version < min(held, SCHEMA_VERSION + 1):
         raise StoreError(
             f"it has schema {held} and cannot be written as {version}",

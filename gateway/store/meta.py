@@ -86,6 +86,7 @@ VALUES: dict[str, Callable[[str], bool]] = {
     "swept": _like(_NUMBER),
     "spool.last": _like(_NUMBER),
     "spool.checked": _like(_NUMBER),
+    "spool.boot": _like(_NUMBER),
     "spool.gone": _ranges,
     "members": _names,
     "mistrusted": _like("1"),

@@ -83,7 +83,7 @@ def recover(
             database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
             database.execute("INSERT OR REPLACE INTO meta VALUES ('mistrusted', '1')")
         settle(database)
-        spool_checks.add_missing(database)
+        spool_checks.add_missing(database, boot)
         _leave_out(database, found)
         _give_each_session_flows(database)
         sweep(database)

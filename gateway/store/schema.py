@@ -20,6 +20,7 @@ from gateway.system.accounts import leave, share
 from gateway.system.causes import UNKNOWN, cause
 
 FILE = "gateway.db"
+START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024

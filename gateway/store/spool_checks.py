@@ -8,12 +8,16 @@ The CRCs of up to CHUNK rows make one row of `spool_check`, and these are writte
 commit: a page more at each commit would wear the card. So a row has its check EACH rows or EACH_S
 later; until then, and after a kill until the next start, SQLite's log holds the row, which has
 checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
-check is damaged or missing fails, since one hit can reach a row and the check beside it.
+check is damaged or missing fails, since one hit can reach a row and the check beside it. A row
+above it passes only in the place of a new row: among the last EACH of the table, in order. There a
+row whose number has changed has other neighbours than its number says.
 
-A version that does not know the table leaves it alone. Rows of such a version get a check at the
-next start of this one.
+A version that does not know the table leaves it alone, and counts its start (`meta.boot`) without
+`meta.spool.boot`. So the two differ, rows of that version pass, and they get a check at the next
+start of this one.
 """
 
+import json
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,15 +30,18 @@ TABLE = """
 CREATE TABLE IF NOT EXISTS spool_check (
     last INTEGER PRIMARY KEY, first INTEGER NOT NULL, sums BLOB NOT NULL) STRICT;
 """
-SOUND = (
-    "spool_is_sound(spool.id, CAST(spool.device AS BLOB), spool.incarnation, spool.sequence,"
+_CELLS = (
+    "spool.id, CAST(spool.device AS BLOB), spool.incarnation, spool.sequence,"
     " CAST(spool.client AS BLOB), CAST(spool.topic AS BLOB), CAST(spool.payload AS BLOB),"
-    " spool.boot, spool.monotonic, spool.received)"
+    " spool.boot, spool.monotonic, spool.received"
 )
+SOUND = f"spool_is_sound({_CELLS})"
 """SQL: a row of `spool` has the cells with which it was stored. For a connection prepared by
 `cells.teach`.
 """
 CHECKED = "spool.checked"
+WRITER = "spool.boot"
+"""Key in `meta`: the number of the last start of a version that writes checks."""
 CHUNK = 128
 """Limit of spool rows in one row of `spool_check`: 0.5 kB."""
 EACH = 64
@@ -143,22 +150,60 @@ def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
     return found if fits else []
 
 
-def add_missing(database: sqlite3.Connection) -> None:
+def add_missing(database: sqlite3.Connection, boot: int) -> None:
     """Write checks of the rows that have none: after a kill, or written by an older version. Runs
-    at a start, inside a transaction.
+    at a start, inside a transaction. boot: the number of the start.
     """
     (newest,) = database.execute("SELECT max(last) FROM spool_check").fetchone()
     (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
-    # an older version copies `meta` into a new store, and no check
-    after = 0 if newest is None else checked
-    while True:
-        rows = database.execute(
-            "SELECT * FROM spool WHERE id > ? ORDER BY id LIMIT ?", (after, 32 * CHUNK)
-        ).fetchall()
-        if not rows:
-            return
+    (writer,) = database.execute(_LATEST, (WRITER,)).fetchone()
+    if 0 < writer == boot - 1 and (newest or not checked):
+        _write(database, sorted(_new_rows(database, checked).items()))
+    else:
+        # an older version copies `meta` into a new store, and no check
+        _add_all(database, 0 if newest is None else checked)
+    database.execute(
+        "INSERT OR REPLACE INTO meta SELECT ?1, CAST(id AS TEXT) FROM spool_last"
+        " UNION ALL SELECT ?2, ?3",
+        (CHECKED, WRITER, f"{boot}"),
+    )
+
+
+def _add_all(database: sqlite3.Connection, after: int) -> None:
+    while rows := database.execute(
+        "SELECT * FROM spool WHERE id > ? ORDER BY id LIMIT ?", (after, 32 * CHUNK)
+    ).fetchall():
         _write(database, [(row[0], row_sum(row)) for row in rows])
         after = rows[-1][0]
+
+
+def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
+    """Return the sums of the rows that can be newer than the last check, by number."""
+    query = f"SELECT {_CELLS} FROM spool ORDER BY id DESC LIMIT ?"  # noqa: S608 - names of ours
+    rows = database.execute(query, (EACH + 1,)).fetchall()
+    above = [1 << 62, *(row[0] for row in rows)]
+    below = [*above[2:], None]
+    found = {}
+    for row, high, low in zip(rows, above, below, strict=False):
+        number, after = row[0], -1 if low is None else low
+        if checked < number < high and number > after:
+            # the newest row has one neighbour
+            if high == above[0] and after != number - 1 and not _has_left(database, number - 1):
+                continue
+            if (value := _sum(row)) is not None:
+                found[number] = value
+    return found
+
+
+def _has_left(database: sqlite3.Connection, number: int) -> bool:
+    """Return whether a row left the spool in a batch, or by a person's decision."""
+    last, noted, gone = database.execute(
+        "SELECT coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),"
+        " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0),"
+        " (SELECT value FROM meta WHERE key = 'spool.gone')"
+    ).fetchone()
+    told = json.loads(gone) if gone else []
+    return number <= max(last, noted) or any(first <= number <= end for first, end in told)
 
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
@@ -191,6 +236,17 @@ def _text(data: Any) -> Any:
     return data.decode(errors="replace") if isinstance(data, bytes) else data
 
 
+def _sum(cells: Sequence[Any]) -> int | None:
+    """Return the check of _CELLS; None if a cell has an impossible value."""
+    number, device, incarnation, sequence, client, topic, *rest = cells
+    try:
+        return row_sum(
+            (number, _text(device), incarnation, sequence, _text(client), _text(topic), *rest)
+        )
+    except (TypeError, ValueError):
+        return None
+
+
 class Verifier:
     """The SQL function `spool_is_sound` of a connection: whether a row has the cells with which it
     was stored, as far as a check says so. Rows are read in the order of their ids.
@@ -199,37 +255,34 @@ class Verifier:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self._first, self._sums = 0, list[int]()
-        self._read: int | None = None
+        self._new = dict[int, int]()
+        """Sums of rows above the last check."""
 
     def __call__(self, *cells: Any) -> bool:
-        number, device, incarnation, sequence, client, topic, *rest = cells
-        if not isinstance(number, int):
+        number, value = cells[0], _sum(cells)
+        if not isinstance(number, int) or value is None:
             return False
-        row = (number, _text(device), incarnation, sequence, _text(client), _text(topic), *rest)
         at = number - self._first
         if not 0 <= at < len(self._sums):
+            if self._new.get(number) == value:
+                return True
             found = self._look(number)
             if found is not None:
-                return found
+                return found or self._new.get(number) == value
             at = number - self._first
-        try:
-            return row_sum(row) == self._sums[at]
-        except (TypeError, ValueError):
-            return False
+        return value == self._sums[at]
 
     def _look(self, number: int) -> bool | None:
-        """Read the checks around a row. Return None if they are there, True for a row that was
-        stored without a check, False if its check is lost.
+        """Read the checks around a row. Return None if they are there, True for a row of a version
+        without checks, False for another one. Its check is then lost, unless it is a new row.
         """
-        self._sums = []
+        self._sums, self._new = [], {}
         database = self._database
         try:
             (newest,) = database.execute("SELECT max(last) FROM spool_check").fetchone()
         except sqlite3.OperationalError as error:
             if not str(error).startswith("no such table"):
                 raise
-            newest = None
-        if newest is None:
             return True
         query = "SELECT first, last, sums FROM spool_check WHERE last >= ? ORDER BY last LIMIT 1"
         row = database.execute(query, (number,)).fetchone()
@@ -237,4 +290,11 @@ class Verifier:
             self._first, self._sums = row[0], sums
             return None
         (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
-        return bool(number > checked and row is None)
+        if number <= checked:
+            return newest is None  # an older version has made a new store
+        (writer,) = database.execute(_LATEST, (WRITER,)).fetchone()
+        (boot,) = database.execute(_LATEST, ("boot",)).fetchone()
+        if not 0 < writer == boot:
+            return row is None
+        self._new = _new_rows(database, checked)
+        return False

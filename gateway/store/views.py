@@ -20,8 +20,16 @@ from gateway.broker.topic import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
 from gateway.store.move_rows import name_of
 from gateway.store.references import missing
-from gateway.store.schema import StoreError, connect_to_read, existing
+from gateway.store.schema import (
+    START_GATEWAY,
+    StoreError,
+    connect,
+    connect_to_read,
+    existing,
+    unusable,
+)
 from gateway.store.uptime import axis, uptime
+from gateway.system.lock import ProcessLock
 
 _SESSIONS = """
     SELECT id, client, expiry, left, incarnation, user,
@@ -76,6 +84,8 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     path = existing(folder)
     try:
         with closing(connect_to_read(path)) as database:
+            if not database.execute("PRAGMA user_version").fetchone()[0]:
+                raise StoreError("the database has no tables", str(path), START_GATEWAY)
             try:
                 yield database
             except (TypeError, ValueError, struct.error) as error:
@@ -85,6 +95,19 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         hint = "May this account write there? SQLite's log needs it even for reading"
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Yield the database of a store, while no gateway runs. Raises StoreError if there is none or
+    it is damaged, and Locked.
+    """
+    path = existing(folder)
+    try:
+        with closing(ProcessLock(folder / "gateway.lock")), closing(connect(path)) as database:
+            yield database
+    except sqlite3.Error as error:
+        raise unusable(folder, error) from error
 
 
 def aside(

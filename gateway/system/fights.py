@@ -73,18 +73,18 @@ class Fights:
             log.warning("%s", _sentence(client, found), extra=about(client=client, address=address))
 
     @property
-    def present(self) -> list[str]:
-        """Return a sentence for each fight of the last minute."""
-        now, found = self._now(), []
+    def present(self) -> dict[str, str]:
+        """Return a sentence for each client identifier that was fought for in the last minute."""
+        now, found = self._now(), {}
         for client, takeovers in self._known.items():
             takeovers.turn(now)
             if takeovers.most > MOST_PEACEFUL:
-                found.append(_sentence(client, takeovers))
+                found[client] = _sentence(client, takeovers)
         return found
 
 
 def _sentence(client: str, takeovers: _Takeovers) -> str:
-    one, other = takeovers.addresses
+    one, other = sorted(takeovers.addresses)
     return (
         f"{client!r}: two clients fight for this client identifier, {one} and {other}:"
         f" {takeovers.most:,} takeovers in a minute. Give each client an identifier of its own"

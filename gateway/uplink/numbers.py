@@ -8,11 +8,10 @@ order of the spool, over all batches.
 import json
 import sqlite3
 
-from gateway.errors import OncewayError
 from gateway.store import meta
+from gateway.store.schema import START_GATEWAY, StoreError
 from gateway.uplink.manifest import Origin
 
-START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 IDENTITIES = "uplink.identities"
 COUNTED = "uplink.counted"
 NAME = "uplink.gateway"
@@ -25,21 +24,21 @@ class Numbers:
         self._db = database
 
     def get(self, key: str) -> str | None:
-        """Return a value of the table `meta`. Raises OncewayError if it is invalid."""
+        """Return a value of the table `meta`. Raises StoreError if it is invalid."""
         query = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?"
         row = self._db.execute(query, (key,)).fetchone()
         if row is None:
             return None
         if not meta.fits(key, row[0]):
             text = f"the gateway's database is damaged (row {key!r} of meta: its value cannot be)"
-            raise OncewayError(text, hint="See: onceway store check")
+            raise StoreError(text, hint="See: onceway store check")
         return str(row[0].decode())
 
     def origin(self) -> Origin:
         """Return the name and epoch of the current numbering."""
         gateway, epoch = self.get(NAME) or self.get("gateway"), self.get("epoch")
         if not gateway or not epoch:
-            raise OncewayError(
+            raise StoreError(
                 "the database does not say which gateway it belongs to", hint=START_GATEWAY
             )
         return Origin(gateway, epoch)

@@ -24,6 +24,8 @@ from gateway.store.references import spool_holes
 from gateway.store.schema import (
     FILE,
     ROW_SIZE,
+    START_GATEWAY,
+    StoreError,
     connect,
     connect_to_read,
     has_log,
@@ -32,7 +34,7 @@ from gateway.store.schema import (
 )
 from gateway.uplink.damaged_rows import HELD, DamagedRows
 from gateway.uplink.manifest import Row
-from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, START_GATEWAY, Numbers
+from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, Numbers
 
 KEEP = 50_000  # landed batches that are remembered
 EVER = (1 << 63) - 1  # above every spool id
@@ -104,12 +106,12 @@ class Totals:
     held: int = 0
 
 
-class NoSpool(OncewayError):
+class NoSpool(StoreError):
     """The gateway has not been started yet in this data directory."""
 
 
 class Spool(DamagedRows):
-    """A connection to the gateway's database, for one thread. Raises NoSpool, or OncewayError if it
+    """A connection to the gateway's database, for one thread. Raises NoSpool, or StoreError if it
     cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, adds advice
     to an error of SQLite, and names the damaged row that caused it.
     """
@@ -163,7 +165,7 @@ class Spool(DamagedRows):
             raise self._unusable(error) from error
         if what is not None:
             text = f"the gateway's database is damaged ({what})"
-            raise OncewayError(text, str(self._path), "See: onceway store check") from error
+            raise StoreError(text, str(self._path), "See: onceway store check") from error
 
     def check_not_replaced(self) -> None:
         """Raise OncewayError if the database file was replaced: after a restore, rows arrive in the
@@ -176,8 +178,8 @@ class Spool(DamagedRows):
                 "Start the uplink again",
             )
 
-    def _unusable(self, error: sqlite3.Error) -> OncewayError:
-        return OncewayError(
+    def _unusable(self, error: sqlite3.Error) -> StoreError:
+        return StoreError(
             f"the gateway's database cannot be used ({error})",
             str(self._path),
             "See: onceway store check",

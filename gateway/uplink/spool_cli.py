@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
 from gateway.config import load
-from gateway.errors import OncewayError
+from gateway.errors import UsageError
 from gateway.system.amounts import amount, are, wait
 from gateway.system.lock import ProcessLock
 from gateway.uplink import credentials
@@ -60,7 +60,7 @@ def land(
     settings = landing_settings(load(file).uplink if file else None, landing)
     credentials.take(file)
     if settings is None:
-        raise OncewayError(
+        raise UsageError(
             "no landing place is named",
             str(file) if file else None,
             "Name it with --landing URL, or a gateway's configuration with --config FILE",

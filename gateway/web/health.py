@@ -17,6 +17,7 @@ from gateway.links.serial_port import LENT
 from gateway.system.amounts import amount
 from gateway.system.causes import remedy
 from gateway.system.last_backup import last_backup
+from gateway.system.without_figures import without_figures
 from gateway.web.source import Source
 
 Part = Literal[
@@ -54,13 +55,19 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of the gateway or its boards. todo: the remedy, if it differs from the part's
-    remedy.
+    """A problem. part: one of Part, or of `gateway/web/overview.py`. todo: the remedy, if it
+    differs from the part's remedy. about: the subject, if the words of the problem may change.
     """
 
-    part: Part
+    part: str
     what: str
     todo: str = ""
+    about: str = ""
+
+    @property
+    def id(self) -> str:
+        """The identifier of the problem, from its begin to its end."""
+        return f"{self.part} {self.about or without_figures(self.what)}"
 
     def public(self) -> dict[str, str]:
         told = {"part": self.part, "what": self.what}
@@ -114,14 +121,18 @@ def problems(source: Source) -> list[Problem]:
         *_site(source),
         *_backup(source),
         *(Problem(UNTOLD, text) for failures in source.untold for text in failures()),
-        *(Problem("jobs", text, job.todo) for job in source.jobs if (text := job.problem)),
+        *(
+            Problem("jobs", text, job.todo, job.name)
+            for job in source.jobs
+            if (text := job.problem)
+        ),
     ]
 
 
 def _store(source: Source) -> list[Problem]:
     if lack := source.broker.disk_lack:
         why = f"{lack}: {source.times.error}" if source.times.error else f"{lack} but for a reserve"
-        return [Problem("store", f"the store takes no data ({why})", remedy(lack))]
+        return [Problem("store", f"the store takes no data ({why})", remedy(lack), "refuses")]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
     return []
@@ -136,6 +147,7 @@ def _spool(source: Source) -> list[Problem]:
             "spool",
             f"the spool is full ({amount(spool.count, 'message')}, {spool.size:,} bytes): messages"
             " are refused until the uplink lands some",
+            about="full",
         )
     ]
 
@@ -149,22 +161,22 @@ def _publishers(source: Source) -> list[Problem]:
     count = found.total()
     who = "one publisher is" if count == 1 else f"{count:,} publishers are"
     why = [f"{bound.words if bound else FOR_GOOD} ({number:,})" for bound, number in found.items()]
-    return [Problem("publishers", f"{who} paused: {', '.join(sorted(why))}")]
+    return [Problem("publishers", f"{who} paused: {', '.join(sorted(why))}", about="paused")]
 
 
 def _clients(source: Source) -> list[Problem]:
     """Return clients that fight for one identifier, the first ones by name."""
-    found = source.broker.fights.present
-    more = [f"{len(found) - MOST_NAMED:,} more client identifiers are fought for"]
-    return [
-        Problem(CLIENTS, text)
-        for text in (*found[:MOST_NAMED], *(more if len(found) > MOST_NAMED else ()))
-    ]
+    found = sorted(source.broker.fights.present.items())
+    named = [Problem(CLIENTS, text, about=client) for client, text in found[:MOST_NAMED]]
+    if more := found[MOST_NAMED:]:
+        text = f"{len(more):,} more client identifiers are fought for"
+        named.append(Problem(CLIENTS, text))
+    return named
 
 
 def _radios(source: Source) -> list[Problem]:
     return [
-        Problem("radio", f"{radio.path}: {radio.problem}")
+        Problem("radio", f"{radio.path}: {radio.problem}", about=radio.path)
         for radio in source.radios()
         if radio.problem is not None
     ]
@@ -181,7 +193,11 @@ def _site(source: Source) -> list[Problem]:
 
     return [
         *(
-            Problem("site", f"{row['name']}: {row['problem'] or 'there is no link to it'}")
+            Problem(
+                "site",
+                f"{row['name']}: {row['problem'] or 'there is no link to it'}",
+                about=row["name"],
+            )
             for row in rows
             if not row["connected"] or row["problem"]
         ),
@@ -192,16 +208,29 @@ def _site(source: Source) -> list[Problem]:
 def _backup(source: Source) -> list[Problem]:
     note = last_backup(source.folder)
     what = None if note is None else note.problem(source.folder, source.broker.utc)
-    return [] if what is None else [Problem(BACKUP, what)]
+    return [] if what is None else [Problem(BACKUP, what, about="last")]
 
 
 def _boards(source: Source) -> list[Problem]:
     """Return silent boards, and problems that boards report or that the gateway has with them."""
-    silent = source.expected.problems if source.expected is not None else []
-    told = source.boards.troubles(source.broker.monotonic) if source.boards is not None else []
+    expected = source.expected
+    silent, doubled = (expected.problems, expected.doubled) if expected is not None else ([], [])
+    told = source.boards.problems(source.broker.monotonic) if source.boards is not None else []
     return [
-        *(Problem("boards", state.what, state.todo) for _, state in silent),
-        *(Problem("boards", text) for text in told),
+        *(
+            Problem("boards", state.what, state.todo, f"{name} {state.word}")
+            for name, state in silent
+        ),
+        *(
+            Problem(
+                "boards",
+                f"{name}: a second board of this name is refused at {port}: it has another key",
+                f"Give it a name of its own: sudo onceway device add NAME --port {port}",
+                f"{name} doubled",
+            )
+            for name, port in doubled
+        ),
+        *(Problem("boards", text, about=about) for about, text in told),
     ]
 
 
@@ -230,11 +259,11 @@ def _serial(source: Source) -> list[Problem]:
                 if port.problem and not port.is_open and os.path.realpath(port.path) not in taken
             ]
             found += [
-                Problem("serial", f"{port.path}: {port.problem}")
+                Problem("serial", f"{port.path}: {port.problem}", about=port.path)
                 for port in mine
                 if port.unheard or (port in dead and Path(port.path).is_char_device())
             ]
             continue
         why = next((port.problem for port in mine if port.problem), "no such port")
-        found.append(Problem("serial", f"{section.port}: {why}"))
+        found.append(Problem("serial", f"{section.port}: {why}", about=section.port))
     return found

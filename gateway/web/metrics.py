@@ -11,6 +11,7 @@ onceway_link_device`).
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import (
@@ -388,6 +389,8 @@ def _site(source: Source) -> Iterator[Metric]:
         return
     figures = rows[0]["figures"]
     others = rows[1:]
+    left = date.fromisoformat(rows[0]["until"]) - datetime.now(UTC).date()
+    yield _gauge("site_certificate_days", "Days until this gateway's certificate ends", left.days)
     yield _gauges(
         "site_member_connected",
         "1 while there is a link to another member of the site",

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 from gateway import __version__
-from gateway.bridge.status import BridgeStatus
+from gateway.bridge.status import LACKING, REMEDIES, BridgeStatus
 from gateway.bridge.status import problems as bridge_problems
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.system.amounts import wait
-from gateway.web.health import problems
+from gateway.web.health import Problem, problems
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkState
 
@@ -41,17 +41,9 @@ _TODO = {
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
     "stranded": "Add [uplink], or discard them: sudo onceway spool discard",
-    "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
-    "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
-    "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
-    "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
-    "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
-    "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
-    "retained": "See which end lacks what, and the last error: sudo onceway bridge status",
-    "held": "Make room: the log says where: journalctl -u onceway-gateway",
-    "lacking": "Look at down of [[bridge]], and at the other broker's rules",
     "clock": "Look at the network and at timedatectl",
     "restored": "Read what a restore means in gateway/README.md",
+    **REMEDIES,
 }
 
 
@@ -169,38 +161,51 @@ def _bridge(item: BridgeStatus) -> dict[str, Any]:
 
 def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[dict[str, str]]:
     """Return all problems that need a person, each with `part`, `what` and `todo`."""
-    found: list[tuple[str, str, str]] = [
-        *((item.part, item.what, item.todo or _TODO[item.part]) for item in problems(source)),
-        *((part, what, _TODO[part]) for part, what in _beyond_health(source, uplink)),
+    return [
+        {"part": item.part, "what": item.what, "todo": item.todo or _TODO[item.part]}
+        for item in all_problems(source, uplink)
     ]
-    return [{"part": part, "what": what, "todo": todo} for part, what, todo in found]
 
 
-def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str]]:
-    """Return problems outside the gateway and its boards: uplink, bridges, clock."""
+def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
+    """Return all problems that need a person."""
+    beyond = [
+        Problem(part, what, about=about) for part, about, what in _beyond_health(source, uplink)
+    ]
+    return [*problems(source), *beyond]
+
+
+def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str, str]]:
+    """Return problems outside the gateway and its boards: uplink, bridges, clock. Each has its
+    part, its subject, and its words.
+    """
     broker = source.broker
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, str, str]] = []
     if broker.config.uplink is not None and uplink is not None:
         if not uplink.running:
-            found.append(("process", "the uplink does not run: no batch lands"))
+            found.append(("process", "", "the uplink does not run: no batch lands"))
         elif uplink.outage:
-            found.append(("uplink", f"no batch lands: {uplink.error}"))
+            found.append(("uplink", "outage", f"no batch lands: {uplink.error}"))
         elif (age := source.spool_age_s) is not None and age > LATE_S:
-            found.append(("late", f"the oldest message has waited for {age / 3600:.0f} h"))
+            found.append(("late", "", f"the oldest message has waited for {age / 3600:.0f} h"))
     if not broker.config.spooled and broker.spool.count:
         found.append(
             (
                 "stranded",
+                "spool",
                 f"{wait(broker.spool.count)} in the spool, and no uplink lands them",
             )
         )
     for item in source.bridges():
-        found += [(part, f"bridge {item.name}: {text}") for part, text in bridge_problems(item)]
+        found += [
+            (part, "" if part == LACKING else item.name, f"bridge {item.name}: {text}")
+            for part, text in bridge_problems(item)
+        ]
     if (doubt := source.doubt()) is not None:
-        found.append(("clock", doubt))
+        found.append(("clock", "doubt", doubt))
     elif broker.utc is None:
         waits = ": batches wait for the time" if broker.config.uplink is not None else ""
-        found.append(("clock", f"the clock is not synchronised{waits}"))
+        found.append(("clock", "unknown", f"the clock is not synchronised{waits}"))
     return found
 
 

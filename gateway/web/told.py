@@ -2,13 +2,13 @@
 exceptions: the clock, because it is not synchronised after each power cut, and notifications that
 wait.
 
-In: a `Source`, and the uplink's state, which is read rarely. Out: problems in words.
+In: a `Source`, and the uplink's state, which is read rarely. Out: problems in words, by identifier.
 """
 
 import math
 
 from gateway.web.health import UNTOLD
-from gateway.web.overview import problems_and_remedies
+from gateway.web.overview import all_problems
 from gateway.web.source import Source
 from gateway.web.uplink import UplinkReader, UplinkState
 
@@ -26,13 +26,16 @@ class Told:
         self._uplink: UplinkState | None = None
         self._read = -math.inf
 
-    async def problems(self) -> list[str]:
-        """Return the present problems."""
+    async def problems(self) -> dict[str, str]:
+        """Return the words of the present problems, by identifier."""
         broker = self._source.broker
         if broker.config.uplink is None:
             self._uplink = None
         elif broker.now - self._read >= READ_S:
             self._read = broker.now
             self._uplink = await self._reader.state() or self._uplink
-        found = problems_and_remedies(self._source, self._uplink)
-        return [item["what"] for item in found if item["part"] not in _UNTOLD]
+        found: dict[str, str] = {}
+        for item in all_problems(self._source, self._uplink):
+            if item.part not in _UNTOLD:
+                found[item.id if item.id not in found else f"{item.id} {item.what}"] = item.what
+        return found

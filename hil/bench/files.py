@@ -116,6 +116,14 @@ def bad_firmware(named: object) -> list[OncewayError]:
     return [*filter(None, [_refused(read_firmware, path)])]
 
 
+def refuse_settings(bench: Bench) -> None:
+    """Raise OncewayError if the gateway would refuse settings of the bench, for example of one that
+    another version recorded.
+    """
+    if wrong := refused(bench.config, len(bench.gateway), ""):
+        raise OncewayError(told(wrong), None, "Look at [config] of the bench")
+
+
 def _length(table: object) -> int:
     return len(table) if isinstance(table, list) else 0
 

@@ -122,9 +122,7 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
 
 
 def line_of(text: str, loc: Location) -> int | None:
-    """Return the line of a key or, if it is missing, of its table; None for a missing key of the
-    top level.
-    """
+    """Return the line of a key, or of its table; None for a missing key of the top level."""
     if loc[:1] == ("config",) and len(loc) > 1:
         return _line_of_setting(text, *map(str, loc[1:3]))
     in_fault = loc[:1] == ("fault",) and len(loc) > 1

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from intelhex import IntelHex
 
-from gateway.config.regions import Region, SubBand
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.turns import Received, Session, SessionStarted, TurnLink
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Packet, Version
 from gateway.mqtt.stream import PacketStream
+from gateway.system.regions import Region, SubBand
 from hil.boards.exchange import INCARNATION, Gateway
 from hil.boards.simulator import HZ, SimulatedBoard
 from provisioning.boards import board as kind

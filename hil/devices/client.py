@@ -159,9 +159,7 @@ class Client:
         await self._child.stop()
 
     def close(self) -> bool:
-        """Enter the messages that the client still holds. Returns whether all its reports were
-        read.
-        """
+        """Enter the messages that the client still holds. Return whether all reports were read."""
         for sequence in sorted(self._open):
             self._enter("waiting", sequence)
         return self._heard

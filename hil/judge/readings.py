@@ -11,6 +11,14 @@ from typing import Any
 from hil.judge.publication import Outcome, Sighting
 from hil.judge.senml import Record
 
+GOOD = "good"
+FAULT = ".fault"
+"""End of the name of a record in which a board numbers the fault of a sensor
+(`firmware/SENSORS.md`)."""
+QUALITIES = (
+    "good/absent/shorted/garbled/out of range/unsteady/other sensor/several sensors/not measured"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -30,6 +38,7 @@ class Row:
     data: str | None
     """Data in hexadecimal digits."""
     sum: float | None
+    quality: str | None = GOOD
 
     def __str__(self) -> str:
         return f"{self.name}={self.value} {self.unit or ''}".rstrip() + f" at {self.time}"
@@ -65,9 +74,18 @@ def wanted(device: str, published: Sighting) -> list[Row]:
             record.flag,
             record.data,
             record.sum,
+            _quality(record),
         )
         for index, record in enumerate(published.records or ())
     ]
+
+
+def _quality(record: Record) -> str:
+    if not record.name.endswith(FAULT) or record.value is None:
+        return GOOD
+    words = QUALITIES.split("/")
+    known = record.value in range(len(words))
+    return words[int(record.value)] if known else "unknown fault"
 
 
 def _moment(record: Record, received: int | None) -> tuple[int | None, str]:

@@ -13,9 +13,7 @@ from hil.observe.history import Event, taking
 EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty: no client of a bench retains a message or has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Tables that must be empty at a single gateway. In a site, other gateways' data may wait
-in them.
-"""
+"""Tables that must be empty at a single gateway. In a site, others' data may wait there."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""

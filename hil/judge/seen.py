@@ -64,9 +64,7 @@ class Seen:
     doubled: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
     expected_copies: int = 0
-    """Number of rows that dead gateways had not landed, and that other gateways must have copies
-    of.
-    """
+    """Number of rows that dead gateways had not landed: others must have copies."""
     stores: set[str] = field(default_factory=set)
     """Origins of rows seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))

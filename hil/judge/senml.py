@@ -188,9 +188,7 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
 
 
 def _untimed(record: Record) -> Record:
-    """Return the record without a time that was computed later; only a measurement states its
-    error.
-    """
+    """Return the record without a time computed later; only a measurement states its error."""
     return record._replace(time=None, error=None if record.unit else record.error)
 
 

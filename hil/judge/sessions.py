@@ -88,9 +88,7 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
-    """Yield a sentence for each kind of mistake, with the first mistake and the number of
-    others.
-    """
+    """Yield a sentence for each kind of mistake: the first one, and the number of others."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for what, which in faults:
         found[what][which] = None

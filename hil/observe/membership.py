@@ -29,9 +29,7 @@ def members_in_contact(data: Path) -> set[str]:
 
 
 def marked(data: Path) -> int:
-    """Return the number of answers that it gave while a member with possibly newer data was
-    silent.
-    """
+    """Return how often it answered while a member with possibly newer data was silent."""
     here = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in here)
 

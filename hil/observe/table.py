@@ -38,7 +38,7 @@ ROW = (
 )
 TAKEN = ("landed", "ingested")
 VALUE = ("value", "text", "flag", "data", "sum")
-READING = (*KEY, "position", "name", "unit", *VALUE, "time", "time_certainty", *ORIGIN)
+READING = (*KEY, "position", "name", "unit", *VALUE, "time", "time_certainty", "quality", *ORIGIN)
 QUARANTINE = ("gateway", "epoch", "batch", "reason")
 CONFLICTS = (*KEY, "payload", "gateway", "epoch", "batch")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

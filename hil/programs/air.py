@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gateway.config.regions import EU868
 from gateway.errors import OncewayError
+from gateway.system.regions import EU868
 from hil.air.places import Places
 from hil.air.tap import AirTap
 from hil.bench.bench import Bench

@@ -135,7 +135,7 @@ def test_each_failure_is_noted(site: Path, tmp_path: Path, lacks: str) -> None:
     """Return the log of the timer's command, whose output no person reads."""
     config, data = site / "gateway.toml", site / "data"
     backed_up(site, tmp_path / "b")
-    words = {"passphrase": "passphrase is empty", "landing": "no landing place is configured"}
+    words = {"passphrase": "passphrase is empty", "landing": "there is no section [uplink]"}
     if lacks == "landing":
         config.write_text(f'gateway.data = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\n')
     elif lacks == "store":

@@ -8,7 +8,6 @@ No peer: this is a budget, not a contest.
 import sys
 import time
 
-from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.exchange import Radio, preamble
 from gateway.links.lora.frames import (
@@ -25,6 +24,7 @@ from gateway.links.lora.frames import (
 from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.packing import Answer, Turn, expected, pack_answer, pack_turn
 from gateway.links.lora.turns import Received, TurnLink
+from gateway.system.regions import EU868
 from tests.benchmarks.report import Figure, report
 
 KEY = bytes(range(16))

@@ -132,4 +132,4 @@ async def test_a_person_asks_the_gateway(tmp_path: Path) -> None:
             assert (await onceway(tmp_path, *words))[0] == 2
     assert (tmp_path / "data" / FILE).exists() is False, "the gateway was killed"
     code, _, err = await onceway(tmp_path)
-    assert (code, "no gateway runs here" in err) == (1, True)
+    assert (code, "no gateway runs here" in err) == (12, True)

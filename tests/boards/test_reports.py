@@ -30,6 +30,10 @@ RECEIVED = b"\x50\x02\x00\x01"
 STATUS = [{-2: "roof-1:", 0: "boot", 2: 3}, {0: "life", 2: 11.4}, {0: "worn", 2: 2}]
 
 
+def troubles(boards: Boards, monotonic: int) -> list[str]:
+    return [text for _, text in boards.problems(monotonic)]
+
+
 def note_publication(
     boards: Boards, topic: str, reason: ReasonCode | None, now: int, payload: bytes = b""
 ) -> None:
@@ -41,19 +45,19 @@ def test_a_refusal_is_a_trouble_until_it_ends_or_is_long_ago(tmp_path: Path) -> 
     for now in (0, 1):
         note_publication(boards, "sensors/roof-1/status", ReasonCode.NOT_AUTHORIZED, now)
     note_publication(boards, "sensors/roof-1/adc0", None, 2)
-    assert boards.troubles(2) == [
+    assert troubles(boards, 2) == [
         "roof-1: publications to 'sensors/roof-1/status' are refused"
         " (not authorized, 0x87; 2 since it began)"
     ]
-    assert boards.troubles(1 + FORGET_US) == []
+    assert troubles(boards, 1 + FORGET_US) == []
     note_publication(boards, "sensors/roof-1/status", None, 3)
-    assert boards.troubles(3) == []
+    assert troubles(boards, 3) == []
 
 
 def test_a_full_spool_is_no_trouble_of_a_board(tmp_path: Path) -> None:
     boards = Boards(tmp_path)
     note_publication(boards, "t", ReasonCode.QUOTA_EXCEEDED, 0)
-    assert boards.troubles(0) == []
+    assert troubles(boards, 0) == []
 
 
 def test_status_of_a_board_outlives_the_gateway(tmp_path: Path) -> None:
@@ -112,11 +116,11 @@ def test_lost_publication_is_reported(tmp_path: Path, caplog: pytest.LogCaptureF
         "roof-1: publication 1234 is lost: its bytes in the board's memory changed while it waited"
     )
     assert caplog.records[-1].__dict__["about"] == {"client": "roof-1"}
-    assert boards.troubles(0) == [
+    assert troubles(boards, 0) == [
         "roof-1: publication 1234 was damaged in the board's memory and is lost (2 since the"
         " gateway's start): if there are more, replace the board"
     ]
-    assert boards.troubles(FORGET_US) == []
+    assert troubles(boards, FORGET_US) == []
 
 
 def pack(*records: tuple[str, float]) -> bytes:
@@ -137,13 +141,13 @@ def test_a_broken_sensor_is_a_trouble_until_it_is_well(
     for _ in range(2):
         note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", number)))
     assert "has no value" in last_publications
-    assert caplog.messages == boards.troubles(0) == [last_publications]
+    assert caplog.messages == troubles(boards, 0) == [last_publications]
     text = boards.news()
     assert text
     boards.write(text)
-    assert Boards(tmp_path).troubles(0) == [last_publications], "a restart forgets it"
+    assert troubles(Boards(tmp_path), 0) == [last_publications], "a restart forgets it"
     note_publication(boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 0)))
-    assert boards.troubles(0) == []
+    assert troubles(boards, 0) == []
     assert caplog.messages[-1] == "roof-1: 'temperature' has values again"
 
 
@@ -153,9 +157,9 @@ def test_a_value_ends_the_fault_of_its_own_quantity(tmp_path: Path) -> None:
         boards, STATUS_TOPIC, None, 0, pack(("temperature.fault", 1), ("humidity.fault", 3))
     )
     note_publication(boards, "sensors/roof-1", None, 0, pack(("voltage", 3.3)))
-    assert len(boards.troubles(0)) == 2
+    assert len(troubles(boards, 0)) == 2
     note_publication(boards, "sensors/roof-1", None, 0, pack(("temperature", 20.5)))
-    assert boards.troubles(0) == [f"roof-1: 'humidity' {words(3)}"]
+    assert troubles(boards, 0) == [f"roof-1: 'humidity' {words(3)}"]
 
 
 def test_a_fault_and_the_figures_of_a_status_keep_one_another(tmp_path: Path) -> None:
@@ -169,7 +173,7 @@ def test_a_fault_and_the_figures_of_a_status_keep_one_another(tmp_path: Path) ->
         "seen": 1_767_225_600,
     }
     note_publication(boards, STATUS_TOPIC, None, 0, pack(("boot", 4)))
-    assert len(boards.troubles(0)) == 1
+    assert len(troubles(boards, 0)) == 1
     assert (boards.status("roof-1") or {})["boot"] == 4
 
 
@@ -178,7 +182,7 @@ def test_a_board_tells_a_bounded_number_of_faults(tmp_path: Path) -> None:
     for first in (0, 8, 16):
         names = [(f"q{number}.fault", 1.0) for number in range(first, first + 8)]
         note_publication(boards, STATUS_TOPIC, None, 0, pack(*names))
-    assert len(boards.troubles(0)) == MOST_FAULTS
+    assert len(troubles(boards, 0)) == MOST_FAULTS
 
 
 def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -187,7 +191,7 @@ def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCapt
     note_publication(boards, "logs/roof-1", None, 0, b"lost")
     note_publication(boards, "readings/roof-2", None, 0, b"lost")
     assert caplog.messages == []
-    assert boards.troubles(0) == []
+    assert troubles(boards, 0) == []
 
 
 def test_other_answers_are_not_taken_for_an_unknown_command(
@@ -209,7 +213,7 @@ def test_boards_without_end_take_memory_with_an_end(tmp_path: Path) -> None:
         boards.note_publication(name, "t", b"", ReasonCode.NOT_AUTHORIZED, 0, None)
     assert boards.status("b9") is None
     assert boards.status(name) == {"life": 1}
-    assert len(boards.troubles(0)) == MOST_BOARDS
+    assert len(troubles(boards, 0)) == MOST_BOARDS
 
 
 def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_is_none(
@@ -228,7 +232,7 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
         ("roof-1", 8, 1), last_publications(9), 0
     )  # its memory was emptied
     boards.last_publications.hear(("roof-2", 8, 1), last_publications(9.5), 0)
-    assert boards.troubles(0) == []
+    assert troubles(boards, 0) == []
     assert not caplog.records
     for payload in (last_publications(3), b"no SenML", last_publications(4)):
         boards.last_publications.hear(("roof-2", 8, 1), payload, 5)
@@ -236,9 +240,9 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
         "two payloads of one key: roof-2 (incarnation 8) sequence 1"
     ] * 2
     assert boards.payload_conflicts == 3
-    (trouble,) = boards.troubles(5)
+    (trouble,) = troubles(boards, 5)
     assert trouble.startswith("roof-2: sequence 1 came again with another payload (3 since")
-    assert boards.troubles(5 + FORGET_US) == []
+    assert troubles(boards, 5 + FORGET_US) == []
 
 
 def test_each_publication_that_the_window_calls_a_duplicate_is_compared(tmp_path: Path) -> None:

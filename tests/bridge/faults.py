@@ -2,11 +2,11 @@
 
 In: nothing. Out: a table of three counts for each fault and each make:
 
-- messages at QoS 2 that were acknowledged here and never arrived there;
+- messages at QoS 2 that were acknowledged here and did not arrive there in PATIENCE_S;
 - messages that arrived there twice or more;
 - retained topics that do not have their newest state at both ends.
 
-The other broker is Debian's mosquitto.
+The other broker is Debian's mosquitto. Needs root, for a name with two addresses.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.mqtt.packets import (
@@ -31,8 +32,10 @@ from gateway.mqtt.packets import (
     Subscription,
 )
 from tests.bridge.mosquitto import Mosquitto
+from tests.links.certificates import Authority
 from tests.service.process import GatewayProcess, free_port, start
 from tests.service.wire import wire
+from tests.system.test_dial import silent
 
 PATIENCE_S = 30.0
 """Seconds until messages count as lost and topics as diverged."""
@@ -42,28 +45,45 @@ LEVELS = "x/" * 198
 PREFIX = "a/b/c/d/"
 
 
+HOSTS = "127.0.0.1 localhost\n::1 two\n127.0.0.1 two\n"
+"""Addresses of the brokers here. The first one of `two` never answers."""
+PACKETS = 14
+"""Packets of the connection of a bridge after which the broker here is killed, each in turn."""
+
+
 class Proxy:
     """A line to a port. cuts: bytes after which each next connection ends, the first one first.
-    rate: bytes a second, 0 for no limit.
+    rate: bytes a second, 0 for no limit. packets: reads that pass until `stopped` is set and
+    nothing passes any more, None for no end.
     """
 
     def __init__(self, port: int) -> None:
-        self.port = 0
         self.cuts: list[int] = []
         self.rate = 0
-        self._there = port
+        self.packets: int | None = None
+        self.stopped = asyncio.Event()
+        self.used = asyncio.Event()
+        """Event: something has come back from there."""
+        self.there = port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.cuts.pop(0) if self.cuts else sys.maxsize
         with suppress(OSError):
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._there)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.there)
 
             async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
                 nonlocal left
                 with suppress(OSError):
                     while left > 0 and (data := await source.read(min(left, 4096))):
+                        if self.packets is not None:
+                            if not self.packets:
+                                self.stopped.set()
+                                break
+                            self.packets -= 1
                         left -= len(data)
                         target.write(data)
+                        if source is far_reader:
+                            self.used.set()
                         if self.rate:
                             await asyncio.sleep(len(data) / self.rate)
                 writer.close()
@@ -73,34 +93,53 @@ class Proxy:
         writer.close()
 
 
-class Near:
-    """The near end with its bridge. make: mosquitto or onceway. far: the port of the bridge."""
+@dataclass(frozen=True)
+class Place:
+    """The way to the other broker. before: words of a program that starts the broker here. ca: its
+    authority, if TLS is wanted.
+    """
 
-    def __init__(self, make: str, folder: Path, far: int, prefix: str, bridges: int) -> None:
+    host: str
+    port: int
+    before: tuple[str, ...] = ()
+    ca: Path | None = None
+
+
+class Near:
+    """The near end with its bridge. make: mosquitto or onceway. there: the other broker. both:
+    whether messages cross in both directions, as retained ones always do.
+    """
+
+    def __init__(
+        self, make: str, folder: Path, there: Place, prefix: str, bridges: int, both: bool
+    ) -> None:
         self.port = free_port()
-        self._make = make
+        self._make, self._there = make, there
         self._ours: GatewayProcess | None = None
         if make == "mosquitto":
             remote = f' "" {prefix}' if prefix else ""
             text = "allow_anonymous true\n" + "".join(
-                f"connection b{number}\naddress 127.0.0.1:{far}\nbridge_protocol_version mqttv50\n"
+                f"connection b{number}\naddress {there.host}:{there.port}\n"
+                f"bridge_protocol_version mqttv50\n"
                 f"remote_clientid near-{number}\ncleansession false\nrestart_timeout 1\n"
-                f"topic load/# {'both' if bridges > 1 else 'out'} 2{remote}\n"
+                f"topic load/# {'both' if both else 'out'} 2{remote}\n"
                 f"topic state/# both 2{remote}\n"
+                + (f"bridge_cafile {there.ca}\n" if there.ca else "")
                 for number in range(bridges)
             )
-            self._theirs = Mosquitto(folder, text)
+            self._theirs = Mosquitto(folder, text, there.before)
             self.port = self._theirs.port
             return
         folder.mkdir()
         self._file = folder / "gateway.toml"
-        down = '["state/#", "load/#"]' if bridges > 1 else '["state/#"]'
+        down = '["state/#", "load/#"]' if both else '["state/#"]'
+        scheme, ca = ("mqtts", f'ca = "{there.ca}"\n') if there.ca else ("mqtt", "")
         self._file.write_text(
             f'gateway.name = "near"\ngateway.data = "{folder}/data"\nlimits.topic_levels = 300\n'
             f'[[listener]]\nbind = "127.0.0.1:{self.port}"\nanonymous = true\n'
             + "".join(
-                f'[[bridge]]\nname = "b{number}"\nserver = "mqtt://127.0.0.1:{far}"\n'
-                f'up = ["load/#", "state/#"]\ndown = {down}\nprefix = "{prefix}"\n'
+                f'[[bridge]]\nname = "b{number}"\nserver = "{scheme}://{there.host}:{there.port}"\n'
+                f'{ca}up = ["load/#", "state/#"]\ndown = {down}\nprefix = "{prefix}"\n'
                 for number in range(bridges)
             )
         )
@@ -109,7 +148,7 @@ class Near:
         if self._make == "mosquitto":
             await self._theirs.start()
         else:
-            self._ours = await start("--config", str(self._file))
+            self._ours = await start("--config", str(self._file), before=self._there.before)
             await self._ours.ready()
 
     async def end(self, number: int = signal.SIGTERM) -> None:
@@ -129,6 +168,8 @@ class Pair:
         self.newest: dict[str, bytes] = {}
         """Retained messages that both ends shall have."""
         self.arrived: Counter[bytes] = Counter()
+        self.renew: Callable[[], object] = lambda: None
+        """Gives the other broker a certificate that is valid, from its next start on."""
 
     async def publish(self, count: int, topic: str = "load/x") -> None:
         """Publish messages at QoS 2, each acknowledged to the end."""
@@ -197,29 +238,66 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(make: str, prefix: str = "", bridges: int = 1, far: str = "") -> AsyncIterator[Pair]:
-    with tempfile.TemporaryDirectory() as name:
-        there = Mosquitto(Path(name) / "far", f"allow_anonymous true\n{far}")
-        proxy = Proxy(there.port)
-        server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-        proxy.port = int(server.sockets[0].getsockname()[1])
-        near = Near(make, Path(name) / "near", proxy.port, prefix, bridges)
-        async with AsyncExitStack() as stack:
-            stack.callback(server.close)
-            for broker in (there, near):
-                await broker.start()
-                stack.push_async_callback(broker.end, signal.SIGKILL)
-            both = Pair(near, there, proxy, prefix)
-            task = asyncio.create_task(both.listen())
-            stack.callback(task.cancel)
-            await both.states(False, b"first", *STATES)
-            await both.publish(1)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
-                    while await both.held(True) != await both.held(False) or not both.arrived:
-                        pass
-            await asyncio.sleep(3)
-            yield both
+async def pair(
+    make: str,
+    prefix: str = "",
+    bridges: int = 1,
+    far: str = "",
+    loop: bool = False,
+    dead: bool = False,
+    expired: bool = False,
+) -> AsyncIterator[Pair]:
+    """Start both ends. loop: the other broker has a bridge to this one, too. dead: the other
+    broker's first address never answers. expired: its certificate has.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        back = Proxy(0)
+        text = f"allow_anonymous true\n{far}\n"
+        if loop:
+            port = await listen(stack, back)
+            text += f"connection back\naddress 127.0.0.1:{port}\nbridge_protocol_version mqttv50\n"
+            text += "cleansession false\nrestart_timeout 1\nnotifications false\n"
+            text += "topic load/# out 2\n"
+        authority, other = Authority(folder), free_port()
+        if expired:
+            certificate, key = authority.issue("far", expired=True)
+            text += f"listener {other} 127.0.0.1\ncertfile {certificate}\nkeyfile {key}\n"
+        there = Mosquitto(folder / "far", text)
+        proxy = Proxy(other if expired else there.port)
+        port = await listen(stack, proxy)
+        place = Place("127.0.0.1", port, ca=authority.path if expired else None)
+        if dead:
+            (folder / "hosts").write_text(HOSTS)
+            stack.enter_context(silent("::1", port))
+            shell = f'mount --bind {folder}/hosts /etc/hosts && exec "$@"'
+            place = Place("two", port, ("unshare", "-m", "sh", "-c", shell, "sh"))
+        near = Near(make, folder / "near", place, prefix, bridges, bridges > 1)
+        back.there = near.port
+        for broker in (there, near):
+            await broker.start()
+            stack.push_async_callback(broker.end, signal.SIGKILL)
+        if loop:
+            await asyncio.wait_for(back.used.wait(), PATIENCE_S)
+        both = Pair(near, there, proxy, prefix)
+        both.renew = lambda: authority.issue("far")
+        task = asyncio.create_task(both.listen())
+        stack.callback(task.cancel)
+        await both.states(False, b"first", *STATES)
+        await both.publish(1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while await both.held(True) != await both.held(False) or not both.arrived:
+                    pass
+        await asyncio.sleep(3)
+        yield both
+
+
+async def listen(stack: AsyncExitStack, proxy: Proxy) -> int:
+    """Return the port of a proxy."""
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    stack.callback(server.close)
+    return int(server.sockets[0].getsockname()[1])
 
 
 async def changes(both: Pair) -> None:
@@ -261,13 +339,12 @@ async def near_killed(both: Pair) -> None:
 async def cuts(both: Pair) -> None:
     await both.far.end()
     await both.publish(20)
-    both.proxy.cuts = [*range(150, 450, 75)]
+    both.proxy.cuts = [*range(150, 450, 15)]
     await both.far.start()
     async with asyncio.timeout(200):
-        while True:
-            if not both.proxy.cuts:
-                return
-            await asyncio.sleep(0.2)
+        while both.proxy.cuts:  # without messages, a connection would not reach its cut
+            await both.publish(1)
+            await asyncio.sleep(1)
 
 
 async def slow(both: Pair) -> None:
@@ -283,6 +360,28 @@ async def traffic(both: Pair) -> None:
     await both.states(False, b"ours", 0, 1)
 
 
+async def killed_at_each_packet(both: Pair) -> None:
+    for number in range(PACKETS):
+        await both.near.end(signal.SIGKILL)
+        both.proxy.stopped.clear()
+        both.proxy.packets = number
+        await both.near.start()
+        await both.publish(1)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(both.proxy.stopped.wait(), 5)
+    await both.near.end(signal.SIGKILL)
+    both.proxy.packets = None
+    await both.near.start()
+
+
+async def renewed(both: Pair) -> None:
+    await both.publish(20)
+    assert not both.arrived, "the certificate has expired"
+    both.renew()
+    await both.far.end()
+    await both.far.start()
+
+
 async def deep(both: Pair) -> None:
     await both.publish(1, f"load/{LEVELS}x")
     both.published.pop()  # no copy can arrive
@@ -295,12 +394,16 @@ FAULTS: dict[str, tuple[Callable[[Pair], Awaitable[None]], dict[str, object]]] =
     "far restart without its store": (far_without_store, {}),
     "near restart": (near_restart, {}),
     "near killed": (near_killed, {}),
-    "connection cut at 4 places": (cuts, {}),
+    "connection cut at 20 places": (cuts, {}),
     "slow far side": (slow, {}),
     "far in-flight limit 1": (traffic, {"far": "max_inflight_messages 1"}),
     "far takes QoS 0 only": (traffic, {"far": "max_qos 0"}),
     "a topic with 203 levels": (deep, {"prefix": PREFIX}),
     "two bridges over the same topics": (traffic, {"bridges": 2}),
+    "near killed at each packet": (killed_at_each_packet, {}),
+    "loop of two bridges": (traffic, {"loop": True}),
+    "dead first address": (traffic, {"dead": True}),
+    "expired certificate": (renewed, {"expired": True}),
 }
 """Faults, each with parameters of `pair`."""
 

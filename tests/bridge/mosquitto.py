@@ -13,10 +13,16 @@ PROGRAM = "/usr/sbin/mosquitto"
 
 class Mosquitto:
     """On a folder of its own, where it keeps its sessions when it is told to end. more: lines of
-    its configuration.
+    its configuration. before: words of a program that starts it.
     """
 
-    def __init__(self, folder: Path, more: str = "allow_anonymous true") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        more: str = "allow_anonymous true",
+        before: tuple[str, ...] = (),
+    ) -> None:
+        self._before = before
         folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self._config = folder / "mosquitto.conf"
@@ -29,7 +35,7 @@ class Mosquitto:
     async def start(self) -> None:
         """Returns when it takes connections."""
         self._process = await asyncio.create_subprocess_exec(
-            PROGRAM, "-c", str(self._config), stderr=asyncio.subprocess.DEVNULL
+            *self._before, PROGRAM, "-c", str(self._config), stderr=asyncio.subprocess.DEVNULL
         )
         async with asyncio.timeout(20):
             while True:
@@ -38,6 +44,10 @@ class Mosquitto:
                     writer.close()
                     return
                 await asyncio.sleep(0.02)
+
+    def send(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
 
     async def end(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:

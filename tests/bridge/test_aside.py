@@ -614,7 +614,7 @@ async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: 
         assert f"{READING}  1 bytes, QoS 2: the other broker refuses" in text
         text = await asyncio.to_thread(onceway, tmp_path, "gateway", "status")
         assert "0 dropped, 0 received, 4 set aside" in text
-        assert "4 messages that can never reach the other broker are kept" in text
+        assert "bridge cloud: 4 messages are set aside. See which and why" in text
         text = await asyncio.to_thread(
             onceway, tmp_path, "bridge", "discard", "cloud", str(found[0]["number"])
         )

@@ -104,6 +104,23 @@ async def test_retained_topic_with_too_many_levels_stops_nothing(tmp_path: Path,
         assert await held(far.port, "s/") == {"up/a": b"1", "up/b": b"2"}
 
 
+async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_path: Path) -> None:
+    """The message is set aside once; a change of the topic is tried."""
+    async with picky() as far:
+        far.verdict = lambda packet: 0x87 if packet.topic == "s/up/a" else 0
+        async with bridged(tmp_path, far.port, UP) as near:
+            async with wire(near.port, Connect("b")) as board:
+                await retain(board, "up/a", b"1", 1)
+            await until(tmp_path, aside=1, retained="differ", differ=1)
+        async with bridged(tmp_path, far.port, UP) as near:
+            found = await until(tmp_path, retained="differ", differ=1)
+            assert (found["aside"], found["set_aside"]) == (1, 0)
+            far.verdict = lambda packet: 0
+            async with wire(near.port, Connect("b")) as board:
+                await retain(board, "up/a", b"2", 1)
+            await until(tmp_path, sent=1, waiting=0)
+
+
 async def test_there_takes_small_packets_only(tmp_path: Path) -> None:
     """Requests for topics by their names keep to its Maximum Packet Size."""
     topics = {f"up_{number:02}{'x' * 60}": "1" for number in range(20)}

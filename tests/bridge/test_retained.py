@@ -4,12 +4,13 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription
+from gateway.mqtt.properties import PropertyId
 from tests.bridge.mosquitto import mosquitto
 from tests.bridge.test_bridge import bridged, onceway, publish, until
 from tests.service.process import GatewayProcess
@@ -153,3 +154,74 @@ async def test_access_rules_hold_for_retained_messages(tmp_path: Path) -> None:
             assert await held(far.port, "s/") == there
             ours = {"up/a": b"ours", "down/b": b"theirs", "down/new": b"ours"}
             assert await held(here.port) == ours
+
+
+async def test_unreadable_agreements_are_told_and_delete_nothing(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path / "far") as far:
+        async with near(tmp_path, far.port) as here:
+            await say(here.port, up_a="1", up_b="1")
+            await equal(here.port, far.port, up_a="1", up_b="1")
+            await until(tmp_path, agreed=2)
+        file = tmp_path / "data" / "bridges" / "cloud.agreed"
+        for path in file.parent.glob("cloud.agreed*"):
+            path.write_bytes(b"no database" * 1000)
+        await say(far.port, "s/", up_a="")
+        async with near(tmp_path, far.port) as here:
+            await here.logged("the agreed retained messages cannot be read")
+            assert any(str(file) in line for line in here.log)
+            await equal(here.port, far.port, up_a="1", up_b="1")
+            await until(tmp_path, retained="equal", agreed=2)
+        async with near(tmp_path, far.port) as here:
+            await until(tmp_path, retained="equal", agreed=2)
+            assert not any("cannot be read" in line for line in here.log)
+
+
+async def test_message_that_expires_at_both_ends_is_not_sent_again(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path / "far") as far, near(tmp_path, far.port) as here:
+        async with wire(here.port, Connect("writer")) as client:
+            properties = {PropertyId.MESSAGE_EXPIRY_INTERVAL: 4}
+            client.send(Publish("up/short", b"1", 0, 0, True, properties=dict(properties)))
+            await publish(client, "other", b"", 1, 99)
+        await say(here.port, up_a="1")
+        await equal(here.port, far.port, up_short="1", up_a="1")
+        await until(tmp_path, agreed=2)
+        await far.end()
+        await asyncio.sleep(4)
+        await far.start()
+        found = await until(tmp_path, retained="equal", error=None)
+        assert await held(here.port) == await held(far.port, "s/") == {"up/a": b"1"}
+        assert (found["sent"], found["received"]) == (2, 0), "neither the message nor its deletion"
+
+
+async def test_state_of_the_gateway_and_mirrored_messages_are_retained_there(
+    tmp_path: Path,
+) -> None:
+    text = 'up = ["#"]\nprefix = "s/"\n[mirror]\n'
+    async with mosquitto(tmp_path / "far") as far, near(tmp_path, far.port, text) as here:
+        await here.logged(": connected")
+        async with asyncio.timeout(30):
+            while await retained_there(far.port) != b"online":
+                pass
+        await until(tmp_path, retained="equal", differ=0)
+
+
+async def retained_there(port: int) -> bytes:
+    async with wire(port, Connect("reader")) as client:
+        client.send(Subscribe(1, [Subscription("s/readings/$state", 0)]))
+        await client.pick(Suback)
+        with suppress(TimeoutError):
+            packet = await client.pick(Publish, 0.3)
+            return packet.payload if packet.retain else b""
+        return b""
+
+
+async def test_qos_alone_is_no_difference(tmp_path: Path) -> None:
+    """The survey reads at QoS 0, which costs no acknowledgements; content crosses with its QoS."""
+    async with mosquitto(tmp_path / "far") as far:
+        async with wire(far.port, Connect("writer")) as client:
+            client.send(Publish("s/up/a", b"1", 1, 7, True))
+            await client.pick(Puback)
+        async with near(tmp_path, far.port) as here:
+            await say(here.port, up_a="1")
+            found = await until(tmp_path, retained="equal", agreed=1)
+            assert found["sent"] + found["received"] <= 1

@@ -1,10 +1,23 @@
 """The state of a bridge, for users: the age of its oldest message."""
 
+import json
 from dataclasses import asdict, replace
 
 import pytest
 
-from gateway.bridge.status import LATE_S, BridgeStatus, QueueAge, is_late, problems
+from gateway.bridge.pauses import LONGEST_S
+from gateway.bridge.status import (
+    LATE_S,
+    REMEDIES,
+    BridgeStatus,
+    QueueAge,
+    is_late,
+    problems,
+    read,
+)
+from gateway.config import parse
+from gateway.doctor import bridges
+from gateway.doctor.finding import State
 
 FINE = BridgeStatus("cloud", "mqtts://far", None, 1, 9, 0, 0, 0, 0, retained="equal", oldest_s=1)
 
@@ -29,6 +42,7 @@ def test_age_stays_right_when_samples_are_thinned() -> None:
 
 
 def test_a_bridge_is_late_after_three_pauses_between_attempts() -> None:
+    assert LATE_S == 3 * LONGEST_S
     assert not is_late(None)
     assert not is_late(LATE_S)
     assert is_late(LATE_S + 1)
@@ -56,7 +70,15 @@ def test_bridge_that_only_waits_and_compares_has_no_problem() -> None:
         ("lacking", {"lacking": ("a/#",)}),
     ],
 )
-def test_each_problem_of_a_bridge_is_one_everywhere(kind: str, changed: dict[str, object]) -> None:
+def test_each_problem_of_a_bridge_is_one_everywhere(
+    kind: str, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad = replace(FINE, **changed)  # type: ignore[arg-type]
     assert [found for found, _ in problems(bad)] == [kind]
-    assert problems(BridgeStatus(**asdict(bad))) == problems(bad)
+    told = json.loads(json.dumps(asdict(bad))) | {"of_a_later_release": 1}
+    assert problems(read(told)) == problems(bad)
+    monkeypatch.setattr(bridges, "ask", lambda *_, **__: [{"bridges": [told]}])
+    bridge = {"name": "cloud", "server": "mqtt://127.0.0.1", "up": ["#"]}
+    found = bridges.bridges(parse({"bridge": [bridge]}, "a file"))
+    texts = [(item.what, item.todo) for item in found if item.state != State.OK]
+    assert texts == [(text, REMEDIES[kind]) for kind, text in problems(bad)]

@@ -24,7 +24,7 @@ def test_two_clients_that_fight_are_one_line_a_minute_with_both_addresses(
     assert "'c'" in lines[0]
     assert "192.0.2.1:" in lines[0]
     assert "192.0.2.2:" in lines[0]
-    (problem,) = world.broker.fights.present
+    (problem,) = world.broker.fights.present.values()
     assert "499 takeovers in a minute" in problem
     world.sleep(MINUTE_S + 1)
     fight(world, "c", 20)
@@ -32,7 +32,7 @@ def test_two_clients_that_fight_are_one_line_a_minute_with_both_addresses(
     assert len(lines) == 2
     assert world.broker.fights.present
     world.sleep(2 * MINUTE_S + 1)
-    assert world.broker.fights.present == []
+    assert world.broker.fights.present == {}
 
 
 def test_a_client_that_comes_back_now_and_then_fights_with_nobody(
@@ -42,7 +42,7 @@ def test_a_client_that_comes_back_now_and_then_fights_with_nobody(
     for _ in range(10):
         fight(world, "c", MOST_PEACEFUL)
         world.sleep(MINUTE_S)
-    assert world.broker.fights.present == []
+    assert world.broker.fights.present == {}
     assert "fight" not in caplog.text
 
 

@@ -12,6 +12,7 @@ import gateway
 import provisioning
 from gateway.commands import exit_codes
 from gateway.commands.exit_codes import MEANINGS
+from gateway.commands.options import NoGateway
 from gateway.errors import NotAllowed, OncewayError, Unknown, UsageError
 from gateway.store.schema import StoreError
 from gateway.system.lock import Locked
@@ -56,6 +57,7 @@ def test_each_error_has_the_code_of_its_cause() -> None:
         exit_codes.STORE: StoreError,
         exit_codes.NAME_TAKEN: OwnedByAnother,
         exit_codes.NO_UPLINK: NoUplink,
+        exit_codes.NO_GATEWAY: NoGateway,
     }
     for error in _errors():
         assert error.exit_code in MEANINGS, error

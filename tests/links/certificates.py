@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+_HOUR = datetime.timedelta(hours=1)
 _SIGNS = x509.KeyUsage(
     digital_signature=False,
     content_commitment=False,
@@ -41,16 +42,22 @@ class Authority:
         )
 
     def issue(
-        self, name: str, *, passphrase: bytes | None = None, identifiers: bool = True
+        self,
+        name: str,
+        *,
+        passphrase: bytes | None = None,
+        identifiers: bool = True,
+        expired: bool = False,
     ) -> tuple[Path, Path]:
         """Return certificate and key of `name`, valid for 127.0.0.1. identifiers: whether it names
         the keys of its own and of its issuer, as RFC 5280 wants and many authorities do not.
+        expired: whether its time ended an hour ago.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         addresses = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         certificate = (
-            self._build(subject, key.public_key(), identifiers)
+            self._build(subject, key.public_key(), identifiers, _HOUR * (-1 if expired else 24))
             .add_extension(addresses, False)
             .sign(self._key, hashes.SHA256())
         )
@@ -92,11 +99,15 @@ class Authority:
         return path
 
     def _build(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, identifiers: bool = True
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        identifiers: bool = True,
+        left: datetime.timedelta = _DAY,
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(
-            self._name, subject, key, x509.random_serial_number(), now - _DAY, now + _DAY
+            self._name, subject, key, x509.random_serial_number(), now - _DAY, now + left
         )
         if not identifiers:
             return builder

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.notify.notices import FILE, Message, Notices
+from gateway.system.without_figures import without_figures
 
 DAY = 86_400.0
 
@@ -13,8 +14,12 @@ def notices(folder: Path) -> Notices:
     return Notices(folder, "site-1", after_s=30, repeat_s=DAY)
 
 
+def by_words(problems: list[str]) -> dict[str, str]:
+    return {without_figures(text): text for text in problems}
+
+
 def told(notices: Notices, problems: list[str], now: float, quiet: bool = False) -> list[str]:
-    found = notices.take(problems, now, quiet=quiet)
+    found = notices.take(by_words(problems), now, quiet=quiet)
     notices.keep()
     return [f"{message.event}: {', '.join(message.problems)}" for message in found]
 
@@ -68,12 +73,12 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
 
 def test_waiting_notice_counts_as_told(tmp_path: Path) -> None:
     one = notices(tmp_path)
-    one.take(["a", "b"], 0)
-    began = one.take(["a", "b"], 30)  # the gateway dies before `keep`
+    one.take(by_words(["a", "b"]), 0)
+    began = one.take(by_words(["a", "b"]), 30)  # the gateway dies before `keep`
     again = notices(tmp_path)
     again.recall(began)
     assert told(again, ["a"], 40) == []
-    (end,) = again.take(["a"], 80)
+    (end,) = again.take(by_words(["a"]), 80)
     assert (end.event, end.problems) == ("ends", ["b"])
     third = notices(tmp_path)
     third.recall([*began, end])
@@ -122,6 +127,50 @@ def test_names_with_digits_are_two_problems(tmp_path: Path, one: str, other: str
     told(made, [one, other], 0)
     assert told(made, [one, other], 30) == [f"begins: {one}, {other}"]
     assert told(made, [other], 31) == [f"ends: {one}"]
+
+
+def test_problem_is_one_while_its_words_change(tmp_path: Path) -> None:
+    """An outage whose reason changes from one attempt to the next begins once and ends once."""
+    one, events = notices(tmp_path), []
+    for now in range(0, 600, 10):
+        why = ("refused", "timed out", "no route")[now // 10 % 3]
+        events += one.take({"uplink outage": f"no batch lands: {why}"}, now)
+        one.keep()
+        if now == 300:
+            one = notices(tmp_path)
+    events += one.take({}, 600)
+    assert [(event.event, event.problems) for event in events] == [
+        ("begins", ["no batch lands: refused"]),
+        ("ends", ["no batch lands: refused"]),
+    ]
+
+
+def test_identifier_takes_the_place_of_words_of_an_earlier_version(tmp_path: Path) -> None:
+    before = notices(tmp_path)
+    told(before, ["roof-1: silent for 5 min", "roof-2: gone"], 0)
+    told(before, ["roof-1: silent for 5 min", "roof-2: gone"], 30)
+    now = notices(tmp_path)
+    assert now.take({"boards roof-1 silent": "roof-1: silent for 7 min"}, 40) == []
+    now.keep()
+    (end,) = now.take({"boards roof-1 silent": "roof-1: silent for 9 min"}, 80)
+    assert (end.event, end.problems) == ("ends", ["roof-2: gone"])
+    (end,) = now.take({}, 90)
+    assert (end.event, end.problems) == ("ends", ["roof-1: silent for 5 min"])
+
+
+def test_waiting_notice_counts_as_told_under_its_identifier(tmp_path: Path) -> None:
+    one = notices(tmp_path)
+    one.take({"x a": "a"}, 0)
+    began = one.take({"x a": "a"}, 30)  # the gateway dies before `keep`
+    again = notices(tmp_path)
+    again.recall(began)
+    assert again.take({"x a": "a again"}, 40) == []
+    (end,) = again.take({}, 80)
+    assert (end.event, end.problems) == ("ends", ["a"])
+    third = notices(tmp_path)
+    third.recall([*began, end])
+    assert third.take({"x a": "a"}, 90) == []
+    assert third.take({}, 130) == []
 
 
 def test_a_clock_that_was_ahead_delays_nothing(tmp_path: Path) -> None:

@@ -281,8 +281,8 @@ async def test_channels_that_hang_are_named_and_delay_no_other(
     monkeypatch.setattr(teller, "PATIENCE_S", 0.5)
     out, people = tmp_path / "out", [f"{number}@example.org" for number in range(40)]
 
-    async def problems() -> list[str]:
-        return []
+    async def problems() -> dict[str, str]:
+        return {}
 
     async with hanging(drips=drips) as (port, _):
         section = NotifySection(

@@ -96,10 +96,14 @@ class GatewayProcess:
 
 
 async def start(
-    *arguments: str, env: dict[str, str] | None = None, program: tuple[str, ...] = ("-m", "gateway")
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    program: tuple[str, ...] = ("-m", "gateway"),
+    before: tuple[str, ...] = (),
 ) -> GatewayProcess:
+    """Start a gateway. before: words of a program that starts it."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *program, "gateway", "run", *arguments),
+        *(*before, sys.executable, *program, "gateway", "run", *arguments),
         stderr=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | (env or {}),

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import Pty
 from tests.service.boards import Sensor, configuration
-from tests.service.process import start
+from tests.service.process import gateway, start
 from tests.service.wire import wire
 from tests.web.page import OPERATOR, PASSWORD, Browser
 from tests.web.page import address as page_address
@@ -259,3 +260,40 @@ def test_status_shows_each_port_with_a_trouble_once() -> None:
     assert "ttyA" not in shown
     assert shown.count("port /dev/ttyB: a stranger asks") == 1
     assert shown.count("/dev/ttyC") == 1
+
+
+async def test_second_board_of_one_name_is_a_problem_until_it_is_gone(tmp_path: Path) -> None:
+    """One has the registry's key and is fine; the other one is refused."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with closing(Registry(data / "registry.db")) as registry:
+        registry.finish(registry.begin(Identity("roof-1", KEY), "uno", "/dev/null"), "ab" * 32)
+    lines = [Pty(), Pty()]
+    async with gateway(data, "--config", str(configuration(tmp_path, lines))):
+        sensor = Sensor(lines[0], "roof-1", KEY)
+        await sensor.connect()
+        await sensor.measure(3.25)
+        assert await _verdict(data) == ([], "fine")
+        second = Sensor(lines[1], "roof-1", OTHER)
+        (problem,), state = await _verdict_with(data, 1)
+        assert (problem["part"], state) == ("boards", "fine")
+        assert problem["what"].startswith("roof-1: a second board of this name is refused at")
+        assert lines[1].path in problem["todo"]
+        second.unplug()
+        await _verdict_with(data, 0)
+        sensor.unplug()
+
+
+async def _verdict_with(data: Path, count: int) -> tuple[list[dict[str, str]], str]:
+    """Wait for a verdict with this number of problems of boards."""
+    for _ in range(600):
+        found, state = await _verdict(data)
+        if len([one for one in found if one["part"] == "boards"]) == count:
+            return found, state
+        await asyncio.sleep(0.1)
+    raise AssertionError(found)
+
+
+async def _verdict(data: Path) -> tuple[list[dict[str, str]], str]:
+    (row,) = await asyncio.to_thread(ask, data, do="everything")
+    return row["problems"], row["boards"][0]["state"]

@@ -19,6 +19,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from gateway.boards import admission
 from gateway.broker.broker import Broker
 from gateway.broker.store_rows import Commit, Recovered
 from gateway.commands import control_client
@@ -47,6 +48,7 @@ from gateway.store.apply import apply
 from gateway.store.schema import open_store
 from gateway.store.spool_checks import SpoolChecks
 from gateway.system.lock import Locked, ProcessLock
+from provisioning.registry import Registry
 from tests.service.process import gateway
 from tests.service.wire import Wire, wire
 
@@ -390,3 +392,43 @@ async def test_unknown_board_has_one_exit_code_and_a_hint(tmp_path: Path) -> Non
                 )
             assert (wrong.value.exit_code, wrong.value.where) == (5, "nobody"), request
             assert "See: onceway" in str(wrong.value) or "`onceway device list`" in str(wrong.value)
+
+
+async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
+    """A script asks right after it has changed the registry, and not a second later."""
+    registry = Registry(tmp_path / "registry.db")
+    registry.admit("roof-1")
+
+    async def names(do: str) -> list[str]:
+        rows = await asyncio.to_thread(control_client.ask, tmp_path, do=do)
+        return [row["name"] for row in (rows[0]["boards"] if do == "everything" else rows)]
+
+    async with gateway(tmp_path):
+        for number in range(2, 7):
+            registry.admit(f"roof-{number}")
+            do = ("everything", "boards")[number % 2]
+            assert await names(do) == [f"roof-{one}" for one in range(1, number + 1)]
+        registry.revoke("roof-6")
+        assert "roof-6" not in await names("everything")
+        registry.admit("roof-7")
+        (row,) = await asyncio.to_thread(
+            control_client.ask, tmp_path, do="expect", client="roof-7", interval="never"
+        )
+        assert row["never"]
+
+
+async def test_answer_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last known state is shown while the registry cannot be read."""
+    Registry(tmp_path / "registry.db").admit("roof-1")
+    hangs = threading.Event()
+    async with gateway(tmp_path):
+        (row,) = await asyncio.to_thread(control_client.ask, tmp_path, do="boards")
+        with monkeypatch.context() as patch:
+            patch.setattr(admission.Registry, "refresh", lambda _: hangs.wait(60))
+            for _ in range(3):
+                asked = asyncio.to_thread(control_client.ask, tmp_path, do="boards")
+                (again,) = await asyncio.wait_for(asked, 30)
+                assert (again["name"], again["state"]) == (row["name"], row["state"])
+            hangs.set()

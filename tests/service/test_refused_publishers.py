@@ -30,10 +30,14 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def configured(folder: Path, spool_bytes: int, more: str = LISTENER) -> tuple[Path, str, str]:
+    """Arguments of a gateway whose spool takes this many bytes of one address. A fifth is left to
+    others.
+    """
     path = folder / "gateway.toml"
     path.write_text(
         f'[gateway]\ndata = "{folder / "data"}"\n{more}[web]\nbind = "127.0.0.1:0"\n'
-        f'[uplink]\nlanding = "file:///landing"\n[spool]\nmax_bytes = {spool_bytes}\n'
+        f'[uplink]\nlanding = "file:///landing"\n[spool]\ndevices_share = 0.0\n'
+        f"max_bytes = {spool_bytes * 5 // 4}\n"
     )
     return folder, "--config", str(path)
 

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,14 @@ class Gateways:
             raise AssertionError(
                 f"{name} does not answer; its exit code: {code}\n{lines}"
             ) from error
+
+    async def shown(self, name: str, true: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Wait until the rows of the other members are as a test wants them."""
+        async with asyncio.timeout(SOON_S):
+            while True:
+                if true((await self.rows(name))[1:]):
+                    break
+                await asyncio.sleep(0.05)
 
     async def figures(self, name: str) -> dict[str, int]:
         figures: dict[str, int] = (await self.rows(name))[0]["figures"]

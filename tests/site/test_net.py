@@ -247,6 +247,65 @@ async def test_clocks_that_differ_are_told(tmp_path: Path, log: pytest.LogCaptur
             attic.writer.write(pack_number(Kind.ALIVE, 1))
             await until(lambda: barn.linked("attic"))
         assert said(log, "attic: its clock is 50", " s behind this gateway's") == 1
+        assert "behind this gateway's" in barn.row("attic")["problem"]
+
+
+async def test_a_clock_that_is_set_is_compared_again(tmp_path: Path) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with joined(*map(site.config, site.addresses)) as (attic, barn):
+        link = attic.net._far["barn"].link
+        assert link is not None
+        link.set_off -= net_module.CLOCK_S
+        await until(lambda: barn.events.count(("joined", "attic")) == 2)
+        await until(lambda: attic.linked("barn"))
+        assert barn.events.count(("left", "attic")) == 1
+        assert attic.row("barn")["problem"] in (None, "this gateway's clock was set")
+
+
+async def test_members_with_other_lists_are_silent_to_one_another(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    """Three know a fourth one that the last of them does not, and no pair with that one decides."""
+    site = Site(tmp_path, "attic", "barn", "cellar", "den")
+    fewer = {name: at for name, at in site.addresses.items() if name != "den"}
+    full = [site.config(name) for name in ("attic", "barn", "den")]
+    words = "[site.members] differs: only {} has den. Make it the same at all members"
+    async with joined(*full) as (attic, barn, den):
+        async with running(site.config("cellar", members=fewer)) as (cellar,):
+            for one in (attic, barn):
+                text = words.format(one.name)
+                await until(lambda: text in (cellar.row(one.name)["problem"] or ""))  # noqa: B023
+                await until(lambda: text in (one.row("cellar")["problem"] or ""))  # noqa: B023
+                assert said(log, "cellar: not joined: ", text) == 1
+                assert said(log, f"{one.name}: not joined: ", text) == 1
+            await until(lambda: "not in [site.members]" in (den.row("cellar")["problem"] or ""))
+            assert cellar.events == []
+            assert attic.linked("barn")
+        async with joined(site.config("cellar")) as (cellar,):
+            for one in (attic, barn, den):
+                await until(lambda: cellar.linked(one.name) and one.linked("cellar"))  # noqa: B023
+
+
+async def test_different_copies_are_named_at_both_ends(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with joined(site.config("attic", copies=2), site.config("barn")) as (attic, barn):
+        text = "[site] copies differs: {} has {}, {} {}. Make it the same at all members"
+        assert attic.row("barn")["problem"] == text.format("attic", 2, "barn", 1)
+        assert barn.row("attic")["problem"] == text.format("barn", 1, "attic", 2)
+        assert said(log, "copies differs") == 2
+
+
+async def test_leases_that_do_not_fit_make_silent(tmp_path: Path) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn")) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            attic.greet(members=["attic", "barn"], lease=0.9, promise=1.0)
+            assert b"update Onceway at all members" in await attic.hear(Kind.BYE)
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            await attic.join(members=["barn", "attic"], lease=0.5, promise=1.0)
+            await until(lambda: barn.linked("attic"))
 
 
 async def test_address_that_answers_with_another_name(

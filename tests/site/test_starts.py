@@ -6,15 +6,16 @@ from random import Random
 
 import pytest
 
-from gateway.site.rules.contact import ANSWER_S, START_S
+from gateway.site.rules.contact import ANSWER_S, MOST_ANSWER_S, RESTART_S, START_S
+from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Outcome
 from tests.site.test_rules import Site
 from tests.site.world import Client, World
 
 STAYS_S = 1.0
 """Seconds until a client whose gateway runs goes elsewhere by itself."""
-RESTART_S = (0.5, 1.5, 2.5)
-"""Seconds for which a member is away, within START_S of the goodbye."""
+AWAY_S = (0.5, 1.5, 2.5, 8.0, 13.0)
+"""Seconds for which a member is away, within RESTART_S of the goodbye."""
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
     assert answers == [(True, ())]
 
 
-@pytest.mark.parametrize("away_s", RESTART_S)
+@pytest.mark.parametrize("away_s", AWAY_S)
 @pytest.mark.parametrize("to", ["a", "b", "c"])
 def test_client_during_a_member_restart_keeps_its_session(
     site: Site, to: str, away_s: float
@@ -221,6 +222,7 @@ def test_client_during_a_member_restart_keeps_its_session(
     """The client's session is at the restarting gateway, and the client comes to that one or to
     another.
     """
+    site.patience = 45.0
     site.come("b")
     site.client.leave()
     site.run(0.1)
@@ -231,7 +233,7 @@ def test_client_during_a_member_restart_keeps_its_session(
     else:
         site.run(0.1)
     site.client.connect(to)
-    site.run(START_S + 1.0)
+    site.run(away_s + 1.0)
     assert site.client.accepted
     assert not site.client.marked
 
@@ -242,7 +244,8 @@ def test_member_that_stops_for_good_is_silent_after_the_bound(site: Site) -> Non
     site.run(0.1)
     site.crash("b", stopped=True)
     site.run(0.1)
-    site.come("a", START_S - 0.3)
+    site.patience = 60.0
+    site.come("a", RESTART_S - 0.3)
     assert not site.client.accepted
     site.run(0.5)
     assert site.client.accepted
@@ -252,6 +255,54 @@ def test_member_that_stops_for_good_is_silent_after_the_bound(site: Site) -> Non
     site.client.session = None
     site.come("c", 1.0)
     assert site.client.accepted, "later ones wait no longer than for any silent member"
+
+
+@pytest.mark.parametrize("patience", [2.0, START_S])
+def test_a_stop_keeps_no_client_waiting_longer_than_it_can(site: Site, patience: float) -> None:
+    site.crash("b", stopped=True)
+    site.run(0.1)
+    outcomes = wants(site, "a", patience)
+    site.run(patience - 0.1)
+    assert not outcomes
+    site.run(0.2)
+    assert outcomes[0].silent == ("b",)
+
+
+@pytest.mark.parametrize("line_s", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("to", ["a", "c"])
+def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) -> None:
+    """line_s: delay of a frame, such as 500 ms over LTE."""
+    site.line_s = line_s
+    site.run(3.0)
+    site.come("b", 6.0)
+    assert site.client.accepted
+    site.client.publish()
+    site.run(1.0)
+    session = site.client.session
+    for place in (to, "b", to):
+        site.come(place, 6 * line_s + 1.0)
+        assert site.client.accepted
+        assert site.client.session == session
+    assert not site.client.marked
+    assert not any(contact.mute for contact in contacts(site, to).values())
+
+
+def test_a_wait_over_a_slow_line_has_a_bound(site: Site) -> None:
+    """No answer can come within the bound. A fast line has a short one again."""
+    site.line_s = 4.0
+    site.run(12.0)
+    outcomes = wants(site, "b", 60.0)
+    site.run(MOST_ANSWER_S + 0.1)
+    assert set(outcomes[0].silent) == {"a", "c"}
+    site.line_s = 0.0
+    site.run(20.0)
+    assert {contact.answer_s for contact in contacts(site, "b").values()} == {ANSWER_S}
+
+
+def contacts(site: Site, name: str) -> Contacts:
+    member = site.gateways[name].member
+    assert member is not None
+    return member.contacts
 
 
 def test_crashed_member_is_silent_once_its_lease_is_over(site: Site) -> None:
@@ -268,11 +319,12 @@ def hop(world: World, client: Client, random: Random) -> None:
     client.connect(random.choice(running))
 
 
-@pytest.mark.parametrize("away_s", RESTART_S)
+@pytest.mark.parametrize("away_s", AWAY_S)
 def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float) -> None:
     """30 clients, each of which goes elsewhere when its gateway stops, and now and then besides."""
     random = Random(f"rolling {away_s}")
     world = World(random, members=3, clients=30)
+    world.patience = 45.0
     for client in world.clients:
         client.connect(random.choice(world.names))
     came = dict.fromkeys(world.clients, 0.0)
@@ -282,7 +334,7 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
     for name in world.names:
         world.crash(name, stopped=True)
         world.after(away_s, lambda name=name: world.start(name))  # type: ignore[misc]
-        for _ in range(60):
+        for _ in range(int(10 * away_s) + 45):
             world.run(0.1)
             for client in world.clients:
                 never_moves = world.now < came[client] + STAYS_S or random.random() > 0.04

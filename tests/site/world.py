@@ -17,6 +17,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from gateway.site.rules.contact import START_S
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Held, Outcome
 from gateway.site.rules.member import Member
 from gateway.site.rules.messages import Beat, decode
@@ -337,6 +338,7 @@ class Gateway:
                 done,
                 connection.clean,
                 lambda: self.connections.get(client) is connection,
+                self.world.patience,
             )
 
     def _on_outcome(self, connection: Connection, outcome: Outcome) -> None:
@@ -572,6 +574,10 @@ class World:
         """Chance that a connection breaks behind a frame, which comes or not. Beats are spared."""
         self.commit_max = 0.02
         self.eager = 0.7
+        self.patience = START_S
+        """Seconds that clients can wait for members that may be starting."""
+        self.line_s = 0.0
+        """Additional delay of each frame between members, in seconds."""
         self.numbers = 0
         self.routed: Counter[int] = Counter()
         self.gone: set[int] = set()
@@ -748,7 +754,8 @@ class World:
     def _carry(self, link: Link, sender: str, receiver: str, number: int) -> None:
         """One frame arrives later, the one whose turn it is then."""
         # after the news of the connection, which takes up to 10 ms
-        link.clear[receiver] = max(link.clear[receiver], self.now + 0.01 + self.delay())
+        earliest = self.now + 0.01 + self.delay() + self.line_s
+        link.clear[receiver] = max(link.clear[receiver], earliest)
         arrive = partial(self._arrive, link, sender, receiver, number)
         self.at(link.clear[receiver], arrive)
 

@@ -66,6 +66,8 @@ BOUNDED = {
     ("Journal._write", "SCAN journal"): "one row",
     ("add_times", "SCAN spool"): "once a start, when the time becomes known",
     ("last_seen", "SCAN spool"): "the newest, by LIMIT",
+    ("_new_rows", "SCAN spool"): "the newest 65, by LIMIT",
+    ("_has_left", "SCAN batch"): "the newest, by LIMIT",
     ("_tell_away", "SCAN session"): "once a start, after a reboot",
 }
 """Scans that are bounded: by function and step of the plan, with the reason."""

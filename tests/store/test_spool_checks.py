@@ -3,7 +3,9 @@
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,42 @@ def right(number: int) -> tuple[Any, ...]:
     return (number, it[5], it[6], it[9], it[7], it[8], number)
 
 
+@contextmanager
+def opened(folder: Path) -> Iterator[sqlite3.Connection]:
+    """A store after a start of the gateway."""
+    with closing(open_store(folder, "site-7")) as database:
+        recover(database, None, 16)
+        yield database
+
+
+def killed(folder: Path, count: int = 40) -> bytes:
+    """Store rows whose checks die with the process. Return the database, its log copied."""
+    with opened(folder) as database:
+        checks = SpoolChecks()
+        for number in range(ROWS + 1, ROWS + 1 + count):
+            apply(database, commit(row(number)), checks)
+        assert checks.pending
+    return (folder / FILE).read_bytes()
+
+
+def number_bytes(data: bytes) -> Iterator[int]:
+    """Yield the places of the bytes of row numbers of the spool in the database
+    (https://www.sqlite.org/fileformat2.html, section 1.6).
+    """
+    for begin in range(0, len(data), 1024):
+        page = data[begin : begin + 1024]
+        if page[0] != 13 or b"pressure" not in page:
+            continue
+        for at in struct.unpack_from(f">{int.from_bytes(page[3:5], 'big')}H", page, 8):
+            while page[at] & 0x80:
+                at += 1
+            at += 1
+            while page[at] & 0x80:
+                yield begin + at
+                at += 1
+            yield begin + at
+
+
 def wrong(folder: Path) -> list[tuple[Any, ...]]:
     """Return rows that would leave with other cells than they came with."""
     try:
@@ -121,6 +159,62 @@ def test_flipped_bit_anywhere_in_a_page_lets_no_wrong_row_leave(
             assert wrong(copy) == [], f"bit {bit} of byte {at}"
 
 
+@pytest.mark.parametrize("start", [False, True], ids=["uplink", "start"])
+@pytest.mark.parametrize("state", ["stopped", "killed"])
+@pytest.mark.parametrize("step", [181, pytest.param(1, marks=SOAK)])
+def test_changed_row_number_lets_no_row_leave_as_another(
+    folder: Path, tmp_path: Path, state: str, start: bool, step: int
+) -> None:
+    """Rows that have no check yet after a kill included. start: the gateway starts first."""
+    data = killed(folder) if state == "killed" else (folder / FILE).read_bytes()
+    hits = [(at, bit) for at in number_bytes(data) for bit in range(8)]
+    assert len(hits) > 8 * ROWS
+    copy = tmp_path / "hit"
+    for at, bit in hits[::step] + hits[-16:]:
+        hit = bytearray(data)
+        hit[at] ^= 1 << bit
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        (copy / FILE).write_bytes(hit)
+        if start:
+            with suppress(sqlite3.Error, OncewayError, ValueError), opened(copy):
+                pass
+        assert wrong(copy) == [], f"bit {bit} of byte {at}"
+
+
+def test_rows_of_a_killed_gateway_leave_before_its_next_start(folder: Path) -> None:
+    killed(folder)
+    assert leaving(folder) == [right(number) for number in range(1, ROWS + 41)]
+    with opened(folder) as database:
+        apply(database, commit(row(ROWS + 41)), SpoolChecks())
+    assert leaving(folder) == [right(number) for number in range(1, ROWS + 42)]
+
+
+def test_rows_leave_while_an_older_gateway_writes_beside_a_newer_uplink(folder: Path) -> None:
+    with closing(connect(folder / FILE)) as database, database:
+        database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
+        many = [row(number) for number in range(ROWS + 1, ROWS + 201)]
+        database.executemany(f"INSERT INTO spool VALUES ({'?,' * 9}?)", many)
+    assert leaving(folder) == [right(number) for number in range(1, ROWS + 201)]
+
+
+@pytest.mark.parametrize("way", ["landed", "dropped", "given up"])
+def test_new_row_leaves_though_the_rows_before_it_have_left(folder: Path, way: str) -> None:
+    killed(folder, 3)
+    with closing(connect(folder / FILE)) as database, database:
+        if way == "landed":
+            database.execute("DELETE FROM spool WHERE id <= ?", (ROWS + 2,))
+            database.execute("INSERT INTO batch VALUES (1, 1, ?, 1, 9, 'x', 1, 1)", (ROWS + 2,))
+    with closing(Spool(folder)) as spool:
+        if way == "dropped":
+            spool.drop(ROWS + 2)
+        elif way == "given up":
+            spool.delete(0, ROWS + 2, ROWS + 2)
+    left = [it[0] for it in leaving(folder)]
+    assert left[-1] == ROWS + 3
+    assert len(left) == (ROWS + 2 if way == "dropped" else 1)
+
+
 @pytest.mark.parametrize("column", ["payload", "topic", "received", "monotonic", "sequence"])
 def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
     changed = {
@@ -150,8 +244,7 @@ def test_lost_check_holds_its_rows(folder: Path) -> None:
 
 
 def test_rows_get_their_time_and_keep_their_check(tmp_path: Path) -> None:
-    with closing(open_store(tmp_path, "site-7")) as database:
-        recover(database, None, 16)
+    with opened(tmp_path) as database:
         checks = SpoolChecks()
         for number in range(1, 101):
             apply(database, commit(row(number, None)), checks)
@@ -164,12 +257,10 @@ def test_rows_get_their_time_and_keep_their_check(tmp_path: Path) -> None:
 
 
 def test_start_after_a_kill_checks_the_newest_rows(tmp_path: Path) -> None:
-    with closing(open_store(tmp_path, "site-7")) as database:
-        recover(database, None, 16)
+    with opened(tmp_path) as database:
         apply(database, commit(*map(row, range(1, 6))), SpoolChecks())  # the checks die here
         assert database.execute("SELECT count(*) FROM spool_check").fetchone() == (0,)
-    with closing(open_store(tmp_path, "site-7")) as database:
-        recover(database, None, 16)
+    with opened(tmp_path) as database:
         database.execute("UPDATE spool SET payload = x'00' WHERE id = 5")
     assert [it[0] for it in leaving(tmp_path)] == [1, 2, 3, 4]
 
@@ -205,8 +296,7 @@ def test_version_0_2_0_reads_and_writes_the_store_and_its_rows_count_as_sound(
         database.execute("INSERT INTO batch VALUES (1, 1, 100, 100, 9, 'x', 1, 1)")
         database.execute("INSERT INTO batch_content VALUES (1, 9, x'')")
     assert check(folder) == [], "back at this version, before a start"
-    with closing(open_store(folder, "site-7")) as database:
-        recover(database, None, 16)
+    with opened(folder) as database:
         apply(database, commit(row(ROWS + 3)))
     assert check(folder) == []
     assert [it[0] for it in leaving(folder)] == list(range(101, ROWS + 4))
@@ -215,8 +305,7 @@ def test_version_0_2_0_reads_and_writes_the_store_and_its_rows_count_as_sound(
 def test_salvage_by_a_version_without_checks_leaves_rows_that_get_new_ones(folder: Path) -> None:
     with closing(connect(folder / FILE)) as database:
         database.execute("DROP TABLE spool_check")  # and `meta` is copied as it is
-    with closing(open_store(folder, "site-7")) as database:
-        recover(database, None, 16)
+    with opened(folder) as database:
         (count,) = database.execute("SELECT count(*) FROM spool_check").fetchone()
         assert count == -(-ROWS // CHUNK)
     assert len(leaving(folder)) == ROWS

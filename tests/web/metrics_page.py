@@ -47,8 +47,9 @@ def families(folder: Path) -> list[Metric]:
     """Return the metrics of a gateway that has a site, an uplink, a bridge and a radio."""
     figures: defaultdict[str, int] = defaultdict(int)
     copies = defaultdict(int, dict.fromkeys(_COPIES_GAUGES, 0))
+    here: dict[str, Any] = {"name": "attic", "until": "2035-01-01", "figures": figures}
     site: list[dict[str, Any]] = [
-        {"name": "attic", "connected": True, "problem": None, "figures": figures, "copies": copies},
+        here | {"connected": True, "problem": None, "copies": copies},
         {"name": "barn", "connected": True, "problem": None, "silent": 0},
     ]
     bridge = BridgeStatus("cloud", "mqtts://far", None, 0, 0, 0, 0, 0, 0)
@@ -66,7 +67,7 @@ def families(folder: Path) -> list[Metric]:
     return list(GatewayCollector(source, uplink).collect())
 
 
-def _labels(family: Metric) -> list[str]:
+def labels(family: Metric) -> list[str]:
     named = getattr(family, "_labelnames", ())
     return sorted({*named, *(label for one in family.samples for label in one.labels)} - {"le"})
 
@@ -89,9 +90,9 @@ def page(found: list[Metric]) -> str:
     rows = []
     for family in sorted(found, key=lambda one: one.name):
         name = family.name + SUFFIX.get(family.type, "")
-        labels = ", ".join(_labels(family))
+        names = ", ".join(labels(family))
         rows.append(
-            f"| `{name}` | {family.type} | {labels} | {family.documentation} | {users(name)} |\n"
+            f"| `{name}` | {family.type} | {names} | {family.documentation} | {users(name)} |\n"
         )
     return _HEAD + "".join(rows)
 

@@ -212,7 +212,9 @@ async def test_metrics_count_the_work_of_the_uplink(tmp_path: Path) -> None:
 
 
 async def test_full_spool_makes_the_gateway_unhealthy_until_it_has_room(tmp_path: Path) -> None:
-    async with gateway(*configured(tmp_path, "[spool]\nmax_bytes = 150\n")) as running:
+    async with gateway(
+        *configured(tmp_path, "[spool]\ndevices_share = 0.0\nmax_bytes = 190\n")
+    ) as running:
         url = await address(running)
         connect = Connect("c", properties=READS)
         async with aiohttp.ClientSession() as session, wire(running.port, connect) as client:

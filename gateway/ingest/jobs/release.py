@@ -46,11 +46,20 @@ def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) 
     whole = [
         (feed, number)
         for feed, number in sink.quarantine.open()
-        if batch.flaw(landing, _announced(landing, trust, feed, number)) is None
+        if _is_whole(landing, _announced(landing, trust, feed, number))
     ]
     if whole:
         with sink.lock:
             _release(spark, sink, landing, trust, whole)
+
+
+def _is_whole(landing: Landing, announced: Announced) -> bool:
+    """Return False for an unreadable batch, too: it waits, and no other one waits for it."""
+    try:
+        return batch.flaw(landing, announced) is None
+    except OSError as error:
+        landing.refuse_outage(error)
+        return False
 
 
 def release(

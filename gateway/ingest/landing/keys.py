@@ -18,11 +18,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import fsspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gateway.errors import OncewayError
-from gateway.ingest.delta import local_disk
+from gateway.ingest.delta import connection, local_disk
 from gateway.system import gateway_name
 from gateway.uplink.manifest import key_id
 
@@ -125,8 +124,7 @@ def load(url: str) -> Keys:
     contents, OSError if it cannot be reached.
     """
     try:
-        fs, path = _open(url)
-        text = fs.cat_file(path)
+        text = connection.ask(url, lambda fs, path: bytes(fs.cat_file(path)))
     except FileNotFoundError:
         return Keys()
     except OSError:
@@ -150,13 +148,7 @@ def save(url: str, keys: Keys) -> None:
         local.parent.mkdir(parents=True, exist_ok=True)
         local_disk.write(local, keys.to_json())
         return
-    fs, path = _open(url)
-    fs.pipe_file(path, keys.to_json())
-
-
-def _open(url: str) -> tuple[Any, str]:
-    fs, path = fsspec.core.url_to_fs(str(local_disk.local_path(url) or url))
-    return fs, str(path)
+    connection.ask(url, lambda fs, path: fs.pipe_file(path, keys.to_json()))
 
 
 def change(

@@ -24,8 +24,10 @@ from threading import Lock
 from typing import Any, TypeVar
 
 import fsspec
+from fsspec.asyn import sync
 
 from gateway.errors import OncewayError
+from gateway.ingest import busy
 from gateway.ingest.landing.local_file import NO_REGULAR_FILE, first_bytes
 from gateway.system import gateway_name
 from gateway.uplink.manifest import (
@@ -162,10 +164,10 @@ class Landing:
         else:
             options = {"use_listings_cache": False}
         if protocol in ("s3", "s3a"):
-            # s3fs retries by itself, and boto3 would do so within each of these attempts
             given = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}} | given
         fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
+        busy.make_patient(fs)
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
@@ -500,9 +502,8 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
     bucket, prefix, _ = fs.split_path(f"{folder}/")
     after = f"{prefix}{stem}.parquet"
     while True:
-        page = fs.call_s3(
-            "list_objects_v2", Bucket=bucket, Prefix=prefix, StartAfter=after, MaxKeys=S3_PAGE
-        )
+        request = {"Bucket": bucket, "Prefix": prefix, "StartAfter": after, "MaxKeys": S3_PAGE}
+        page = sync(fs.loop, fs._call_s3, "list_objects_v2", **request)
         keys = [str(one["Key"]) for one in page.get("Contents", [])]
         names = [key.rpartition("/")[2] for key in keys]
         if not keys or not page.get("IsTruncated") or any(map(_MANIFEST.fullmatch, names)):
@@ -522,8 +523,8 @@ def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
         return bytes(fs.cat_file(path, start=0, end=limit))
     except FINAL:
         raise
-    except Exception:
-        if _is_empty(fs, path):
+    except Exception as error:
+        if busy.status(error) not in busy.STATUSES and _is_empty(fs, path):
             return b""
         raise
 
@@ -552,8 +553,7 @@ def _as_os_error(error: Exception) -> OSError:
     if isinstance(error, OSError):
         return error
     text = f"{type(error).__name__}: {error}"
-    codes = (getattr(error, name, None) for name in ("code", "status", "status_code"))
-    if "PermissionDenied" in type(error).__name__ or FORBIDDEN in codes:
+    if "PermissionDenied" in type(error).__name__ or busy.status(error) == FORBIDDEN:
         return PermissionError(errno.EACCES, text)
     return OSError(text)
 

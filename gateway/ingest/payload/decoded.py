@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from gateway.ingest.payload import skeletons
 from gateway.ingest.payload.names import without_device
+from gateway.payload.faults import FAULT, GOOD, OTHER_FAULT, QUALITIES
 from gateway.payload.senml import RELATIVE, NotSenml, Record, decode
 
 READING = pa.struct(
@@ -29,6 +30,7 @@ READING = pa.struct(
         ("time", pa.timestamp("us", "UTC")),
         ("time_certainty", pa.string()),
         ("time_stated", pa.string()),
+        ("quality", pa.string()),
     ]
 )
 
@@ -36,6 +38,9 @@ SYNCHRONISED, RECKONED, UNKNOWN = "synchronised", "reckoned", "unknown"
 """Certainty of a time: the payload has UTC; it has an age, counted from the receipt; or it has no
 time (RFC 8428, section 4.5.3: unknown to the sensor), or an age from an unknown receipt."""
 _CERTAINTIES = pa.array([SYNCHRONISED, RECKONED, UNKNOWN])
+
+_QUALITIES = pa.array(QUALITIES)
+_NUMBERS = pa.array(range(len(QUALITIES)), pa.float64())
 
 _MICRO = 1_000_000
 
@@ -94,9 +99,18 @@ def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None
 
 
 def _named(readings: pa.StructArray, device: pa.Array) -> pa.StructArray:
-    """Return readings with names that do not repeat the device."""
-    name, *others = readings.flatten()
-    return pa.StructArray.from_arrays([without_device(name, device), *others], fields=list(READING))
+    """Return readings with names that do not repeat the device, and with their quality."""
+    name, *others, _ = readings.flatten()
+    name = without_device(name, device)
+    quality = _quality(name, readings.field("value"))
+    return pa.StructArray.from_arrays([name, *others, quality], fields=list(READING))
+
+
+def _quality(name: pa.Array, value: pa.Array) -> pa.Array:
+    """Return `good`, or, for a numeric record `NAME.fault`, the fault with that number."""
+    faults = pc.fill_null(_QUALITIES.take(pc.index_in(value, _NUMBERS)), OTHER_FAULT)
+    told = pc.and_(pc.fill_null(pc.ends_with(name, FAULT), False), value.is_valid())
+    return pc.if_else(told, faults, GOOD)
 
 
 def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.StructArray:
@@ -106,13 +120,14 @@ def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.Struc
         _absolute(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
     ]
     times, stated = _bounded(pa.array(times, pa.int64()))
+    unjudged = [None] * len(records)
     certainties = [
         _certainty(record, at) for pack, at in zip(packs, received, strict=True) for record in pack
     ]
     arrays = [
         pa.array(values, field.type)
         for values, field in zip(
-            [*fields[:7], times.to_pylist(), certainties, stated], READING, strict=True
+            [*fields[:7], times.to_pylist(), certainties, stated, unjudged], READING, strict=True
         )
     ]
     return pa.StructArray.from_arrays(arrays, fields=list(READING))

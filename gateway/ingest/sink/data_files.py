@@ -13,14 +13,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from gateway.ingest.delta import local_disk
+from gateway.ingest.delta import connection, local_disk
 from gateway.ingest.sink.merged_batches import CHUNK, in_arrow
 
 PUBLICATION_COLUMNS = [
@@ -67,7 +66,6 @@ class DataFiles:
 
     def __init__(self, publications: str, readings: str) -> None:
         self._locations = {"publications": publications, "readings": readings}
-        self._folders = {table: _open(location) for table, location in self._locations.items()}
 
     def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Write a chunk. A damaged or empty batch is passed through."""
@@ -88,17 +86,18 @@ class DataFiles:
     def _write(self, table: str, rows: pa.Table) -> dict[str, Any] | None:
         if not rows.num_rows:
             return None
-        fs, folder = self._folders[table]
+        location = self._locations[table]
         name = f"part-{secrets.token_hex(16)}.parquet"
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="snappy", store_schema=False)
         data = sink.getvalue()
+        file = f"{location.rstrip('/')}/{name}"
         try:
-            fs.pipe_file(f"{folder}/{name}", bytes(data))
-            local_disk.settle_files(self._locations[table], [name])
+            connection.ask(file, lambda fs, path: fs.pipe_file(path, bytes(data)))
+            local_disk.settle_files(location, [name])
         except OSError:
             with suppress(OSError):  # a partial file takes space on a full disk
-                fs.rm_file(f"{folder}/{name}")
+                connection.ask(file, lambda fs, path: fs.rm_file(path))
             raise
         return {"name": name, "rows": rows.num_rows, "action": add_action(name, data.size, rows)}
 
@@ -153,8 +152,3 @@ def add_action(name: str, size: int, rows: pa.Table) -> str:
 def _stamp(moment: datetime) -> str:
     """Return milliseconds, rounded down: readers add one to the upper end."""
     return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
-
-
-def _open(location: str) -> tuple[Any, str]:
-    fs, folder = fsspec.core.url_to_fs(str(local_disk.local_path(location) or location))
-    return fs, str(folder).rstrip("/")

@@ -76,6 +76,14 @@ READINGS = Layout(
                 " clock says; time is null then"
             ),
         ),
+        (
+            "quality",
+            "string",
+            (
+                "good; in a record NAME.fault of a status, the fault for which NAME has no value."
+                " Null in rows of a version up to 0.2.0"
+            ),
+        ),
         ("gateway", "string", "As in publications"),
         ("topic", "string", "As in publications"),
         ("received", "timestamp", "As in publications"),

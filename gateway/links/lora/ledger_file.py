@@ -16,8 +16,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gateway.config.regions import Region
 from gateway.links.lora.duty import BLOCKS, Ledger
+from gateway.system.regions import Region
 from gateway.system.sync import sync
 
 _PARTS = 64

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import exp, inf, isinf
 
-from gateway.config.regions import EU868, Region, SubBand
 from gateway.links.lora.airtime import FACTORS, silence_factor
 from gateway.links.lora.exchange import Exchange, Radio, exchange
+from gateway.system.regions import EU868, Region, SubBand
 
 MOST_TRIES = 3.0
 """Average attempts per reading above which a channel counts as full. Above this value, a few more

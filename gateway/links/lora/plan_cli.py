@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from gateway.commands.options import JsonOption
-from gateway.config.regions import EU868, REGIONS
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS
 from gateway.links.lora.exchange import Radio
 from gateway.links.lora.plan import Budget, Plan, Site, say, what_works
 from gateway.links.lora.plan import plan as work_out
+from gateway.system.regions import EU868, REGIONS
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9}) ?(s|m|min|h|d)")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gateway.config.regions import Region
 from gateway.errors import OncewayError
 from gateway.links.faults import blame
 from gateway.links.lora.airtime import Modulation
@@ -31,6 +30,7 @@ from gateway.links.lora.turns import Others, TurnLink
 from gateway.links.transport import Accept
 from gateway.links.tty import Tty
 from gateway.system.logs import about
+from gateway.system.regions import Region
 
 log = logging.getLogger(__name__)
 

@@ -30,6 +30,8 @@ from gateway.site.pki.authority import Removal, name_in
 from gateway.site.pki.invitation import MOST_REQUEST
 from gateway.site.pki.removed import from_values, read
 from gateway.site.pki.tls import why
+from gateway.site.rules.contact import LEASE_S, PROMISE_S
+from gateway.site.rules.messages import MEMBERS
 from gateway.site.strict import parse
 from gateway.system.logs import printable
 
@@ -69,6 +71,32 @@ class Greeting(BaseModel):
     clock: Annotated[float, Field(ge=0, le=1e11)]
     """Clock of the member, UTC in seconds."""
     removed: list[Any]
+    members: Annotated[list[str], Field(max_length=MEMBERS)] | None = None
+    """Names in the member's [site.members]; None from Onceway 0.2.0, as in the fields below."""
+    copies: int | None = None
+    lease: float | None = None
+    """LEASE_S of the member."""
+    promise: float | None = None
+    """PROMISE_S of the member."""
+    renews: bool = False
+    """Whether the member holds the site's authority, and renews certificates."""
+
+
+def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
+    """Return why two members must not decide together, as a sentence for both, or None."""
+    if theirs.members is not None and mine.members is not None:
+        one, other = set(mine.members), set(theirs.members)
+        only = [
+            f"only {name} has {', '.join(map(printable, sorted(names)))}"
+            for name, names in sorted(((me, one - other), (member, other - one)))
+            if names
+        ]
+        if only:
+            return f"[site.members] differs: {'; '.join(only)}. Make it the same at all members"
+    lease, promise = theirs.lease or LEASE_S, theirs.promise or PROMISE_S
+    if lease >= PROMISE_S or promise <= LEASE_S:
+        return "its leases and this gateway's do not fit: update Onceway at all members"
+    return None
 
 
 class State(Enum):
@@ -89,6 +117,9 @@ class Owner(Protocol):
 
     def greeting(self) -> Greeting: ...
 
+    def compare(self, link: "Link", greeting: Greeting) -> None:
+        """Raise SiteError if the peer's configuration must not differ, and does."""
+
     def joined(self, link: "Link") -> None: ...
 
     def came(self, link: "Link", frame: bytes) -> None: ...
@@ -97,6 +128,9 @@ class Owner(Protocol):
 
     def asked(self, link: "Link", request: bytes) -> None:
         """Handle a request to join; `answer` is called later."""
+
+    def renews(self, link: "Link", data: bytes) -> None:
+        """Handle a member's request to renew its certificate (empty), or the answer."""
 
     def over(self, link: "Link", joined: bool) -> None:
         """Note that the link has ended, for `link.reason`. joined: whether it was joined."""
@@ -118,8 +152,16 @@ class Link(asyncio.Protocol):
         self.address = "nowhere"
         self.generation = ""
         self.version = 0
+        self.renews = False
+        """Whether the peer renews certificates."""
+        self.has_renewed = False
+        """Whether a certificate was asked for, or issued, over this link."""
+        self.differs = ""
+        """Difference to the peer's configuration that does not prevent a link, in words."""
         self.clock_s = 0.0
         """Seconds by which the peer's clock is ahead."""
+        self.set_off = 0.0
+        """Seconds from the loop's clock to this gateway's UTC at the greeting."""
         self.lag_s: float | None = None
         """Round-trip time of the last keep-alive in seconds."""
         self.state = State.GREETING
@@ -186,6 +228,12 @@ class Link(asyncio.Protocol):
         if self.state is State.JOINED:
             self._say_removed([item.to_json() for item in removals])
             self._bound()
+
+    def renew(self, data: bytes = b"") -> None:
+        """Ask the peer, a member, for a renewed certificate, or answer with that."""
+        self.has_renewed = True
+        if self.state is State.JOINED:
+            self._write(pack(Kind.JOIN, data))
 
     def answer(self, data: bytes) -> None:
         """Answer a JOIN. After that, the connection carries nothing more."""
@@ -268,6 +316,8 @@ class Link(asyncio.Protocol):
                 self._echo(body)
             case State.JOINED, Kind.ECHO:
                 self._echoed(unpack_number(body))
+            case State.JOINED, Kind.JOIN:
+                self._owner.renews(self, body)
             case State.JOINED, Kind.FRAME:
                 self._owner.came(self, body)
             case State.GREETING | State.CONFIRMING | State.JOINED, Kind.REMOVED:
@@ -289,11 +339,14 @@ class Link(asyncio.Protocol):
                 f"it speaks version {greeting.version} of the site's protocol, and this gateway"
                 f" {VERSION}: update Onceway {old}"
             )
-        self.clock_s = greeting.clock - datetime.now(UTC).timestamp()
-        self.generation = greeting.generation
+        here = datetime.now(UTC).timestamp()
+        self.clock_s = greeting.clock - here
+        self.set_off = here - self._loop.time()
+        self.generation, self.renews = greeting.generation, greeting.renews
         self._owner.removed(self, from_values(greeting.removed))
         if self.state is State.ENDED:  # its frame may have ended the link
             return
+        self._owner.compare(self, greeting)
         if self.expected is None:
             self._greet()
             self.state = State.CONFIRMING

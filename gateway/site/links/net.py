@@ -29,11 +29,21 @@ from gateway.config import Config, split_address
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
-from gateway.site.links.link import OLDEST, SILENT, VERSION, Greeting, Link, State, address_of
-from gateway.site.pki import invitation
-from gateway.site.pki.authority import Removal, membership, name_in
+from gateway.site.links.link import (
+    OLDEST,
+    SILENT,
+    VERSION,
+    Greeting,
+    Link,
+    State,
+    address_of,
+    difference,
+)
+from gateway.site.pki import invitation, renewal
+from gateway.site.pki.authority import Membership, Removal, authority_of, membership, name_in
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import dialling, serving, why
+from gateway.site.rules.contact import LEASE_S, PROMISE_S
 from gateway.system.dial import connected
 from gateway.system.logs import about, printable
 
@@ -47,7 +57,7 @@ _TCP_S = 4.0
 MOST_HANDSHAKES = 16
 MOST_WAIT_S = 5.0
 CLOCK_S = 60.0
-"""Difference of clocks beyond which a warning is logged."""
+"""Difference of clocks beyond which it is a problem of the link."""
 _SHUTDOWN_S = 2.0
 _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
@@ -148,8 +158,11 @@ class Net:
         """
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
         self._own = own = membership(folder, self._name)
+        self._renews = authority_of(folder) is not None
+        if self._renews and renewal.is_due(own.certificate):
+            own = renewal.renew_own(folder) or own
         self._removed = Removed(folder, own)
-        self._serving, self._dialling = serving(folder, own), dialling(folder, own)
+        self._use(own)
         self._listening = _listen(*self._config.site_bind)
         now = loop.time()
         for name, address in self._site.members.items():
@@ -176,6 +189,11 @@ class Net:
         if self._listening is not None:
             self._listening.close()
 
+    def _use(self, own: Membership) -> None:
+        """Show this certificate from now on, on new links."""
+        folder, self._own = self._config.site_folder, own
+        self._serving, self._dialling = serving(folder, own), dialling(folder, own)
+
     def send(self, member: str, frame: bytes) -> None:
         """Send a frame. It is dropped if there is no link: the caller must expect silence."""
         if len(frame) > FRAME_BYTES:
@@ -200,7 +218,7 @@ class Net:
             protocol=VERSION,
             generation=self._generation,
             until=until,
-            problem=_GONE if self._is_removed else None,
+            problem=_GONE if self._is_removed else renewal.problem(self._own.certificate),
         )
         return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
 
@@ -243,7 +261,28 @@ class Net:
             generation=self._generation,
             clock=datetime.now(UTC).timestamp(),
             removed=self._removed.to_json(),
+            members=sorted(self._site.members),
+            copies=self._site.copies,
+            lease=LEASE_S,
+            promise=PROMISE_S,
+            renews=self._renews,
         )
+
+    def compare(self, link: Link, greeting: Greeting) -> None:
+        mine = self.greeting()
+        if (text := difference(mine, greeting, self._name, link.member)) is not None:
+            raise SiteError(text)
+        if greeting.copies not in (None, mine.copies):
+            link.differs = (
+                f"[site] copies differs: {self._name} has {mine.copies}, {link.member}"
+                f" {greeting.copies}. Make it the same at all members"
+            )
+        elif abs(link.clock_s) > CLOCK_S:
+            way = "ahead of" if link.clock_s > 0 else "behind"
+            link.differs = (
+                f"its clock is {abs(link.clock_s):.0f} s {way} this gateway's: times of readings"
+                " differ by that"
+            )
 
     def joined(self, link: Link) -> None:
         far = self._far[link.member]
@@ -261,15 +300,8 @@ class Net:
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
-        if abs(link.clock_s) > CLOCK_S and self._may_log(f"{far.name}'s clock"):
-            way = "ahead of" if link.clock_s > 0 else "behind"
-            log.warning(
-                "%s: its clock is %.0f s %s this gateway's: times of readings differ by that",
-                printable(far.name),
-                abs(link.clock_s),
-                way,
-                extra=about(member=far.name),
-            )
+        if link.differs and self._may_log(f"{far.name}: {link.differs[:9]}"):
+            log.warning("%s: %s", printable(far.name), link.differs, extra=about(member=far.name))
         self._joined(far.name)
 
     def came(self, link: Link, frame: bytes) -> None:
@@ -282,6 +314,43 @@ class Net:
 
     def asked(self, link: Link, request: bytes) -> None:
         self._spawn(self._answer(link, request))
+
+    def renews(self, link: Link, data: bytes) -> None:
+        if link.has_renewed if data else self._renews and not link.has_renewed:
+            link.has_renewed = not data
+            self._spawn(self._renew(link, data), self._saving)
+
+    async def _renew(self, link: Link | None, data: bytes = b"") -> None:
+        """Renew the certificate of this gateway, or that of the member at the end of a link."""
+        folder = self._config.site_folder
+        try:
+            if link is not None and link.certificate is not None and not data:
+                link.renew(await asyncio.to_thread(renewal.renewed, folder, link.certificate))
+                return
+            if link is None:
+                own = await asyncio.to_thread(renewal.renew_own, folder)
+            else:
+                own = await asyncio.to_thread(renewal.accept, folder, data)
+            if own is not None:
+                self._use(own)
+                log.info(
+                    "this gateway's certificate is renewed, until %s",
+                    f"{own.certificate.not_valid_after_utc:%Y-%m-%d}",
+                )
+        except OncewayError as error:
+            self._warn("renewal", f"a certificate cannot be renewed: {error}")
+
+    def _keep_certificate(self) -> None:
+        """Renew this gateway's certificate when half of its life is over."""
+        if not renewal.is_due(self._own.certificate):
+            return
+        if self._renews:
+            if self._may_log("own renewal"):  # a failure is tried again a minute later
+                self._spawn(self._renew(None), self._saving)
+            return
+        for far in self._far.values():
+            if far.link is not None and far.link.renews and not far.link.has_renewed:
+                far.link.renew()
 
     def over(self, link: Link, joined: bool) -> None:
         if not joined:
@@ -450,8 +519,12 @@ class Net:
         except OncewayError as error:
             self._warn("removed", str(error))
         self._spread(None)
+        self._keep_certificate()
+        set_off = datetime.now(UTC).timestamp() - now
         for far in self._far.values():
-            if far.link is not None and not late:
+            if far.link is not None and abs(set_off - far.link.set_off) > CLOCK_S / 2:
+                far.link.end("this gateway's clock was set")  # the next link compares it again
+            elif far.link is not None and not late:
                 far.link.look(now)
 
     # Removed members
@@ -582,5 +655,5 @@ def _status(far: _Far, now: float) -> MemberStatus:
         protocol=None if last is None else last.version,
         generation=None if last is None else last.generation,
         until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
-        problem=None if is_past else far.problem or None,
+        problem=(not is_past and far.problem) or (link is not None and link.differs) or None,
     )

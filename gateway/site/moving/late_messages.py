@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from gateway.broker.core import Core
 from gateway.broker.delivery import Undelivered
-from gateway.broker.fan_out import deliver, distribute
+from gateway.broker.fan_out import deliver, distribute, redistribute
 from gateway.broker.publish_run import RETAIN, PublishRun
 from gateway.broker.queue_limits import is_full
 from gateway.broker.router import Route
 from gateway.broker.session import Session
 from gateway.config import INSIDE
-from gateway.site.moving.addresses import Address, Kind, Stage, address
+from gateway.site.moving.addresses import Address, Kind, Stage, address, share_number
 from gateway.site.moving.cuts import end_if_over, say
 from gateway.site.moving.session_move import SessionMove, move_of
 from gateway.site.moving.session_moves import moves_of
@@ -67,9 +67,19 @@ def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, c
     subscription that they are for.
     """
     if to.share and not share:
-        return
-    if not _deliver_here(core, member, to.stage, run, _flags(run), share, 0, run.count, commit):
+        _deal_again(core, run, to.share)
+    elif not _deliver_here(core, member, to.stage, run, _flags(run), share, 0, run.count, commit):
+        _deal_again(core, run, to.share)
         say(core, [member], Kind.GONE, [to.stage])
+
+
+def _deal_again(core: Core, run: PublishRun, number: int) -> None:
+    """Give messages of a shared subscription whose subscriber here is gone to another one, here or
+    at another gateway.
+    """
+    for share in core.router.routed(run.topic).shares if number else ():
+        if share_number(share.name) == number:
+            redistribute(core, Undelivered(run, run.qos, share.name, 0, run.count))
 
 
 def receive_for_share(
@@ -85,6 +95,8 @@ def receive_for_share(
     if move is not None and move.forwarder is not None:
         group = move.forwarder.groups[number]
         _forward(core, move, run, _flags(run), group, 0, run.count, commit)
+    else:
+        _deal_again(core, run, number)
 
 
 def forward(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:

@@ -29,7 +29,7 @@ from gateway.site.pki import folder as files
 
 CLOCK_OFF = timedelta(days=1)
 """Tolerated difference between the clocks of two members."""
-_MEMBER_FOR = timedelta(days=3650)
+MEMBER_FOR = timedelta(days=3650)
 _AUTHORITY_FOR = timedelta(days=9125)
 _PLAUSIBLE = datetime(2025, 1, 1, tzinfo=UTC)
 _PURPOSE = b"onceway: removed from the site\0"
@@ -109,9 +109,22 @@ class Authority:
         whatever the clock shows.
         """
         issued = max(_now(), datetime.fromtimestamp(after + 1, UTC))
+        return self._signed(_common(name), key, issued - CLOCK_OFF, issued + MEMBER_FOR)
+
+    def renew(self, certificate: x509.Certificate) -> x509.Certificate:
+        """Return a certificate with the same name, key and beginning, and a later end."""
+        key = certificate.public_key()
+        if not isinstance(key, Ed25519PublicKey):
+            raise SiteError("the certificate has another kind of key")
+        begins = certificate.not_valid_before_utc
+        return self._signed(certificate.subject, key, begins, _now() + MEMBER_FOR)
+
+    def _signed(
+        self, subject: x509.Name, key: Ed25519PublicKey, begins: datetime, ends: datetime
+    ) -> x509.Certificate:
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         return (
-            _builder(_common(name), self.certificate.subject, key, issued, _MEMBER_FOR)
+            _builder(subject, self.certificate.subject, key, begins, ends)
             .add_extension(x509.BasicConstraints(False, None), True)
             .add_extension(_usage(signs=False), True)
             .add_extension(x509.ExtendedKeyUsage(usage), False)
@@ -239,9 +252,9 @@ def _now() -> datetime:
 
 def _make(folder: Path) -> Authority:
     key = Ed25519PrivateKey.generate()
-    name = _common("Onceway site")
+    name, now = _common("Onceway site"), _now()
     certificate = (
-        _builder(name, name, key.public_key(), _now(), _AUTHORITY_FOR)
+        _builder(name, name, key.public_key(), now - CLOCK_OFF, now + _AUTHORITY_FOR)
         .add_extension(x509.BasicConstraints(True, 0), True)
         .add_extension(_usage(signs=True), True)
         .sign(key, None)
@@ -273,16 +286,16 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: Ed25519PublicKey,
-    issued: datetime,
-    valid: timedelta,
+    begins: datetime,
+    ends: datetime,
 ) -> x509.CertificateBuilder:
     return x509.CertificateBuilder(
         issuer,
         subject,
         key,
         x509.random_serial_number(),
-        issued - CLOCK_OFF,
-        issued + valid,
+        begins,
+        ends,
     ).add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
 
 

@@ -119,7 +119,10 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
             "Do it on the gateway where `onceway site init` was",
         )
     if name == inviter:
-        raise OncewayError(f"{name!r} is this gateway itself")
+        raise OncewayError(
+            f"{name!r} is this gateway itself",
+            hint="It renews its certificate by itself, at the latest when it starts",
+        )
     if name not in site.members:
         raise OncewayError(
             f"[site.members] has no {name!r}",

@@ -9,12 +9,15 @@ only after our lease has ended. The only assumption is that the two clocks run e
 10 %.
 
 After a start no other member has a link yet. Every member is *expected* for START_S, or until it
-has given a lease. A member that has announced its stop is expected in the same way, since it may be
+has given a lease. A member that has announced its stop is expected for RESTART_S, since it may be
 restarting. An expected member that has joined is *busy* for START_S, as long as it sends anything.
 So is a member that has started since its last link, however long it was away and whatever ended
 that link. `silent_from` returns how long a client waits for an expected or a busy member.
 
-A member that has left a query without an answer for ANSWER_S is *mute* until it answers any query.
+A member may take ANSWER_S to answer a query, and longer over a slow line: `answer_s` follows the
+measured round trip of beats, up to MOST_ANSWER_S.
+
+A member that has left a query without an answer for that time is *mute* until it answers any query.
 It gets no more leases, and clients wait for it only until its last one is over. It may ask and send
 beats as much as it likes meanwhile.
 
@@ -28,11 +31,19 @@ BEAT_S = 0.25
 LEASE_S = 0.7
 PROMISE_S = 0.8
 ANSWER_S = 1.0
-"""Seconds that a member may take to answer, or to send anything."""
+"""Seconds that a member over a fast line may take to answer, or to send anything."""
+MOST_ANSWER_S = 4.0
+"""Upper bound of the seconds that a member over a slow line may take to answer."""
 START_S = 3.0
-"""Seconds for which a member is expected, seconds for which it may be busy after that, and the
-longest time for which a client waits because of either.
+"""Seconds for which a member is expected after our start, and seconds for which it may be busy
+after that. A client without a Keep Alive waits no longer because of either.
 """
+RESTART_S = 15.0
+"""Seconds for which a member is expected after it has announced its stop, and the longest time for
+which a client waits for members that are expected or busy.
+"""
+_AVERAGED = 8
+"""Number of beats after which a shorter round trip counts."""
 
 
 class Contact:
@@ -61,6 +72,8 @@ class Contact:
         """Whether our beats may echo, because the member has all news that a lease requires."""
         self.mute = False
         """Whether the member answers no queries over its present link."""
+        self.round_trip = 0.0
+        """Round trip of beats in seconds, smoothed; includes up to BEAT_S at the member."""
         self._answered = float("-inf")
         """Time of the last answer to a query."""
         self._linked = float("-inf")
@@ -87,13 +100,19 @@ class Contact:
         """End the link. stopped: whether the member has announced its stop."""
         self.up, self.lease, self.granting = False, float("-inf"), False
         if stopped:
-            self.expected = now + START_S
+            self.expected = now + RESTART_S
 
-    def silent_from(self, deadline: float, patience: float) -> float:
-        """Return the time from which the member is silent if it has not answered. deadline: that of
-        the query. patience: time up to which the client can wait for a member that is expected or
-        busy.
+    @property
+    def answer_s(self) -> float:
+        """Return the seconds that the member may take to answer a query."""
+        return min(max(ANSWER_S, ANSWER_S / 2 + 1.5 * self.round_trip), MOST_ANSWER_S)
+
+    def silent_from(self, asked: float, patience: float) -> float:
+        """Return the time from which the member is silent if it has not answered. asked: time of
+        the query. patience: time up to which the client can wait for a member that is expected
+        or busy.
         """
+        deadline = asked + self.answer_s
         if self.up and self.mute:
             return min(self.promise, deadline)
         if self.up:
@@ -103,7 +122,7 @@ class Contact:
     def passed_over(self, now: float, since: float) -> None:
         """Note a decision without the member, which was queried at `since` or when it joined."""
         since = max(since, self._linked)
-        late = now >= max(since + ANSWER_S, self.fresh)
+        late = now >= max(since + self.answer_s, self.fresh)
         self.mute = self.mute or (self.up and late and self._answered < since)
 
     def answered(self, now: float) -> None:
@@ -121,4 +140,6 @@ class Contact:
             self.promise = now + PROMISE_S
         if beat.echo:
             self.expected = float("-inf")
+            took = max(0.0, now - beat.echo / 1000)
+            self.round_trip = max(took, self.round_trip + (took - self.round_trip) / _AVERAGED)
             self.lease = max(self.lease, min(beat.echo / 1000, now) + LEASE_S)

@@ -7,7 +7,8 @@ the caller.
 One client has one search at a time, in these stages:
 
   ASKING     all members are queried. A busy member is queried again. A member without an answer
-             is silent: after 1 s with a link, else as soon as the lease that it may have is over.
+             is silent: with a link after `answer_s` (`contact.py`), else as soon as the lease
+             that it may have is over.
              A member that is expected or busy (`contact.py`) is waited for longer, as far as the
              client can wait. A restored member that may have forgotten something counts as silent
   MOVING     a session comes from another member (`inbound_moves.py`)
@@ -23,7 +24,7 @@ from enum import Enum
 from functools import partial
 from itertools import count
 
-from gateway.site.rules.contact import ANSWER_S, START_S
+from gateway.site.rules.contact import RESTART_S, START_S
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.decision import Claim, Decision, decide
 from gateway.site.rules.ending import Ending
@@ -58,11 +59,11 @@ class Search:
 
     __slots__ = (
         "answered",
+        "asked",
         "busy",
         "claims",
         "clean",
         "client",
-        "deadline",
         "decision",
         "dropped",
         "later",
@@ -82,7 +83,8 @@ class Search:
         self.searching = searching
         self.client = client
         self.since = now
-        self.deadline = now + ANSWER_S
+        self.asked = now
+        """Time of the first query of the current round."""
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""
         self.looks = now
@@ -155,7 +157,7 @@ class Lookup:
             search = self._begin(client)
         search.waiters.append((done, alive))
         search.clean = clean
-        search.patience = self._contacts.now + (0 if clean else min(START_S, patience))
+        search.patience = self._contacts.now + (0 if clean else min(RESTART_S, patience))
         if waited:
             self._start_over(search, search.turn)
         else:
@@ -219,7 +221,7 @@ class Lookup:
         Earlier replies are outdated.
         """
         if search.turn == turn and search.stage is not Stage.OVER:
-            search.deadline = self._contacts.now + ANSWER_S
+            search.asked = self._contacts.now
             self._again(search)
 
     def _ask_all(self, search: Search) -> None:
@@ -273,7 +275,7 @@ class Lookup:
             self._working.wait(search.client, partial(self._start_over, search, search.turn))
             return
         for name in silent:
-            self._contacts[name].passed_over(self._contacts.now, search.deadline - ANSWER_S)
+            self._contacts[name].passed_over(self._contacts.now, search.asked)
         search.silent = (*silent, *sorted(search.restored & search.answered))
         self._decide(search)
 
@@ -454,7 +456,7 @@ class Lookup:
             self._look(search)
 
     def _silent_from(self, search: Search, member: str) -> float:
-        until = self._contacts[member].silent_from(search.deadline, search.patience)
+        until = self._contacts[member].silent_from(search.asked, search.patience)
         if member in search.busy and self._contacts[member].up:  # it may wait for a starting member
             until = max(until, min(self._contacts.starting, search.patience))
         return until

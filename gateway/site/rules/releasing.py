@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from gateway.site.rules.contact import ANSWER_S, START_S
+from gateway.site.rules.contact import START_S
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Holder
 from gateway.site.rules.merge_window import Windows
@@ -20,12 +20,12 @@ Done = Callable[[bool, tuple[str, ...]], None]
 
 
 class _Release:
-    __slots__ = ("answered", "asking", "deadline", "done", "looks", "over", "patience", "question")
+    __slots__ = ("answered", "asked", "asking", "done", "looks", "over", "patience", "question")
 
     def __init__(self, asking: "Releasing", question: Query, now: float, done: Done) -> None:
         self.asking = asking
         self.question = question
-        self.deadline = now + ANSWER_S
+        self.asked = now
         self.patience = now + START_S
         self.looks = now
         """Time of the next check of this release."""
@@ -69,7 +69,7 @@ class Releasing:
             self._look(release)
 
     def _silent_from(self, release: _Release, member: str) -> float:
-        return self._contacts[member].silent_from(release.deadline, release.patience)
+        return self._contacts[member].silent_from(release.asked, release.patience)
 
     def _look(self, release: _Release) -> None:
         if release.over:
@@ -78,7 +78,7 @@ class Releasing:
         until = max((self._silent_from(release, name) for name in silent), default=0.0)
         if self._contacts.now >= until:
             for name in silent:
-                self._contacts[name].passed_over(self._contacts.now, release.deadline - ANSWER_S)
+                self._contacts[name].passed_over(self._contacts.now, release.asked)
             self._contacts.statistics.silent += bool(silent)
             self._finish(release, False, tuple(sorted(silent)))
         elif release.looks != until:

@@ -123,9 +123,9 @@ async def test_without_a_gateway_and_without_a_radio_both_say_so(tmp_path: Path)
     site = RadioSite(tmp_path, "roof-1")
     for words in (("radio", "listen"), ("radio", "status")):
         code, _, error = await said(site, *words, "--data", str(tmp_path))
-        assert (code, "no gateway runs here" in error) == (1, True)
+        assert (code, "no gateway runs here" in error) == (12, True)
     code, _, error = await said(site, "device", "ping", "roof-1")
-    assert (code, "no gateway runs here" in error) == (1, True)
+    assert (code, "no gateway runs here" in error) == (12, True)
 
 
 async def test_the_log_warns_once_before_the_hour_is_used_up(site: RadioSite) -> None:

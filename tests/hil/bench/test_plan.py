@@ -3,6 +3,7 @@ refused with its reason.
 """
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hil.bench.bench import Bench
 from hil.bench.files import load, replaying, shipped
 from hil.bench.plan import plan, recorded
 from hil.bench.tables import OF_RIG, ClientTable
+from hil.cli import replay
 from hil.observe.folder import Folder
 from hil.observe.history import History
 from hil.programs.settings import write_config
@@ -568,13 +570,14 @@ def test_another_recorded_link_in_place_of_the_benchs_own() -> None:
         ({"uplnk": {"batch_count": 7}}, "uplnk"),
     ],
 )
-def test_settings_that_the_gateway_refuses_are_refused_before_a_run(
+def test_settings_that_the_gateway_refuses_are_refused_before_a_replay(
     tmp_path: Path, config: dict[str, dict[str, int]], message: str
 ) -> None:
+    bench = Bench.model_validate({"title": "t", "config": config})
+    history = History(tmp_path / "history.jsonl")
+    history.add("rig", "run", bench=bench.model_dump(), plan=asdict(plan(bench)))
     with pytest.raises(OncewayError, match=rf"{message}.*Look at \[config\] of the bench"):
-        write_config(
-            Folder(tmp_path), ["uno-1"], Bench.model_validate({"title": "t", "config": config})
-        )
+        replay(history.path)
 
 
 def test_a_bench_has_its_own_settings_of_gateway_and_uplink(tmp_path: Path) -> None:

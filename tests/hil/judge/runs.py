@@ -64,7 +64,9 @@ def reading(device: str, sequence: int, raw: int) -> Event:
     row |= {"time": (UTC + sequence) * 1_000_000, "text": None, "flag": None, "data": None}
     row |= {"time_certainty": "synchronised", "gateway": "site", "topic": f"sensors/{device}/adc0"}
     row |= {"received": (UTC + sequence) * 1_000_000 + 50_000}
-    return Event(sequence * S + S // 2, READINGS, "reading", {**row, "sum": None})
+    return Event(
+        sequence * S + S // 2, READINGS, "reading", {**row, "sum": None, "quality": "good"}
+    )
 
 
 def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:

@@ -54,6 +54,7 @@ OF_A_READING: dict[str, Any] = {
     "flag": True,
     "data": "00",
     "sum": 1.0,
+    "quality": "absent",
 }
 
 

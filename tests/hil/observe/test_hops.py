@@ -369,7 +369,7 @@ def test_rows_of_the_readings_table_with_all_that_is_judged(
 ) -> None:
     key = {"device": "uno-1", "incarnation": 7, "sequence": 3}
     told = {"name": "adc0", "unit": "V", "value": 2.5, "time_certainty": "synchronised"}
-    told |= {"gateway": "site", "topic": "sensors/uno-1/adc0"}
+    told |= {"gateway": "site", "topic": "sensors/uno-1/adc0", "quality": "good"}
     empty = dict.fromkeys(("text", "flag", "data", "sum"), None)
     rows = [
         {**key, "position": 0, **told, **empty, "time": RECEIVED, "received": RECEIVED},

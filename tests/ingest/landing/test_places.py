@@ -3,6 +3,7 @@ proxy that breaks connections.
 """
 
 import json
+import random
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,16 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gateway.ingest import busy
 from gateway.ingest.clean import say
 from gateway.ingest.jobs.source import BatchList, read_batches
+from gateway.ingest.landing import keys
 from gateway.ingest.landing import place as landing_module
+from gateway.ingest.landing.keys import Keys
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
 from gateway.ingest.sink.data_files import DataFiles
 from tests.ingest.batches import EPOCH, land, row
+from tests.uplink.s3_lax import LaxS3, lax_s3
 from tests.uplink.servers import FaultProxy, S3Server, SftpServer, s3_server, sftp_server
 
 FEEDS = {f"site/{EPOCH}": 3, f"twin/{EPOCH}": 1}
+KINDS = ("parquet", "json")
 SEQUENCES = [*range(10, 13), *range(20, 23), *range(30, 33), *range(40, 43)]
 
 
@@ -196,3 +202,123 @@ def test_an_sftp_server_that_goes_away_and_comes_back(
         assert read_all(landing) == SEQUENCES
     finally:
         proxy.close()
+
+
+@pytest.fixture
+def busy_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaxS3]:
+    """A proxy that passes everything on, and an ingest that waits a hundredth as long."""
+    monkeypatch.setattr(busy, "PAUSES_S", [one / 100 for one in busy.PAUSES_S])
+    with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(503, "SlowDown"), pytest.param((500, "InternalError"), marks=pytest.mark.soak)],
+)
+def test_a_store_that_refuses_four_in_ten_requests_holds_and_quarantines_nothing(
+    s3: S3Server,
+    busy_s3: LaxS3,
+    answer: tuple[int, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    as_environment(monkeypatch, "s3", s3.options(busy_s3.port))
+    monkeypatch.setattr(landing_module, "PAUSES", landing_module.IN_A_HURRY)
+    drawn, refused = random.Random(4), []
+
+    def busy_now() -> tuple[int, str] | None:
+        refused.append(drawn.random() < 0.4)
+        return answer if refused[-1] else None
+
+    busy_s3.busy = busy_now
+    for _ in range(2):
+        assert read_all(Landing(s3.url())) == SEQUENCES
+    assert sum(refused) > 8
+    assert not caplog.records
+
+
+def test_a_store_that_refuses_each_object_costs_no_pause_for_each(
+    s3: S3Server, busy_s3: LaxS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_environment(monkeypatch, "s3", s3.options(busy_s3.port))
+    monkeypatch.setattr(landing_module, "PAUSES", (None,))
+    landing, asked = Landing(s3.url()), []
+
+    def refuse() -> tuple[int, str]:
+        asked.append(1)
+        return (500, "InternalError")
+
+    busy_s3.busy = refuse
+    for number in range(100):
+        with pytest.raises(OSError, match=r"."):
+            landing.manifest(f"site/{EPOCH}", number)
+    assert len(asked) == 100 + busy.RETRIES
+
+
+def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
+    s3: S3Server, busy_s3: LaxS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At the landing place, at the file of trusted keys, and where data files are written."""
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    as_environment(monkeypatch, "s3", {"endpoint_url": f"http://127.0.0.1:{busy_s3.port}"})
+    tables = {name: f"s3a://{s3.BUCKET}/rotated/{name}" for name in ("publications", "readings")}
+    trusted = keys.keys_url(f"s3://{s3.BUCKET}/rotated/publications")
+
+    def valid(name: str) -> None:
+        file.write_text(f"[default]\naws_access_key_id = {name}\naws_secret_access_key = s\n")
+        busy_s3.valid = name
+
+    valid("OLD")
+    keys.save(trusted, Keys(unsigned=True))
+    landing, files = Landing(s3.url()), DataFiles(**tables)
+    feed = f"site/{EPOCH}"
+    for name in ("OLD", "NEW", "NEWER"):
+        valid(name)
+        landing._renewed = -landing_module.RENEWED_S
+        (one,) = read_batches(landing, BatchList(0, Feeds(landing).between({}, {feed: 1})))
+        assert files.put(one).to_pylist()[0]["publications"]["rows"] == 3
+        assert keys.load(trusted).unsigned is True
+
+
+@pytest.mark.soak
+def test_more_than_a_thousand_keys_of_a_prefix_hide_nothing(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of one feed, gateways, and markers."""
+    as_environment(monkeypatch, "s3", s3.options())
+    many = 1005  # a page has 1,000
+    landing = Landing(f"s3://{s3.BUCKET}/many")
+    feed = f"site/{EPOCH}"
+    names = [f"{feed}/{number:012d}.{kind}" for number in range(1, many + 1) for kind in KINDS]
+    names += [f"g{number:04d}/{EPOCH}/{1:012d}.json" for number in range(many)]
+    names += [f"_newest/g{number:04d}.{EPOCH}.{1:012d}" for number in range(many)]
+    landing._fs.pipe({f"{landing._root}/{name}": b"{}" for name in names})
+    assert len(landing.gateways()) == many + 2
+    assert len(landing.markers()) == many
+    assert landing.newest(feed, 0) == many
+    assert landing.after(feed, many - 1) == many
+    assert landing.after(feed, many) is None
+    assert len(Feeds(landing).advance({}, 10**9)) == many + 1
+    assert landing.delete(feed, many - 1) == many - 1
+    assert landing.after(feed, 0) == many
+    landing._fs.rm(landing._root, recursive=True)
+
+
+@pytest.mark.parametrize("name", ["with space", "100% a#b", "a%20b+c, größe-λ"])
+def test_names_that_urls_write_otherwise_stand_as_they_are(
+    name: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    as_environment(monkeypatch, "s3", s3.options())
+    land(tmp_path, name, 1, [row("dev", 1)])
+    root = f"{s3.BUCKET}/odd {name}"
+    fs = fsspec.filesystem("s3", **s3.options(), skip_instance_cache=True)
+    for path in (tmp_path / name).rglob("*"):
+        if path.is_file():
+            fs.pipe_file(f"{root}/{path.relative_to(tmp_path)}", path.read_bytes())
+    landing = Landing(f"s3://{root}")
+    feeds = Feeds(landing)
+    assert feeds.advance({}, 10**9) == {f"{name}/{EPOCH}": 1}
+    (one,) = read_batches(landing, BatchList(0, feeds.between({}, {f"{name}/{EPOCH}": 1})))
+    assert one["sequence"].to_pylist() == [1]

@@ -18,6 +18,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from s3fs import S3FileSystem
 
+from gateway.ingest import busy
 from gateway.ingest.jobs.source import BatchList, read_batches
 from gateway.ingest.landing import place as place_module
 from gateway.ingest.landing.keys import Keys, keys_url, save
@@ -57,6 +58,7 @@ ERRORS: dict[str, Callable[[], Exception]] = {
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place_module, "PAUSES", (0.01, None))
+    monkeypatch.setattr(busy, "PAUSES_S", (0.001,))
 
 
 @pytest.fixture(scope="module")

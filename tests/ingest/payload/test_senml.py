@@ -1,6 +1,7 @@
 """RFC 8428, by section."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import cbor2
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.ingest.payload import decoded
 from gateway.ingest.payload.names import without_device
+from gateway.payload.faults import QUALITIES, WORDS
 from gateway.payload.senml import LABELS, PAYLOAD_LIMIT, NotSenml, Record, decode
 
 STAMP = pa.timestamp("us", "UTC")
@@ -279,3 +281,29 @@ def test_a_time_that_cannot_be_stands_as_text_and_spoils_no_other(
     absent = stated is not None or received is None
     assert {one["time"] is None for (one,) in odds} == {absent}
     assert readings.flatten().field("time").to_pandas() is not None
+
+
+@pytest.mark.parametrize("count", [1, 40])  # one by one, and all at once
+def test_a_fault_of_a_sensor_is_the_quality_of_its_row(count: int) -> None:
+    records = [{"n": "dev:t.fault", "v": number} for number in range(len(QUALITIES))]
+    records += [{"n": "dev:t.fault", "v": number} for number in (len(QUALITIES), -1, 0.5)]
+    records += [{"n": "dev:t", "v": 3}, {"n": "dev:fault", "v": 3}, {"n": "dev:t.fault", "vs": "a"}]
+    payloads = [as_cbor(record) for record in records for _ in range(count)]
+    readings, _ = decoded.columns(
+        pa.array(["dev"] * len(payloads)),
+        pa.array(payloads, pa.binary()),
+        pa.array([RECEIVED] * len(payloads), STAMP),
+    )
+    told = [one["quality"] for (one,) in readings.to_pylist()]
+    expected = [*QUALITIES, *["unknown fault"] * 3, *["good"] * 3]
+    assert told == [word for word in expected for _ in range(count)]
+    (names, values) = ([one[key] for (one,) in readings.to_pylist()] for key in ("name", "value"))
+    assert names[0] == "t.fault"  # as it was sent
+    assert values[count] == 1
+
+
+def test_each_fault_of_the_firmware_has_a_word_in_the_tables() -> None:
+    header = (Path(__file__).parents[3] / "firmware" / "src" / "ow_sensor.h").read_text()
+    numbers = header[header.index("OW_SENSOR_WELL") : header.index("OW_SENSOR_FAULTS")]
+    assert numbers.count("OW_SENSOR_") == len(QUALITIES) == len(WORDS)
+    assert len(set(QUALITIES)) == len(QUALITIES)

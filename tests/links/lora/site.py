@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 
 from gateway.broker.access import Policy
-from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Header, SessionCipher
 from gateway.links.lora.kiss import KissModem
@@ -24,6 +23,7 @@ from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.station import RadioFailed, RadioReady, Station
 from gateway.links.lora.transports import Transports
 from gateway.links.lora.turns import TurnLink
+from gateway.system.regions import EU868
 from provisioning.identity import Identity
 from provisioning.radio_plan import AT, RadioPlan
 from tests.broker.harness import Anonymous, World

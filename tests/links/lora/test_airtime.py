@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.regions import EU868
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import LONGEST, Modulation
+from gateway.system.regions import EU868
 
 FACTORS = st.integers(7, 12)
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation, silence_factor
 from gateway.links.lora.duty import BLOCKS, Ledger
 from gateway.links.lora.ledger_file import LATE, Ledgers, read, read_count, write
+from gateway.system.regions import EU868
 
 Span = tuple[float, float]
 """Start and end of a transmission."""

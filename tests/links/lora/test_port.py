@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.regions import EU868
 from gateway.links.lora import port
 from gateway.links.lora.airtime import LONGEST, Modulation
 from gateway.links.lora.exchange import Radio
 from gateway.links.lora.plan import most_heard
 from gateway.links.lora.port import CALM, HOUR, NEAR, Limit, LoraListener, Settings
 from gateway.links.transport import Receiver, Transport
+from gateway.system.regions import EU868
 from tests.links.board import Pty, until
 from tests.links.lora.tnc import Tnc
 

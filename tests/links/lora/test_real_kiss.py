@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from gateway.boards.bundled_firmware import ROOT
-from gateway.config.regions import EU868
 from gateway.links.lora.airtime import LONGEST, Modulation
 from gateway.links.lora.kiss import LARGEST, Decoder, KissModem, encode
 from gateway.links.lora.radio import Event, Heard, Ready, Sent
 from gateway.links.tty import Tty
+from gateway.system.regions import EU868
 from hil.air.kiss_modem import FIRMWARE
 from tests.hil.air.radio_site import RadioSite
 

@@ -1,12 +1,12 @@
 """One radio at work: what a board hears, and what the law, the disk and the modem keep from it."""
 
-from gateway.config.regions import EU868
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Hello, Welcome
 from gateway.links.lora.kiss import ANSWER_WAIT, KissModem
 from gateway.links.lora.ledger_file import Ledgers
 from gateway.links.lora.station import Event, RadioFailed, RadioReady, Signal, Station
 from gateway.links.lora.turns import WINDOW, TurnLink
+from gateway.system.regions import EU868
 from tests.links.lora.test_duty import HOUR, TINY, worst_hour
 from tests.links.lora.tnc import Tnc
 

@@ -1,0 +1,48 @@
+"""The pauses between two attempts of a bridge to connect.
+
+In: what a connection has achieved, and how it ended. Out: seconds until the next attempt: up to 1 s
+at first, twice as long after each failure, `LONGEST_S` at most.
+
+A connection is forgiven, so that the next attempt follows soon, if it lasted for `SETTLED_S`, or if
+the other broker acknowledged a message on it: a line that breaks often still moves messages. A
+connection that the other broker ended with a reason, such as "session taken over" or "quota
+exceeded", is forgiven by time only.
+"""
+
+import random
+
+LONGEST_S = 60.0
+SETTLED_S = 10.0
+"""Seconds after which a connection counts as good."""
+
+
+class Pauses:
+    """The pauses of one bridge."""
+
+    def __init__(self) -> None:
+        self._tries = 0
+        """Connections in a row that were not forgiven."""
+        self._progress = False
+        self._told = False
+
+    def progress(self) -> None:
+        """Note that the other broker has acknowledged a message."""
+        self._progress = True
+
+    def told(self) -> None:
+        """Note that the other broker ends the connection, or takes no more, and says why."""
+        self._told = True
+
+    def next(self, lasted_s: float, suspects: int | None) -> float:
+        """Return the seconds until the next attempt. lasted_s: duration of the last one. suspects:
+        number of messages in a row at which the other broker closes, None unless it is on trial.
+        """
+        if suspects is not None:
+            self._tries = suspects
+        elif lasted_s > SETTLED_S or (self._progress and not self._told):
+            self._tries = 0
+        else:
+            self._tries += 1
+        self._progress = self._told = False
+        longest = min(2.0 ** min(self._tries, 16), LONGEST_S)
+        return longest * random.uniform(0.5, 1)  # noqa: S311 - jitter, no secret

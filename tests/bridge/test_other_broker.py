@@ -1,0 +1,152 @@
+"""Changes at the other broker: its address, its certificate, other clients, and silence."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gateway.mqtt.packets import Connect, Puback, Publish
+from tests.bridge.mosquitto import Mosquitto, mosquitto
+from tests.bridge.test_bridge import (
+    FOREVER,
+    bridged,
+    configuration,
+    publish,
+    scripted,
+    until,
+)
+from tests.bridge.test_retained import BRIDGE, equal, say
+from tests.links.certificates import Authority
+from tests.service.process import free_port, gateway, start
+from tests.service.wire import wire
+
+UP = 'up = ["up/#"]\n'
+HIDDEN = ("unshare", "-m", "sh", "-c")
+"""A program in a mount namespace of its own, with another /etc/hosts."""
+
+
+async def test_other_broker_with_an_ipv6_address_only(tmp_path: Path) -> None:
+    port = free_port("::1")
+    far = Mosquitto(tmp_path / "far", f"allow_anonymous true\nlistener {port} ::1")
+    await far.start()
+    try:
+        file = configuration(tmp_path, port, BRIDGE)
+        file.write_text(file.read_text().replace("mqtt://127.0.0.1", "mqtt://[::1]"))
+        async with gateway(tmp_path, "--config", str(file)) as near:
+            await say(near.port, up_a="1")
+            await equal(near.port, far.port, up_a="1")
+    finally:
+        await far.end(signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another /etc/hosts")
+async def test_other_broker_that_moves_to_another_address_is_found(tmp_path: Path) -> None:
+    """Each attempt asks for the name again."""
+    hosts, port = tmp_path / "hosts", free_port()
+    hosts.write_text("127.0.0.2 far\n")
+    file = configuration(tmp_path, port, UP, free_port())
+    file.write_text(file.read_text().replace("mqtt://127.0.0.1", "mqtt://far"))
+    shell = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+    near = await start("--config", str(file), before=(*HIDDEN, shell, "sh"))
+    servers = []
+    try:
+        await near.ready()
+        await near.logged("cannot be reached")
+        reached = asyncio.Event()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reached.set()
+            writer.close()
+
+        servers.append(await asyncio.start_server(accept, "127.0.0.1", port))
+        with hosts.open("r+") as found:  # the mount shows this file, not another of its name
+            found.write("127.0.0.1 far\n")
+        await asyncio.wait_for(reached.wait(), 60)
+    finally:
+        for server in servers:
+            server.close()
+        await near.end(signal.SIGKILL)
+
+
+async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("far", expired=True)
+    more = f"allow_anonymous true\ncertfile {certificate}\nkeyfile {key}"
+    far = Mosquitto(tmp_path / "far", more)
+    file = configuration(tmp_path, far.port, f'{UP}ca = "{authority.path}"')
+    file.write_text(file.read_text().replace("mqtt://", "mqtts://"))
+    await far.start()
+    try:
+        async with (
+            gateway(tmp_path, "--config", str(file)) as near,
+            wire(near.port, Connect("b")) as board,
+        ):
+            await publish(board, "up/x", b"1", 2)
+            await near.logged("TLS fails: certificate has expired")
+            assert (await until(tmp_path, waiting=1))["sent"] == 0
+            authority.issue("far")
+            await far.end()
+            await far.start()
+            await until(tmp_path, waiting=0, sent=1, error=None)
+    finally:
+        await far.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_another_client_with_the_bridge_s_client_identifier(
+    tmp_path: Path, clean: bool
+) -> None:
+    """The client takes the session over, or ends it by a clean start. Messages still cross."""
+    async with mosquitto(tmp_path / "far") as far, bridged(tmp_path, far.port, BRIDGE) as near:
+        await say(near.port, up_a="1")
+        await equal(near.port, far.port, up_a="1")
+        await until(tmp_path, agreed=1)
+        (pair,) = (tmp_path / "data" / "bridges").glob("cloud.json")
+        word = json.loads(pair.read_text())["word"]
+        name = f"site-1-cloud-{word}"
+        async with wire(far.port, Connect(name, clean_start=clean, properties=FOREVER)):
+            await near.logged("it closed the connection")  # Debian's mosquitto gives no reason
+        async with wire(near.port, Connect("b")) as board:
+            await publish(board, "up/x", b"1", 2)
+        await say(far.port, "s/", up_a="2", down_b="3")
+        await equal(near.port, far.port, up_a="2", down_b="3")
+        found = await until(tmp_path, waiting=0, error=None, retained="equal")
+        assert found["last_error"] is not None
+
+
+async def test_silent_other_broker_is_given_up_after_its_keep_alive(tmp_path: Path) -> None:
+    """The connection is open and nothing comes, as after SIGSTOP."""
+    async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
+        there, _ = await far.meet(present=False, server_keep_alive=2)
+        async with wire(near.port, Connect("b")) as board:
+            await publish(board, "up/x", b"1", 1)
+        first = await there.pick(Publish)
+        await near.logged("it has said nothing for")
+        there, _ = await far.meet(present=True, server_keep_alive=2)
+        again = await there.pick(Publish)
+        assert (again.payload, again.packet_id, again.dup) == (b"1", first.packet_id, True)
+        there.send(Puback(again.packet_id))
+
+
+@pytest.mark.soak
+async def test_stopped_mosquitto_goes_on_where_it_was(tmp_path: Path) -> None:
+    more = "allow_anonymous true\nmax_keepalive 10"
+    async with (
+        mosquitto(tmp_path / "far", more) as far,
+        bridged(tmp_path, far.port, BRIDGE) as near,
+    ):
+        await say(near.port, up_a="1")
+        await equal(near.port, far.port, up_a="1")
+        await until(tmp_path, agreed=1)
+        far.send(signal.SIGSTOP)
+        await say(near.port, up_a="2", up_b="2")
+        async with wire(near.port, Connect("b")) as board:
+            for number in range(10):
+                await publish(board, "up/x", b"%d" % number, 2, number + 1)
+        await near.logged("it has said nothing for")
+        far.send(signal.SIGCONT)
+        await equal(near.port, far.port, up_a="2", up_b="2")
+        await until(tmp_path, waiting=0, error=None, retained="equal")

@@ -1,0 +1,100 @@
+"""One exit code for one cause, whichever command meets it: each command that needs a store meets
+none, an empty file and a damaged one; each that only a running gateway can do meets none.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.commands import exit_codes
+from gateway.commands import main as script
+from tests.commands.test_no_hang import ASK_GATEWAY, COMMANDS, _words
+from tests.commands.test_tree import Run, run
+
+__all__ = ["run"]
+
+OF_STORE = {
+    *("bridge aside", "bridge discard", "session list", "session show", "session end"),
+    *("retained list", "spool discard", "spool land", "spool status"),
+    *("store backup", "store downgrade", "uplink claim", "uplink status", "where"),
+}
+OF_NONE = OF_STORE | {"backup", "store check", "store salvage"}
+"""`store check` finds that a damaged store is not in order, and `store salvage` mends it."""
+DAMAGE = {"empty": b"", "garbage": b"no database" * 1000, "none": None, "no folder": None}
+OF_GATEWAY = sorted(
+    {*ASK_GATEWAY, "bridge again", "clock show", "clock trust", "device ping"}
+    - {"doctor", "session list", "session show", "session end", "bridge discard"}
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration, whose data directory is `data`."""
+    data, config = tmp_path / "data", tmp_path / "gateway.toml"
+    config.write_text(
+        f'[gateway]\nname = "site-1"\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
+        f'[uplink]\nlanding = "file://{tmp_path}/landing"\n'
+    )
+    monkeypatch.setenv("ONCEWAY_PASSPHRASE", "a passphrase of this test")
+    monkeypatch.chdir(tmp_path)
+    return data
+
+
+def _run(
+    run: Run, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str
+) -> tuple[int, str]:
+    monkeypatch.setenv("ONCEWAY_CONFIG", str(folder.parent / "gateway.toml"))
+    words = _words(name, folder.parent, "/nowhere/port")
+    if name == "spool land":
+        words[2] = str(folder)
+    code, _, err = run(*words, *more)
+    return code, err
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("name", sorted(OF_NONE))
+def test_store_that_cannot_be_used_has_one_code(
+    name: str, kind: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind in ("empty", "garbage") and name not in OF_STORE:
+        return
+    if kind != "no folder":
+        folder.mkdir()
+    if (content := DAMAGE[kind]) is not None:
+        (folder / "gateway.db").write_bytes(content)
+        (folder / "uplink.key").touch()
+    code, err = _run(run, name, folder, monkeypatch)
+    assert (code, err.startswith("error: ")) == (exit_codes.STORE, True), err
+    assert str(folder) in err
+
+
+@pytest.mark.parametrize("name", [*OF_GATEWAY, "session list"])
+def test_gateway_that_does_not_run_has_one_code(
+    name: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir()
+    more = ["--site"] if name == "session list" else []
+    code, err = _run(run, name, folder, monkeypatch, *more)
+    assert (code, str(folder) in err) == (exit_codes.NO_GATEWAY, True), err
+
+
+def test_no_command_about_a_store_is_forgotten() -> None:
+    """A new command of these groups has to be named above."""
+    groups = {name.split()[0] for name in OF_STORE} - {"uplink"}
+    named = OF_NONE | set(OF_GATEWAY) | {"store restore"}
+    assert {name for name in COMMANDS if name.split()[0] in groups} <= named
+
+
+def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sqlite3
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(script, "_command", lambda _: fail)
+    code, out, err = run("where", "roof-1", "1")
+    assert (code, out) == (exit_codes.STORE, "")
+    assert err == "error: the database cannot be used (disk I/O error)\n"
+    assert "sqlite3" in sys.modules
