@@ -608,6 +608,7 @@ static void poll(struct ow_mqtt *client)
         }
         return;
     }
+    now = ow_hal_millis(); /* after the EEPROM's bytes: a radio's silence counts from here */
     listen(client, now);
     advance(client);
     speak(client, now);

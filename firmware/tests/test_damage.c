@@ -193,6 +193,35 @@ static void no_single_bit_loses_a_publication_in_silence(void)
         flips, lost, again);
 }
 
+/* The cells before the slots: incarnation, marks, boot counter, and the gateway's identifier. */
+static void no_single_bit_of_a_cell_costs_a_publication_or_an_identity(void)
+{
+    enum { INCARNATION = 0x1234ABCD };
+    for (uint32_t count = 0; count <= 70; count += 14) {
+        make(count, count / 3, count % 4 == 2);
+        ow_journal_adopt(&journal, INCARNATION);
+        settle();
+        ow_journal_confirm(&journal);
+        settle();
+        ow_journal_hold(&journal, 7);
+        settle();
+        uint32_t next = journal.next;
+        keep();
+        for (uint32_t bit = 0; bit < 8 * SLOTS_AT; bit++) {
+            restore();
+            forget();
+            board.eeprom[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            start();
+            CHECK_EQUAL(journal.incarnation, INCARNATION);
+            CHECK_EQUAL(journal.next, next);
+            CHECK(journal.held == 7 || journal.held == 0, "%u", journal.held);
+            drain();
+            CHECK_EQUAL(check_all(), 0);
+            check_afterwards();
+        }
+    }
+}
+
 /* The sequence alone: the rest of the slot passes its check with the one that belongs there. */
 static void a_damaged_sequence_is_repaired(void)
 {
@@ -382,6 +411,7 @@ int main(int count, char **arguments)
     a_full_journal_of_0_2_0_is_finished(arguments[1]);
     printf("  a_full_journal_of_0_2_0_is_finished\n");
     RUN(no_single_bit_loses_a_publication_in_silence);
+    RUN(no_single_bit_of_a_cell_costs_a_publication_or_an_identity);
     RUN(a_damaged_sequence_is_repaired);
     RUN(damaged_slots_are_told_one_by_one);
     RUN(a_power_cut_at_any_write_loses_no_report);

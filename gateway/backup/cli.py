@@ -21,6 +21,7 @@ from gateway.commands.options import (
     ConfigOption,
     JsonOption,
     config_file,
+    default_file,
     nothing_named,
 )
 from gateway.commands.passphrase import ask_passphrase
@@ -175,7 +176,7 @@ def restore(
 
     Example: sudo onceway restore /mnt/usb/site-1.owback
     """
-    target = config or config_file() or Path(CONFIG_FILE)
+    target = config or Path(default_file())
     try:
         archive = io.BufferedReader(cast(io.RawIOBase, Pieces(file)))
     except OSError as error:

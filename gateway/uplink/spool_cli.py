@@ -11,7 +11,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gateway.commands.options import ConfigOption, DataOption, JsonOption, config_file, folder_of
+from gateway.commands.options import (
+    ConfigOption,
+    DataOption,
+    JsonOption,
+    config_file,
+    default_file,
+    folder_of,
+)
 from gateway.config import load
 from gateway.errors import UsageError
 from gateway.system.amounts import amount, are, wait
@@ -62,7 +69,7 @@ def land(
     if settings is None:
         raise UsageError(
             "no landing place is named",
-            str(file) if file else None,
+            str(file or default_file()),
             "Name it with --landing URL, or a gateway's configuration with --config FILE",
         )
     console = Console(stderr=True)

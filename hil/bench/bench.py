@@ -180,6 +180,12 @@ class Bench(BaseModel):
             raise ValueError(f"{of_site[0]} needs a site of several gateways: tables [[gateway]]")
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
             raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
+        for kind in self.fault:
+            if kind.sensors and not any(self.may_break(kind, name) for name in self.devices):
+                able = " or ".join(f'"{name}"' for name in sorted(kind.sensors))
+                raise ValueError(f"{kind.kind} needs a [[board]] with sensor = {able}")
+            if kind.sensors and (unfit := [n for n in kind.on if not self.may_break(kind, n)]):
+                raise ValueError(f"{kind.kind} cannot happen to {unfit[0]!r}; name others in `on`")
         if RESTORED in kinds and (
             self.client or self.subscriber or len(self.by_air) < len(self.devices)
         ):
@@ -310,7 +316,8 @@ class Bench(BaseModel):
                 "the rig cannot see whether a real board has obeyed, nor which commands a sketch"
                 " obeys; leave out [commands] or [[board]]"
             )
-        if blind := [kind.kind for kind in self.fault if kind.part == "board" and not kind.on_real]:
+        ours = [kind for kind in self.fault if kind.part == "board" and not kind.sensors]
+        if blind := [kind.kind for kind in ours if not kind.on_real]:
             raise ValueError(
                 f"{blind[0]} needs a simulated board with the sensor; one with a sketch knows"
                 " board-reset and board-switched-off, a real one the second with a switch"
@@ -335,10 +342,18 @@ class Bench(BaseModel):
         return {f"sketch-{number}": file for number, file in enumerate(files, 1)}
 
     @property
+    def sensors(self) -> dict[str, str]:
+        """Return the sensors of simulated boards with the example for it, by name."""
+        kinds = [table.sensor for table in self.board if table.sensor]
+        return {f"{kind}-{kinds[: at + 1].count(kind)}": kind for at, kind in enumerate(kinds)}
+
+    @property
     def devices(self) -> list[str]:
         """Return the names of all boards."""
         on_lines = [f"uno-{number + 1}" for number in range(self.boards)]
-        return list(dict.fromkeys([*on_lines, *self.by_air, *self.real, *self.sketches]))
+        return list(
+            dict.fromkeys([*on_lines, *self.by_air, *self.real, *self.sketches, *self.sensors])
+        )
 
     @property
     def gateways(self) -> list[str]:
@@ -377,6 +392,8 @@ class Bench(BaseModel):
 
     def may_break(self, kind: Kind, device: str) -> bool:
         """Whether a kind of fault fits boards of this sort."""
+        if kind.sensors or (device in self.sensors and kind.part == "board" and not kind.on_real):
+            return self.sensors.get(device) in kind.sensors
         return kind.air != "no" if device in self.by_air else kind.air != "only"
 
     @property

@@ -16,7 +16,9 @@ NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
-BEYOND = NO_CLIENTS | {name for name, kind in KINDS.items() if kind.gateways == "several"}
+BEYOND = NO_CLIENTS | {
+    name for name, kind in KINDS.items() if kind.gateways == "several" or kind.sensors
+}
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """Kinds that last for the whole run: at most one fault of each per line."""

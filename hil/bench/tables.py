@@ -50,23 +50,27 @@ class Power(BaseModel):
 class BoardTable(BaseModel):
     """A real board, or a simulated Uno with a sketch of its own. port: port of a real board, best
     its name under /dev/serial/by-id. sketch: HEX file of a simulated board; it must contain the
-    library. The other keys are for a real board. kind: see `onceway board list`. link: how it
-    communicates; the port of a board with a radio is that of its cable. power: its power switch.
+    library. sensor: a simulated Uno with this sensor and the example for it. The other keys are for
+    a real board. kind: see `onceway board list`. link: how it communicates; the port of a board
+    with a radio is that of its cable. power: its power switch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     port: str = ""
     sketch: str = ""
+    sensor: Literal["", "ds18b20", "dht22", "tmp36"] = ""
     link: Literal["serial", "lora"] = "serial"
     kind: str = Field(default="uno", validate_default=True)
     power: Power | None = None
 
     @model_validator(mode="after")
     def _one_board(self) -> "BoardTable":
-        if bool(self.port) == bool(self.sketch):
-            raise ValueError("a board has either a `port`, if it is a real one, or a `sketch`")
-        if self.sketch and (self.link, self.kind, self.power) != ("serial", "uno", None):
+        if [self.port, self.sketch, self.sensor].count("") != 2:
+            raise ValueError(
+                "a board has either a `port`, if it is a real one, or a `sketch` or a `sensor`"
+            )
+        if not self.port and (self.link, self.kind, self.power) != ("serial", "uno", None):
             raise ValueError("a sketch runs on a simulated Uno; leave out link, kind and power")
         return self
 

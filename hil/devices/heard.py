@@ -65,12 +65,12 @@ class Heard:
                 self.incarnation = self.incarnation or data["incarnation"]
             case "publish", "up" if data["id"]:
                 self._published(
-                    self._sequence(data["id"]), data["topic"], bytes.fromhex(data["payload"])
+                    self.sequence(data["id"]), data["topic"], bytes.fromhex(data["payload"])
                 )
             case "pubrel", "up":
-                self._released.add(self._sequence(data["id"]))
+                self._released.add(self.sequence(data["id"]))
             case "pubcomp", "down":
-                self._open.discard(self._sequence(data["id"]))
+                self._open.discard(self.sequence(data["id"]))
             case "publish", "down":
                 self._told[data["id"]] = bytes.fromhex(data["payload"]).decode(errors="replace")
             case "pubcomp", "up" if data["id"] in self._told:
@@ -91,17 +91,18 @@ class Heard:
         for sequence in sorted({*unseen, *self._open}):
             self._enter("waiting", sequence)
 
-    def _sequence(self, identifier: int) -> int:
+    def sequence(self, identifier: int) -> int:
+        """Return the sequence of a publication that was sent under this packet identifier."""
         return sequence_of(identifier, max(self._payloads, default=1))
 
     def _greeted(self, incarnation: int, next_sequence: int, boot: int) -> None:
         if incarnation and self.incarnation not in (0, incarnation):
-            self._contradict(
+            self.contradict(
                 f"its incarnation was {self.incarnation:08x} and became {incarnation:08x}"
             )
         newest = max(self.next - 1, *self._payloads, 0)
         if next_sequence <= newest:
-            self._contradict(f"it says that {next_sequence} is next, after {newest}")
+            self.contradict(f"it says that {next_sequence} is next, after {newest}")
         self.incarnation = incarnation or self.incarnation
         self.next = max(next_sequence, newest + 1)
         self.boot = boot
@@ -134,11 +135,9 @@ class Heard:
         if own or _values(first) == _values(payload):
             self._enter("sent", sequence, payload=payload.hex())
         else:
-            self._contradict(
-                f"sequence {sequence} was sent as {first.hex()} and as {payload.hex()}"
-            )
+            self.contradict(f"sequence {sequence} was sent as {first.hex()} and as {payload.hex()}")
 
-    def _contradict(self, text: str) -> None:
+    def contradict(self, text: str) -> None:
         self.contradictions.append(text)
         self._history.add("board", "contradiction", device=self._device, text=text)
 

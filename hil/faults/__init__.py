@@ -46,6 +46,7 @@ from hil.faults.line import (
 )
 from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
 from hil.faults.refusal import PublicationRefused
+from hil.faults.sensor import BusContention, SensorOpen, SensorShorted, SensorSwapped
 from hil.faults.site import (
     BoardReplugged,
     BoardRoams,
@@ -87,6 +88,10 @@ OfBoard = (
     | BoardWatchdog
     | BoardEepromWorn
     | BoardSwapped
+    | SensorOpen
+    | SensorShorted
+    | SensorSwapped
+    | BusContention
 )
 OfGateway = (
     GatewayKill

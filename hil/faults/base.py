@@ -68,6 +68,9 @@ class Kind(BaseModel, ABC):
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
     """For kinds that break boards: whether the fault is for boards with a radio."""
 
+    sensors: ClassVar[frozenset[str]] = frozenset()
+    """For kinds that break a sensor: the kinds of sensors."""
+
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether the fault is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False

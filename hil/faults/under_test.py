@@ -192,6 +192,32 @@ class DeviceUnderTest(Protocol):
         ...
 
 
+class SensorUnderTest(Protocol):
+    """A board with a simulated sensor."""
+
+    @property
+    def kind(self) -> str: ...
+    async def put(self, state: str | int) -> int:
+        """Put the sensor into a state. Returns the sequence of the board's newest publication."""
+        ...
+
+    async def says(self, number: int, after: int, within: float) -> int | None:
+        """Wait for a report of this fault behind a publication. Returns its sequence, or None."""
+        ...
+
+    async def has_value(self, after: int, within: float) -> int | None:
+        """Wait for a value behind a publication. Returns its sequence, or None."""
+        ...
+
+    def values_between(self, after: int, before: int) -> list[int]:
+        """Return the sequences of values between two publications."""
+        ...
+
+    def contradict(self, text: str) -> None:
+        """Enter what no correct firmware does."""
+        ...
+
+
 class RoamerUnderTest(Protocol):
     """A board with a radio."""
 
@@ -318,6 +344,7 @@ class SystemUnderTest(Protocol):
 
     def client(self, name: str) -> ClientUnderTest: ...
     def roamer(self, name: str) -> RoamerUnderTest: ...
+    def sensor(self, fault: Fault) -> SensorUnderTest: ...
 
     def device(self, fault: Fault) -> DeviceUnderTest:
         """Return the device of a fault of a board or line."""

@@ -18,6 +18,7 @@ from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
 from hil.devices.real_by_air import RealBoardByAir
+from hil.devices.sensor import SensorBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.devices.sketch import SketchedBoard
 from hil.devices.subscriber import Subscriber
@@ -176,6 +177,7 @@ class Run:
                 self._history,
             )
         kind = SketchedBoard if name in self._bench.sketches else SimulatedDevice
+        kind = SensorBoard if name in self._bench.sensors else kind
         return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:

@@ -9,6 +9,7 @@ from hil.devices.by_air import DeviceByAir
 from hil.devices.client import Client
 from hil.devices.commander import Commander
 from hil.devices.real_board import RealBoard
+from hil.devices.sensor import SensorBoard
 from hil.devices.simulated import SimulatedDevice
 from hil.faults import Fault
 from hil.faults.newest_commit import holds_publication
@@ -83,6 +84,10 @@ class System:
     def roamer(self, name: str) -> DeviceByAir:
         """Return a board with a radio."""
         return cast(DeviceByAir, self.devices[name])
+
+    def sensor(self, fault: Fault) -> SensorBoard:
+        """Return the board whose sensor the fault breaks."""
+        return cast(SensorBoard, self.devices[fault.target])
 
     def gateway_of(self, publisher: str) -> str:
         """Return the present gateway of a board or client."""

@@ -17,11 +17,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from gateway.backup import cli
 from gateway.backup.contents import read, write
 from gateway.backup.restore import put_back
 from gateway.backup.sealed import SealedReader
 from gateway.commands import control_client as control
+from gateway.commands import options
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Pubrec
@@ -168,6 +171,23 @@ def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Pat
     for name in names:
         assert (site / name).read_text() == f"what {name} holds"
         assert (site / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_restore_writes_the_configuration_where_the_environment_says(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a new machine there is no file at that place yet."""
+    backed_up(site, tmp_path / "b")
+    shutil.rmtree(site)
+    monkeypatch.setenv("ONCEWAY_CONFIG", str(site / "gateway.toml"))
+    monkeypatch.setenv("ONCEWAY_PASSPHRASE", "correct horse")
+    elsewhere = tmp_path / "elsewhere"
+    for module in (options, cli):
+        monkeypatch.setattr(module, "CONFIG_FILE", str(elsewhere / "gateway.toml"))
+    done = CliRunner().invoke(cli.restore_app, [str(tmp_path / "b")])
+    assert done.exit_code == 0, done.output
+    assert load(site / "gateway.toml").gateway.name == "site-7"
+    assert not elsewhere.exists()
 
 
 def test_restore_keeps_existing_files(site: Path, tmp_path: Path) -> None:

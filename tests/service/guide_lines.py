@@ -22,8 +22,12 @@ PROGRAMS = (
 
 INSTALLED = ".setup/try_install.py::_try_release"
 ADDED = (
-    "tests/provisioning/test_device.py"
-    "::test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_firmware"
+    "tests/service/test_guide_boards.py"
+    "::test_a_simulated_board_is_written_and_serves_by_the_lines_of_the_guide"
+)
+BY_RADIO = (
+    "tests/hil/air/test_add.py"
+    "::test_a_board_that_is_added_by_cable_is_heard_and_stays_so_under_another_name_and_key"
 )
 LOGGED = "tests/boards/test_log.py::test_log_lines_and_the_number_of_lost_ones"
 UPKEEP = "tests/ingest/test_readme.py::test_one_pass_and_all_upkeep_run_as_they_are_written"
@@ -35,16 +39,12 @@ RUN_BY = {
     "sudo apt install ./onceway_": ".setup/try_install.py::_follow",
     "apt install --allow-downgrades": INSTALLED,
     "sudo onceway device add roof-1": ".setup/try_install.py::_follow",
-    ".venv/bin/onceway device add": ADDED,
+    ".venv/bin/onceway device add roof-1 --board": ".setup/try_install.py::_follow",
+    ".venv/bin/onceway device add roof-1 --port": ADDED,
+    ".venv/bin/onceway device add roof-7": BY_RADIO,
     "build/firmware/sim/simboard": ADDED,
-    ".venv/bin/onceway board probe": (
-        "tests/provisioning/test_boot_loaders.py"
-        "::test_bare_board_of_each_kind_is_written_and_greets"
-    ),
-    ".venv/bin/onceway device update": (
-        "tests/provisioning/test_update.py"
-        "::test_a_board_in_service_gets_another_firmware_while_the_gateway_runs"
-    ),
+    ".venv/bin/onceway board probe": ADDED,
+    ".venv/bin/onceway device update": ADDED,
     ".venv/bin/onceway device command roof-1": (
         "tests/hil/air/test_commands.py::test_boards_on_a_line_and_by_radio_answer_the_command_line"
     ),
@@ -62,7 +62,7 @@ RUN_BY = {
     ".venv/bin/onceway ingest release": UPKEEP,
     "onceway ingest clean": UPKEEP,
     "onceway spool land /mnt/card": (
-        "tests/uplink/test_rescue.py::test_a_real_gateway_and_its_uplink_are_killed"
+        "tests/uplink/test_rescue.py::test_card_lands_in_a_bucket_by_the_line_of_the_guide"
     ),
     "cc -std=gnu11": BUILT,
 }

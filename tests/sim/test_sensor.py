@@ -296,3 +296,17 @@ async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
     measurement = await measure(SENSOR, 479, fresh_eeprom())
     assert measurement.eeprom_years >= 10
     assert 0 < measurement.stack <= 400
+
+
+async def test_a_full_journal_skips_samples_and_the_next_reading_counts_them(
+    tmp_path: Path,
+) -> None:
+    """The gateway is away for 400 samples; the count ends at 255, and nothing is overwritten."""
+    gateway = Gateway()
+    async with board_in(tmp_path / "board", with_interval(100)) as board:
+        await board.run(40 * HZ)
+        await converse(board, gateway, completed=70, seconds=60)
+    assert [one.sequence for one in gateway.deliveries] == [*range(1, 71)]
+    records = [record for one in gateway.deliveries for record in decode(one.payload) or ()]
+    missed = [record.value for record in records if record.name.endswith("missed")]
+    assert missed[0] == 255

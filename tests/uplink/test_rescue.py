@@ -5,6 +5,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -118,6 +119,46 @@ def test_a_card_that_is_mounted_read_only_lands(dead, onceway, landed, tmp_path)
     assert said.returncode == 0, said.stderr
     assert "Read-only file system" in said.stderr, "of touch"
     assert keys(landed(place)) == EVERYTHING
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
+    """The dead gateway had landed before, so the line needs no --new-place."""
+    guide = (ROOT / "gateway/uplink/README.md").read_text()
+    (line,) = re.findall(r"^ {4}(onceway spool land .*)$", guide, re.MULTILINE)
+    _, _, _, card, _, place = line.split()
+    line = line.replace(place, s3.url())
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "AWS_ACCESS_KEY_ID": s3.KEY,
+        "AWS_SECRET_ACCESS_KEY": s3.SECRET,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3.port}",
+    }
+
+    def run(script: str) -> None:
+        command = ["unshare", "--mount", "sh", "-ec", f"{prepare}\n{script}"]
+        subprocess.run(command, env=environment, check=True, timeout=120)
+
+    prepare = (
+        f"mount -t tmpfs none /mnt; mkdir -p {card}\n"
+        f"mount --bind {shlex.quote(str(dead.path))} {card}"
+    )
+    run(f"onceway uplink run --once --name site-1 --data {card} --landing {s3.url()}")
+    assert dead.spool_ids() == []
+    dead.add(30)
+    gc.collect()
+    run(line)
+    landing = open_landing(s3.url(), s3.options())
+    names = [name for name in landing.names_in("site-1/00c0ffee") if name.endswith(".json")]
+    assert len(names) == 2
+    assert len(dead.spool_ids()) == 30, "the card is only read"
+
+
+def test_configuration_that_is_not_there_is_named(dead, onceway, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONCEWAY_CONFIG", str(tmp_path / "typo.toml"))
+    done = onceway("spool", "land", dead.path)
+    assert done.returncode == 1
+    assert f"{tmp_path}/typo.toml: no landing place is named" in done.stderr
 
 
 def test_twice_is_once(dead, landed, tmp_path):

@@ -12,8 +12,11 @@
 
 #include "dht22.h"
 
+#ifndef EVERY_MS // the rig's build measures more often
+#define EVERY_MS 60000UL
+#endif
+
 static const uint8_t PIN = 3;
-static const uint32_t EVERY_MS = 60000;
 static const ow_sensor_limits CELSIUS = {-400, 800, 50, 4}; // tenths, as in the AM2302 data sheet
 static const ow_sensor_limits PERCENT = {0, 1000, 100, 4};
 static const int16_t NO_VALUE = INT16_MIN; // marks a fault, which is stored in place of the temperature

@@ -13,8 +13,11 @@
 
 #include "onewire.h"
 
+#ifndef EVERY_MS // the rig's build measures more often
+#define EVERY_MS 60000UL
+#endif
+
 static const uint8_t PIN = 2;
-static const uint32_t EVERY_MS = 60000;
 static const uint32_t PAUSE_MS = 2000; // between two measurements
 static const ow_sensor_limits LIMITS = {-55 * 16, 125 * 16, 5 * 16, 4}; // sixteenths of a degree
 static const int16_t NO_VALUE = -2048; // marks a fault, which is stored in place of the value

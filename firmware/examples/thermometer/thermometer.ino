@@ -10,8 +10,11 @@
  */
 #include <Onceway.h>
 
+#ifndef EVERY_MS // the rig's build measures more often
+#define EVERY_MS 60000UL
+#endif
+
 static const uint8_t SENSOR = A0;
-static const uint32_t EVERY_MS = 60000;
 static const int16_t ZERO_MV = 500;
 // Tenths of a degree: the TMP36's -40 to 125, and a step of the converter at each end.
 static const ow_sensor_limits LIMITS = {-405, 1255, 50, 4};

@@ -68,6 +68,12 @@ _ADVICE = [
         "JAVA_GATEWAY_EXITED|UnsupportedClassVersion|Java gateway process exited",
         "Spark needs Java 17 or 21: look at `java -version`, at JAVA_HOME, and at the lines above",
     ),
+    (
+        r"blockmgr-|temp_(shuffle|local)_|/spark-[0-9a-f]{8}-",
+        "Files of Spark's work folder are gone: does something delete old files there, such as"
+        " systemd-tmpfiles in /tmp? Give Spark a folder of its own (--conf spark.local.dir=…). The"
+        " next start goes on where the table is",
+    ),
     ("OutOfMemory|Java heap space|GC overhead limit|MemoryError|Cannot allocate memory", _MEMORY),
     (
         "VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG|LOG_FILE_NOT_FOUND|STATE_RECOVER_ERROR"
@@ -131,6 +137,8 @@ def cause_of(error: BaseException) -> str:
     """
     if is_java_gone(error):
         return _JAVA_GONE[0]
+    if not isinstance(error, OncewayError | OSError | Py4JError | PySparkException):
+        return _first_line(_text(error))
     messages = list(_messages(_text(error)))
     ours = [text for name, text in messages if name.startswith(_OURS)]
     if ours:
@@ -182,8 +190,11 @@ def _java_listens() -> bool:
 
 def full_disks(folders: Iterable[str]) -> list[str]:
     """Return those of `folders`, and of Spark's work folders, that are on a full disk."""
-    temporary = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
-    return [folder for folder in [*folders, *temporary] if _is_full(folder)]
+    temporary = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+    context = SparkContext._active_spark_context
+    with suppress(Py4JError, OSError):
+        temporary = context.getConf().get("spark.local.dir", temporary) if context else temporary
+    return [folder for folder in [*folders, *temporary.split(",")] if _is_full(folder)]
 
 
 def _is_full(folder: str) -> bool:

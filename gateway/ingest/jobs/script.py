@@ -14,6 +14,8 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta.causes import explained, is_java_gone
 from gateway.ingest.log_lines import to_stderr
 
+log = logging.getLogger("onceway.ingest")
+
 STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError, MemoryError)
 """Exceptions that end a job with a line that says why."""
 
@@ -30,10 +32,17 @@ def run_script(job: Callable[[], int | None]) -> None:
         code = job()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    except STOPS as error:
+    except Exception as error:
+        say_unexpected(error)
         sys.exit(f"error: {explained(error)}")
     if code:
         sys.exit(code)
+
+
+def say_unexpected(error: Exception) -> None:
+    """Log where an error came from that no message of ours, of Spark or of a disk announces."""
+    if not isinstance(error, STOPS):
+        log.error("an unexpected error", exc_info=error)
 
 
 def _is_not_py4j_noise(record: logging.LogRecord) -> bool:

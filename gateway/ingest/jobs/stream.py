@@ -36,7 +36,7 @@ from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.ingest.jobs.assembly import open_sink
 from gateway.ingest.jobs.checkpoint import is_used, make_fit, refuse_foreign, set_aside
 from gateway.ingest.jobs.release import take_whole, try_again
-from gateway.ingest.jobs.script import STOPS, run_script
+from gateway.ingest.jobs.script import STOPS, run_script, say_unexpected
 from gateway.ingest.jobs.session import close_session, open_session
 from gateway.ingest.landing import keys, trust
 from gateway.ingest.landing.place import NOTHING_LANDED, Landing, error_text, reached
@@ -310,10 +310,11 @@ def _run(options: argparse.Namespace) -> None:
                 _follow(spark, options, query, sink, stopping)
             except StreamingQueryException as again:
                 raise sink.failure or again from again
-    except STOPS as error:
+    except Exception as error:
         if stopping.is_set() and is_java_gone(error):
             log.info("Java got the stop request first: the next start reads the table")
             return
+        say_unexpected(error)
         told = explained(error, [options.table, options.checkpoint])
         _note_stop(spark, options, str(told))
         raise told from error

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gateway.ingest.landing.place import NO_FILE, Announced, Landing
+from gateway.ingest.payload.decoded import LATEST
 from gateway.payload import senml
 from gateway.system.gateway_name import shown
 from gateway.uplink.manifest import SCHEMA_VERSION
@@ -98,7 +99,18 @@ def _checked(data: bytes, announced: Announced) -> pa.Table:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Damaged(f"not readable as Parquet: {str(error)[:200]}") from error
     _check_table(table, announced)
-    return table
+    return _with_likely_times(table)
+
+
+def _with_likely_times(table: pa.Table) -> pa.Table:
+    """Return the table without times of receipt of a wrong clock, which pandas cannot read."""
+    index = SCHEMA.get_field_index("received")
+    is_wrong = pc.greater_equal(table["received"], LATEST)
+    if not pc.any(is_wrong).as_py():
+        return table
+    return table.set_column(
+        index, SCHEMA.field(index), pc.if_else(is_wrong, None, table["received"])
+    )
 
 
 def _check_labels(metadata: pq.FileMetaData, announced: Announced) -> None:

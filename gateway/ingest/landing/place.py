@@ -92,6 +92,9 @@ ANSWERED_S = 30.0
 RENEWED_S = 30.0
 """Shortest time, in seconds, between two connections that are opened because access was denied."""
 
+LATEST_S = 4_102_444_800
+"""The year 2100, in seconds since 1970. A later time of a file is a fault of a clock."""
+
 T = TypeVar("T")
 
 log = logging.getLogger("onceway.ingest")
@@ -346,7 +349,7 @@ class Landing:
     def with_time(self, announced: Announced) -> Announced:
         """Return the manifest with the time at which it landed."""
         written = self.modified(announced.feed, announced.number)
-        if written is None:
+        if written is None or not 0 <= written < LATEST_S:  # as a wrong clock says it
             return announced
         return replace(announced, landed=datetime.fromtimestamp(written, UTC))
 

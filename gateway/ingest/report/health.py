@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import fsspec
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
+from gateway.ingest.delta import connection
 from gateway.ingest.delta.commits import CommitLog, HistoryGone, stored
 from gateway.ingest.delta.tables import sibling_table
 from gateway.ingest.payload.version import application_id
@@ -80,17 +80,17 @@ def _flaw_of(question: Callable[[], str | None]) -> str | None:
 
 
 def _has_log(name: str) -> bool:
-    fs, folder = fsspec.core.url_to_fs(location(name))
-    return bool(fs.exists(f"{folder}/_delta_log"))
+    log = f"{location(name)}/_delta_log"
+    return connection.ask(log, lambda fs, path: bool(fs.exists(path)))
 
 
 def _damage(name: str) -> str | None:
     """Return the file of the table that is missing or has another size than in the log."""
     actions = pa.table(opened(name).get_add_actions(flatten=True))
-    fs, folder = fsspec.core.url_to_fs(location(name))
+    entries = connection.ask(location(name), lambda fs, path: list(fs.ls(path, detail=True)))
     sizes = {
         str(entry["name"]).rpartition("/")[2]: entry["size"]
-        for entry in fs.ls(folder, detail=True)
+        for entry in entries
         if entry["type"] == "file"
     }
     for path, size in zip(

@@ -6,11 +6,10 @@ the folder `_onceway`.
 
 from collections import Counter
 
-import fsspec
-
 from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds, Taken
+from gateway.ingest.delta import connection
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.tables import SIGNED, sibling_table
 from gateway.uplink.delta_reader import location, opened, query
@@ -22,21 +21,20 @@ class TableFolder:
     """A folder of the table, read by fsspec (`delta.storage` reads it by Spark)."""
 
     def __init__(self, table: str, name: str = snapshot.FOLDER) -> None:
-        self._fs, root = fsspec.core.url_to_fs(location(table))
-        self._root = f"{root.rstrip('/')}/{name}"
+        self._root = f"{location(table).rstrip('/')}/{name}"
 
     def __str__(self) -> str:
         return self._root
 
     def read(self, name: str) -> bytes | None:
         try:
-            return bytes(self._fs.cat_file(f"{self._root}/{name}"))
+            return connection.ask(f"{self._root}/{name}", lambda fs, path: bytes(fs.cat_file(path)))
         except FileNotFoundError:
             return None
 
     def names(self) -> list[str]:
         try:
-            found = self._fs.ls(self._root, detail=False)
+            found = connection.ask(self._root, lambda fs, path: list(fs.ls(path, detail=False)))
         except FileNotFoundError:
             return []
         return sorted(

@@ -95,7 +95,7 @@ class FileLanding(Landing, proof.Files):
         self.remove(aside)
         self.move(name, aside)
         self.move(hidden, name)
-        self.remove(aside)
+        self._drop(aside)
 
     def tidy(self, folder: str) -> str | None:
         errors = tidying.tidy(self, folder)
@@ -153,7 +153,8 @@ class FileLanding(Landing, proof.Files):
                 raise Claimed(
                     f"another gateway is putting other bytes at {name}", self.url
                 ) from error
-        yield not self.stands(name)
+        # a client may remember that there was no such name; a read asks the server
+        yield not self.stands(name) and self.get(name) is None
         # there was no error, so the final name exists; `tidy` removes a leftover claim
         refuses(self, self.remove if way is Way.CLAIM_FILE else self.remove_folder, claim)
 

@@ -51,6 +51,19 @@ def stacked(text: str) -> Exception:
             "Make room",
         ),
         (
+            f"An error occurred while calling o1.collect.\n{TASK}java.io.FileNotFoundException:"
+            " /tmp/blockmgr-7a3c/0c/temp_shuffle_93 (No such file or directory)"
+            f"{AT}\nDriver stacktrace:{AT}",
+            "/tmp/blockmgr-7a3c/0c/temp_shuffle_93 (No such file or directory)",
+            "systemd-tmpfiles",
+        ),
+        (
+            f"An error occurred while calling o1.collect.\n{TASK}java.io.IOException: No space left"
+            f" on device: /tmp/blockmgr-7a3c/0c/temp_shuffle_93{AT}\nDriver stacktrace:{AT}",
+            "No space left on device: /tmp/blockmgr-7a3c/0c/temp_shuffle_93",
+            "Make room",
+        ),
+        (
             f"{PROXY}gateway.errors.OncewayError: site/0a1b2c3d: batch 7 comes next. Start again",
             "site/0a1b2c3d: batch 7 comes next. Start again",
             None,

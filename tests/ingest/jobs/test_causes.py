@@ -93,6 +93,21 @@ def test_a_file_in_place_of_the_checkpoint_is_named(job: Job) -> None:
     assert f"{job.checkpoint}: the checkpoint is not a folder" in line
 
 
+def test_an_error_that_nobody_expected_is_told_with_its_place_and_noted(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    (job.publications / "_delta_log").mkdir(parents=True)
+    monkeypatch.setattr(stream, "start", start)
+    line = ended(lambda: take(job))
+    assert line == "error: the ingest stopped: ZeroDivisionError: division by zero"
+    assert "in start" in caplog.text
+    noted = json.loads((job.publications / "_onceway" / "stopped.json").read_text())
+    assert "division by zero" in noted["why"]
+
+
 @pytest.mark.soak
 def test_a_full_disk_is_named_and_noted_and_all_is_taken_when_there_is_room(
     job: Job, tmp_path: Path

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -118,6 +119,26 @@ def test_damage_despite_a_matching_checksum(tmp_path: Path) -> None:
         *forged(rewritten(data, table.set_column(0, "device", letters)))
     )
     assert reason(*forged(b"PAR1 no parquet PAR1")).startswith("not readable as Parquet")
+
+
+def test_a_time_of_receipt_after_2099_counts_as_unknown(tmp_path: Path) -> None:
+    """One such time would keep pandas from reading the whole table."""
+    _, data = landed(tmp_path)
+    table = pq.read_table(pa.BufferReader(data))
+    late = int(datetime(2300, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    data, announced = forged(rewritten(data, received(table, late)))
+    times = batch.check(data, announced)["received"].to_pylist()
+    assert times == [None, *table["received"].to_pylist()[1:]]
+
+
+@pytest.mark.parametrize("year", [1901, 2300, 9999, 20_000])
+def test_a_time_of_a_file_that_cannot_be_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, year: int
+) -> None:
+    announced, _ = landed(tmp_path)
+    landing = Landing(str(tmp_path))
+    monkeypatch.setattr(landing, "modified", lambda *_: (year - 1970) * 365.25 * 86_400)
+    assert landing.with_time(announced).landed is None
 
 
 @pytest.mark.parametrize(
