@@ -1,7 +1,8 @@
 """Boards that are silent, and the notifications about them: a board without power, without its
-cable, and with another key. Each is a problem within three intervals, with exit code 3, an e-mail
-and a webhook, and each end is notified, too. The heartbeat ends with the gateway. For an account
-without rights, commands print a sentence before they change anything.
+cable, and with another key; a second board of its name, and a board by radio (`try_others.py`).
+Each is a problem within three intervals, with exit code 3, an e-mail and a webhook, and each end is
+notified, too. The heartbeat ends with the gateway. For an account without rights, commands print a
+sentence before they change anything.
 
 In: a booted userland with the package and the board roof-1 at /run/board/tty. Raises Wrong.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from try_others import Others
 from userland import Userland, Wrong, wait_for
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,6 +30,10 @@ trust_clock = true
 bind = "127.0.0.1:1883"
 [[serial]]
 port = "/run/board/tty"
+[[serial]]
+port = "/run/second/tty*"
+[[lora]]
+port = "/run/modem/tty"
 [notify]
 after_s = 1
 mail_to = ["lena@example.org"]
@@ -48,7 +54,7 @@ BEATS = 3
 SPEAK = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)
-channel.connect("/run/board/control")
+channel.connect(sys.argv[2])
 channel.sendall(sys.argv[1].encode() + b"\\n")
 assert b'"ok":true' in channel.recv(1000)
 """
@@ -85,11 +91,12 @@ class Problems:
         self._servers()
         (self._userland.path / "etc/onceway/gateway.toml").write_text(CONFIG)
         self._run("systemctl", "restart", "onceway-gateway")
-        self._well()
+        self.well()
         self._without_rights()
-        self._scene("silent", lambda: self._board("power off"), lambda: self._board("power on"))
-        self._scene("unplugged", lambda: self._board("unplug"), lambda: self._board("plug"))
-        self._scene("refused", self._old_key, self._new_key)
+        self.scene("silent", lambda: self.board("power off"), lambda: self.board("power on"))
+        self.scene("unplugged", lambda: self.board("unplug"), lambda: self.board("plug"))
+        self.scene("refused", self._old_key, self._new_key)
+        Others(self._userland, self).run()
         self._heartbeat()
 
     def _servers(self) -> None:
@@ -110,34 +117,37 @@ class Problems:
         )
         self._userland.wait("the servers", "sh", "-c", "grep ':2120 ' /proc/net/tcp")  # 8480
 
-    def _board(self, command: str) -> None:
-        self._run("sh", "-c", PYTHON, "sh", "-c", SPEAK, command)
+    def board(self, command: str, unit: str = "board") -> None:
+        """Tell the simulated board of a unit to do this."""
+        self._run("sh", "-c", PYTHON, "sh", "-c", SPEAK, command, f"/run/{unit}/control")
 
-    def _status(self) -> tuple[int, dict[str, Any]]:
+    def status(self, name: str = BOARD) -> tuple[int, dict[str, Any]]:
         """Return the exit code of `onceway status`, and its row of the board."""
         done = self._userland.enter(("onceway", "status", "--json"))
         found = json.loads(done.stdout)
         if "error" in found:  # the gateway starts
             return done.returncode, {}
-        (row,) = [row for row in found["boards"] if row["name"] == BOARD] or [{}]
-        return done.returncode, row | {"is_missing": BOARD in found["missing"]}
+        (row,) = [row for row in found["boards"] if row["name"] == name] or [{}]
+        return done.returncode, row | {"is_missing": name in found["missing"]}
 
-    def _well(self) -> None:
+    def well(self, name: str = BOARD) -> None:
         def look() -> str:
-            _, row = self._status()
+            _, row = self.status(name)
             return "well" if row.get("state") == "fine" and not row["is_missing"] else ""
 
         wait_for("a board that is well", look)
 
-    def _scene(self, state: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Let a problem begin and end, and check that both are notified."""
-        interval = self._status()[1]["interval_s"] or 0.0
+    def scene(
+        self, state: str, begin: Callable[[], None], end: Callable[[], None], name: str = BOARD
+    ) -> None:
+        """Let a board's problem begin and end, and check that both are notified."""
+        interval = self.status(name)[1]["interval_s"] or 0.0
         begin()
         since = time.monotonic()
         row: dict[str, Any] = {}
 
         def look() -> str:
-            code, found = self._status()
+            code, found = self.status(name)
             row.update(found)
             if found.get("state") == state and (code, found["is_missing"]) != (3, True):
                 raise Wrong(f"{state}: exit code {code}, and the board says {found}")
@@ -151,12 +161,12 @@ class Problems:
             shown = self._userland.enter(words)
             if shown.returncode != 3 or row["problem"] not in shown.stdout:
                 raise Wrong(f"{state}: {words} end with {shown.returncode}: {shown.stdout}")
-        self._told("begins", row["problem"])
+        self.told("begins", row["problem"])
         end()
-        self._well()
-        self._told("ends", row["problem"])
+        self.well(name)
+        self.told("ends", row["problem"])
 
-    def _told(self, event: str, problem: str) -> None:
+    def told(self, event: str, problem: str) -> None:
         """Wait until an e-mail and a webhook have reported this event."""
 
         def look() -> str:
@@ -166,7 +176,8 @@ class Problems:
                 posts = [json.loads(line) for line in (folder / "web").read_text().splitlines()]
             except FileNotFoundError:
                 return ""
-            found = any(post["event"] == event and problem in post["problems"] for post in posts)
+            texts = [text for post in posts if post["event"] == event for text in post["problems"]]
+            found = any(problem in text for text in texts)
             mails = {"begins": 1, "ends": 2}[event]
             return "told" if found and mail.count(problem) >= mails else ""
 

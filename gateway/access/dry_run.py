@@ -7,17 +7,22 @@ kind of mistake, for `onceway gateway check-config`.
 from collections.abc import Collection
 
 from gateway.broker.access import Acl
-from gateway.config import AclSection
+from gateway.config import AclSection, Config
 
 _NAMED = 5
 """Largest number of names in one sentence; beyond it, the sentence has only their number."""
 
 
 def mistakes(
-    sections: list[AclSection], users: Collection[str], boards: Collection[str]
+    sections: list[AclSection],
+    users: Collection[str],
+    boards: Collection[str],
+    *,
+    anonymous: bool = False,
 ) -> list[str]:
     """Return likely mistakes in the rules. A user is tried with its own name as client identifier,
-    and with every pattern of identifiers in a section.
+    and with every pattern of identifiers in a section. anonymous: whether a listener accepts
+    clients without a user name.
     """
     acl = Acl(sections, frozenset(boards).__contains__)
     identifiers = {client for section in sections for client in section.clients}
@@ -38,6 +43,11 @@ def mistakes(
             f"acl: {_some('user', silent_users)} can publish nothing. If not meant: name them in"
             " users, with write = [...]"
         )
+    if anonymous and all(acl.writes_nothing(None, client) for client in {"", *identifiers}):
+        found.append(
+            "acl: clients without a user name can publish nothing, and a listener accepts them. If"
+            ' not meant: a section with users = [""] and write = [...]'
+        )
     found += [
         f"acl, section {number}: a board is no user, so what it denies to every user does not hold"
         " for boards. If it should: boards = true, beside users"
@@ -48,6 +58,15 @@ def mistakes(
         and not section.names_boards
     ]
     return found
+
+
+def takes_anonymous(config: Config, users: Collection[str]) -> bool:
+    """Whether a listener accepts clients without a user name, as `ListenerAccess` decides."""
+    asks = bool(users or config.access.command or config.access.url)
+    return any(
+        one.is_local and not asks if one.anonymous is None else one.anonymous
+        for one in config.listener
+    )
 
 
 def _some(kind: str, names: list[str]) -> str:

@@ -174,6 +174,11 @@ class Registry:
         """Return whether the name is registered, according to the last successful read."""
         return self._known is not None and name in self._known
 
+    def is_by_radio(self, name: str) -> bool:
+        """Return whether this device has a number in a radio network."""
+        found = (self._known or {}).get(name)
+        return found is not None and found.number is not None
+
     def is_admitted_by_name(self, name: str) -> bool:
         """Return whether a person has admitted this device by name, although it has no key here."""
         found = (self._known or {}).get(name)
@@ -461,9 +466,13 @@ class Watch:
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
         """Return the gateway's current knowledge of its boards."""
-        devices = (connection.peer.device for connection in self._engine.broker.connections)
-        connected = {device.name for device in devices if device is not None}
         ports = self._ports()
+        paths = {port.path for port in ports}
+        connected = {
+            peer.device.name: peer.address not in paths
+            for peer in (connection.peer for connection in self._engine.broker.connections)
+            if peer.device is not None
+        }
         here = {port.device: port.path for port in ports if port.device}
         there = {os.path.realpath(port.path) for port in ports if port.is_open}
         lent = {os.path.realpath(port.path) for port in ports if port.problem == LENT}
@@ -479,6 +488,7 @@ class Watch:
             name: Seen(
                 name in connected,
                 here.get(name),
+                connected.get(name, False) or self._registry.is_by_radio(name),
                 last.get(name) in there,
                 last.get(name) in lent,
                 *refused.get(name, ()),

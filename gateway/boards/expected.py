@@ -75,6 +75,8 @@ class Seen:
     connected: bool = False
     port: str | None = None
     """The serial port of the board's session, if any."""
+    without_port: bool = False
+    """Whether the board is by radio, or connected in another way than by a port."""
     port_open: bool = True
     """Whether the serial port of its last session is open."""
     lent: bool = False
@@ -392,10 +394,11 @@ class Expected:
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:
         known = self._memory(name)
         seen = seen or Seen(port_open=False)
+        port = None if seen.without_port else seen.port or known.port
+        if port != known.port:
+            known.port, self._new = port, True
         if seen.connected:
             known.met = now
-            if seen.port is not None and seen.port != known.port:
-                known.port, self._new = seen.port, True
         if seen.lent:
             self._quiet[name], known.silent = now, 0.0
         self._note_port(name, known, seen, now)

@@ -42,7 +42,7 @@ def make_patient(fs: Any) -> None:
                 saved_up = min(RETRIES, saved_up + 1)
                 return answer
 
-    fs.retries, fs._call_s3 = 1, repeated
+    fs._call_s3 = repeated
 
 
 def status(error: BaseException) -> int | None:

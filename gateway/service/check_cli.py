@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.access.dry_run import mistakes
+from gateway.access.dry_run import mistakes, takes_anonymous
 from gateway.access.users import Users
 from gateway.boards.admission import Registry
 from gateway.bridge.far import check as check_bridge
@@ -55,7 +55,8 @@ def check_config(
     users = Users(found.users_file).hashes
     listed = Registry(found.gateway.data).registered()
     boards = [name for name, item in listed.items() if item.status != "revoked"]
-    warnings = advice(found) + sight.advice(found.page) + mistakes(found.acl, users, boards)
+    told = mistakes(found.acl, users, boards, anonymous=takes_anonymous(found, users))
+    warnings = advice(found) + sight.advice(found.page) + told
     places = _try_landing(found, file) if connect else []
     if as_json:
         tried = {"landing": places} if connect else {}

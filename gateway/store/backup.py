@@ -16,6 +16,7 @@ from gateway.store.schema import (
     FILE,
     START_GATEWAY,
     StoreError,
+    closed_to_us,
     connect,
     connect_to_read,
     existing,
@@ -53,6 +54,8 @@ def backup(folder: Path, target: Path) -> None:
         sync(target.parent)
     except (sqlite3.Error, OSError) as error:
         new.unlink(missing_ok=True)
+        if (closed := closed_to_us(path, error)) is not None:
+            raise closed from error
         raise StoreError(f"{path} could not be copied ({error})", str(target)) from error
 
 

@@ -4,7 +4,6 @@ In: a data directory. Out: findings, in words. A change that breaks no rule (a b
 or a number) is not detected.
 """
 
-import os
 import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -12,20 +11,19 @@ from itertools import islice
 from pathlib import Path
 
 from gateway.config import MEMBER
-from gateway.errors import NotAllowed
 from gateway.store import cells, wal
 from gateway.store.cells import broken, sound, teach
 from gateway.store.queue_reads import SIZE
 from gateway.store.references import missing
-from gateway.store.schema import SCHEMA_VERSION, StoreError, connect_to_read, existing, salvaged
+from gateway.store.schema import (
+    SCHEMA_VERSION,
+    closed_to_us,
+    connect_to_read,
+    existing,
+    salvaged,
+)
 
 _MOST_FINDINGS = 20
-
-
-class StoreClosed(StoreError):
-    """A store that this account may not read."""
-
-    exit_code = NotAllowed.exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +116,8 @@ def check(folder: Path) -> list[str]:
             elif not found:
                 found = _broken_rules(database)
     except sqlite3.DatabaseError as error:
-        if not (os.access(path, os.R_OK) and os.access(folder, os.W_OK)):
-            hint = "SQLite's log needs the right to write, even for reading"
-            raise StoreClosed(
-                f"this account may not look at the store ({error})", str(path), hint
-            ) from error
+        if (closed := closed_to_us(path, error)) is not None:
+            raise closed from error
         return [str(error)]
     return [log, *found] if log else found
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.store import meta, spool_checks, wal
 from gateway.store.rewrite import rewrite_log
 from gateway.system.accounts import leave, share
@@ -180,6 +180,29 @@ class StoreError(OncewayError):
     exit_code = 10
 
 
+class StoreClosed(StoreError):
+    """A store that this account may not read."""
+
+    exit_code = NotAllowed.exit_code
+
+
+_MAY_BE_RIGHTS = (
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM),
+    sqlite3.SQLITE_AUTH,
+)
+
+
+def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
+    """Return the error of an account that has no rights to a database file; None if the cause of
+    this error is another one.
+    """
+    rights = os.access(path, os.R_OK) and os.access(path.parent, os.W_OK)
+    if rights or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_BE_RIGHTS:
+        return None
+    hint = "Run the command with sudo: SQLite's log needs the right to write, even for reading"
+    return StoreClosed(f"this account may not look at the store ({error})", str(path), hint)
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Open a database file for reading and writing, in autocommit mode, usable from any one thread
     at a time. Other accounts cannot access a new file, whatever the folder allows.
@@ -326,6 +349,8 @@ def _log(path: Path) -> tuple[Path, Path]:
 
 def unusable(folder: Path, error: Exception) -> StoreError:
     """Return the error of a start that cannot read or write the store in a folder."""
+    if (closed := closed_to_us(folder / FILE, error)) is not None:
+        return closed
     code = getattr(error, "sqlite_errorcode", None)
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")

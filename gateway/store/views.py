@@ -23,6 +23,7 @@ from gateway.store.references import missing
 from gateway.store.schema import (
     START_GATEWAY,
     StoreError,
+    closed_to_us,
     connect,
     connect_to_read,
     existing,
@@ -93,7 +94,9 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
                 hint = f"See: onceway store check --data {folder}"
                 raise StoreError(f"the store is damaged ({what})", str(path), hint) from error
     except sqlite3.DatabaseError as error:
-        hint = "May this account write there? SQLite's log needs it even for reading"
+        if (closed := closed_to_us(path, error)) is not None:
+            raise closed from error
+        hint = "See: onceway store check"
         raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
 
 

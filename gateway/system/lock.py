@@ -12,7 +12,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.errors import OncewayError
+from gateway.errors import NotAllowed, OncewayError
 from gateway.system.accounts import share
 from gateway.system.causes import cause
 
@@ -35,7 +35,8 @@ class ProcessLock:
         try:
             self._file = os.open(path, flags, 0o640)
         except OSError as error:
-            raise OncewayError(
+            kind = NotAllowed if isinstance(error, PermissionError) else OncewayError
+            raise kind(
                 f"cannot take the lock ({error.strerror})", str(path), cause(error).todo
             ) from error
         try:

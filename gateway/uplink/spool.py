@@ -26,6 +26,7 @@ from gateway.store.schema import (
     ROW_SIZE,
     START_GATEWAY,
     StoreError,
+    closed_to_us,
     connect,
     connect_to_read,
     has_log,
@@ -179,6 +180,8 @@ class Spool(DamagedRows):
             )
 
     def _unusable(self, error: sqlite3.Error) -> StoreError:
+        if (closed := closed_to_us(self._path, error)) is not None:
+            return closed
         return StoreError(
             f"the gateway's database cannot be used ({error})",
             str(self._path),

@@ -236,7 +236,8 @@ def _boards(source: Source) -> list[Problem]:
 
 def _serial(source: Source) -> list[Problem]:
     """Return configured ports that are not open, and ports matching a pattern that are plugged in
-    and cannot be opened. A pattern without a plugged-in port is not a problem.
+    and cannot be opened. A pattern without a plugged-in port is not a problem: its board is one,
+    if it is expected.
     """
     found = []
     ports = source.ports()
@@ -246,7 +247,8 @@ def _serial(source: Source) -> list[Problem]:
         mine = [
             port
             for port in ports
-            if port.path == section.port or fnmatchcase(port.path, section.port)
+            if port.path == section.port
+            or (fnmatchcase(port.path, section.port) and os.path.lexists(port.path))
         ]
         staying = [port for port in mine if port.problem != LENT]
         if len(staying) < len(mine) and not staying:

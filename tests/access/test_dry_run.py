@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.access.dry_run import mistakes
+from gateway.access.dry_run import mistakes, takes_anonymous
 from gateway.access.users import Users
 from gateway.boards.admission import FILE
-from gateway.config import AclSection
+from gateway.config import AclSection, Config
 from gateway.service.cli import app
 from provisioning.registry import Registry
 
@@ -39,6 +39,31 @@ def test_users_without_write_access_are_named(
         assert any(name in line for line in silent) == (name in users)
     for name in ("roof-1", "roof-2"):
         assert any(name in line for line in silent) == (name in boards)
+
+
+@pytest.mark.parametrize(
+    ("listener", "section", "told"),
+    [
+        ({}, {"write": ["sensors/%u/#"]}, True),
+        ({}, {"users": ["alice"], "write": ["#"]}, True),
+        ({}, {"users": ["*"], "write": ["sensors/#"]}, False),
+        ({}, {"users": [""], "write": ["sensors/#"]}, False),
+        ({"anonymous": False}, {"users": ["alice"], "write": ["#"]}, False),
+        ({"bind": ":1883"}, {"users": ["alice"], "write": ["#"]}, False),
+        ({"bind": ":1883", "anonymous": True}, {"users": ["alice"], "write": ["#"]}, True),
+    ],
+    ids=str,
+)
+def test_clients_without_a_name_are_tried_where_they_are_accepted(
+    listener: dict[str, object], section: dict[str, object], told: bool
+) -> None:
+    tables = {"listener": [{"bind": "127.0.0.1:1883"} | listener], "acl": [section]}
+    config = Config.model_validate(tables)
+    anonymous = takes_anonymous(config, [])
+    found = mistakes(config.acl, [], [], anonymous=anonymous)
+    assert any("without a user name" in line for line in found) is told
+    if "bind" not in listener:
+        assert not takes_anonymous(config, ["alice"])
 
 
 def test_rules_that_stop_only_users_are_reported() -> None:

@@ -377,7 +377,10 @@ def test_a_port_that_is_open_under_another_of_its_names_is_there(tmp_path: Path)
     device.touch()
     by_id.symlink_to(device)
     ports = [PortStatus(str(by_id), True, None, None, None, LinkStatistics())]
-    registry = SimpleNamespace(expected=SimpleNamespace(port_of=lambda name: str(device)))
+    registry = SimpleNamespace(
+        expected=SimpleNamespace(port_of=lambda name: str(device)),
+        is_by_radio=lambda name: False,
+    )
     watch = SimpleNamespace(
         _ports=lambda: ports,
         _registry=registry,

@@ -89,6 +89,20 @@ def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, int
     assert site.look(HERE) == "fine"
 
 
+def test_board_that_left_its_cable_for_the_radio_is_not_unplugged(site: Site) -> None:
+    """The board was written by cable, and the port of the cable is gone."""
+    by_radio = Seen(connected=True, without_port=True, port_open=False)
+    site.measure(5, 60)
+    site.look(UNPLUGGED)
+    for _ in range(5):
+        assert site.words(60, by_radio) == {"fine"}
+        site.expected.hear("roof-1", site.now)
+    assert site.words(400, UNPLUGGED) == {"fine", "silent"}
+    site.stop()
+    site.start()
+    assert site.words(10, UNPLUGGED) == {"silent"}
+
+
 def test_a_fast_board_has_thirty_seconds_to_be_replugged(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.measure(5, 2)

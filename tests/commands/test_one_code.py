@@ -2,6 +2,8 @@
 none, an empty file and a damaged one; each that only a running gateway can do meets none.
 """
 
+import os
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from gateway.commands import exit_codes
 from gateway.commands import main as script
 from tests.commands.test_no_hang import ASK_GATEWAY, COMMANDS, _words
 from tests.commands.test_tree import Run, run
+from tests.uplink.conftest import GatewayData
 
 __all__ = ["run"]
 
@@ -88,8 +91,6 @@ def test_no_command_about_a_store_is_forgotten() -> None:
 
 
 def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sqlite3
-
     def fail(*_: Any, **__: Any) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
@@ -98,3 +99,24 @@ def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPa
     assert (code, out) == (exit_codes.STORE, "")
     assert err == "error: the database cannot be used (disk I/O error)\n"
     assert "sqlite3" in sys.modules
+
+
+@pytest.mark.parametrize("name", sorted(OF_STORE - {"spool land"} | {"store check"}))
+def test_account_without_rights_to_a_store_has_one_code(
+    name: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says only that it cannot open the file: this is not a damaged store."""
+
+    def closed(path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(path / "hidden")  # as if its folder were closed to us
+
+    folder.mkdir()
+    GatewayData(folder)
+    for file in ("uplink.key", "gateway.db-wal", "gateway.db-shm"):
+        (folder / file).touch()
+    for place in ("store.views", "store.check", "store.backup", "store.downgrade", "uplink.spool"):
+        for opener in ("connect", "connect_to_read"):
+            monkeypatch.setattr(f"gateway.{place}.{opener}", closed, raising=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    code, err = _run(run, name, folder, monkeypatch)
+    assert (code, "sudo" in err) == (exit_codes.NOT_ALLOWED, True), err

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -123,9 +124,18 @@ class Job(Lake):
         return argparse.Namespace(**(vars(stream.parse_arguments(arguments)) | changes))
 
     def run(self, **changes: Any) -> None:
-        """One pass from a fresh start, as a new process would make it."""
-        query, sink = stream.start(self.spark, self.options(**changes))
-        query.awaitTermination()
+        """One pass from a fresh start, as a new process would make it. Spark gives Python 10 s to
+        start, which a busy machine may not keep: then once more.
+        """
+        for tries in (3, 2, 1):
+            query, sink = stream.start(self.spark, self.options(**changes))
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                if tries == 1 or "failed to connect back" not in str(error):
+                    raise
+            else:
+                break
         stream.finish(query, sink)
 
     def take(self, **changes: Any) -> Sink:

@@ -99,6 +99,7 @@ class Centre:
         self.landing.mkdir(parents=True)
         self.table.parent.mkdir()
         self.log = folder / "job.log"
+        self.started: subprocess.Popen[bytes] | None = None
         self._signer = load_or_make(folder)
         save(keys_url(str(self.table)), Keys({"site-1": [self._signer.public]}))
 
@@ -121,6 +122,7 @@ class Centre:
                 cwd=cwd,
                 env={**os.environ, **SHORT_LIVED_JAVA, "PATH": path, **more},
             )
+        self.started = started
         try:
             yield started
         finally:
@@ -132,8 +134,12 @@ class Centre:
         return DeltaTable(self.table).count() if made else 0
 
     def waits_for(self, rows: int) -> None:
+        def have_come() -> bool:
+            assert self.started is None or self.started.poll() is None, "the job has ended"
+            return self.count() == rows
+
         try:
-            wait_until(lambda: self.count() == rows, f"{rows} rows", START_S)
+            wait_until(have_come, f"{rows} rows", START_S)
         except AssertionError as error:
             raise AssertionError(f"{error}; there are {self.count()}: {self.said()}") from None
 

@@ -112,7 +112,12 @@ _ADVICE = [
         "Is a file in the way, or a disk not mounted? Take it away, or give another folder",
     ),
     (
-        "PYTHON_VERSION_MISMATCH|No module named|Python worker failed to connect",
+        "Python worker failed to connect",
+        "Is this machine very busy? Then start it again. Else Python does not start there: look at"
+        " --conf spark.pyspark.python=…",
+    ),
+    (
+        "PYTHON_VERSION_MISMATCH|No module named",
         "The workers need the same Python and packages as the driver:"
         " --conf spark.pyspark.python=…",
     ),

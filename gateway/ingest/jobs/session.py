@@ -27,6 +27,11 @@ OURS = {
     "spark.sql.session.timeZone": "UTC",
     # Meaning of `timestamp` in a statement: a point in time, not a time of day in some zone.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # A file of the table that cannot be read is an error, or its keys would count as new.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # The commits say how far each gateway was taken.
+    "spark.databricks.delta.commitInfo.enabled": "true",
 }
 """Settings of the ingest's own session only. Such a setting of spark-submit is ignored, with a line
 in the log."""
@@ -35,9 +40,11 @@ TABLE_DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of settings that give properties to every new Delta table. The ingest's tables have only
 the properties that it sets."""
 
+EXTENSIONS, CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
+
 SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # By default Delta reads its own log with 50 tasks, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "4",
@@ -56,7 +63,7 @@ LOG_SETTINGS = "log4j2.configurationFile"
 """Java property for Spark's log. `onceway ingest` sets it; with another spark-submit, the ingest
 logs only errors from its session on."""
 
-SAME_ZONE = ("Etc/UTC", "Z", "+00:00", "GMT")
+SAME_ZONE = ("etc/utc", "z", "+00:00", "gmt")
 """Other names of UTC."""
 
 log = logging.getLogger("onceway.ingest")
@@ -78,19 +85,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
         )
     SparkContext._ensure_initialized()  # SparkConf has no settings before Java runs
     given = SparkConf()
-    local = given.get("spark.master", "local").startswith("local")
-    settings = (
-        SETTINGS
-        | (LOCAL_SETTINGS if local else {})
-        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else _no_warehouse())
-    )
     builder = SparkSession.builder.appName("onceway-ingest")
-    for key, value in settings.items():
-        if not given.contains(key):
-            builder = builder.config(key, value)
-    for key, value in OURS.items():
-        if given.get(key, value) not in (value, *SAME_ZONE):
-            log.warning("the setting %s=%s is ignored: it is %s here", key, given.get(key), value)
+    for key, value in settings(dict(given.getAll()), named_tables).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if not cast(Any, spark._jvm).java.lang.System.getProperty(LOG_SETTINGS):
@@ -101,10 +97,32 @@ def open_session(named_tables: bool = False) -> SparkSession:
         if key.startswith(TABLE_DEFAULTS):
             log.warning("the setting %s=%s is ignored for tables of the ingest", key, value)
             spark.conf.unset(key)
-    if not local:
+    if not str(spark.sparkContext.master).startswith("local"):
         spark.sparkContext.addPyFile(str(_package()))
     spark.dataSource.register(LandingSource)
     return spark
+
+
+def settings(given: dict[str, str], named_tables: bool) -> dict[str, str]:
+    """Return the settings of a session besides the given ones. A line of the log names each given
+    one that is replaced.
+    """
+    local = given.get("spark.master", "local").startswith("local")
+    defaults = (
+        SETTINGS
+        | (LOCAL_SETTINGS if local else {})
+        | ({"spark.sql.catalogImplementation": "hive"} if named_tables else _no_warehouse())
+    )
+    made = {key: value for key, value in defaults.items() if key not in given} | OURS
+    if not named_tables:  # Spark's own catalog opens the tables
+        made[CATALOG] = SETTINGS[CATALOG]
+    for key, value in made.items():
+        if given.get(key, value).lower() not in (value.lower(), *SAME_ZONE):
+            log.warning("the setting %s=%s is ignored: it is %s here", key, given[key], value)
+    others = [one.strip() for one in given.get(EXTENSIONS, "").split(",") if one.strip()]
+    if SETTINGS[EXTENSIONS] not in others:
+        made[EXTENSIONS] = ",".join([*others, SETTINGS[EXTENSIONS]])
+    return made
 
 
 def _no_warehouse() -> dict[str, str]:

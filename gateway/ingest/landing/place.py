@@ -170,7 +170,9 @@ class Landing:
             given = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
             options["config_kwargs"] = {"retries": {"total_max_attempts": 1}} | given
         fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
-        busy.make_patient(fs)
+        if protocol in ("s3", "s3a"):
+            busy.make_patient(fs)
+            fs.retries = 1  # `_ask` retries on a new connection
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:

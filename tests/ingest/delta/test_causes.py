@@ -58,6 +58,12 @@ def stacked(text: str) -> Exception:
             "systemd-tmpfiles",
         ),
         (
+            "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker"
+            f" failed to connect back.\nCaused by: {JAVA}Python worker failed to connect back.{AT}",
+            "Python worker failed to connect back.",
+            "very busy",
+        ),
+        (
             f"An error occurred while calling o1.collect.\n{TASK}java.io.IOException: No space left"
             f" on device: /tmp/blockmgr-7a3c/0c/temp_shuffle_93{AT}\nDriver stacktrace:{AT}",
             "No space left on device: /tmp/blockmgr-7a3c/0c/temp_shuffle_93",

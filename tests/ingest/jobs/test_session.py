@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.ingest.delta.tables import Layout, Table
-from gateway.ingest.jobs.session import open_session
+from gateway.ingest.jobs.session import (
+    CATALOG,
+    EXTENSIONS,
+    OURS,
+    SETTINGS,
+    open_session,
+    settings,
+)
 from gateway.ingest.sink.readings import BOUNDED, READINGS
 from tests.ingest.batches import row
 from tests.ingest.lake import Lake
@@ -22,6 +29,9 @@ DEFAULTS = "spark.databricks.delta.properties.defaults."
 GIVEN = {
     "spark.sql.session.timeZone": "Europe/Paris",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.databricks.delta.commitInfo.enabled": "false",
     f"{DEFAULTS}columnMapping.mode": "name",
     f"{DEFAULTS}enableDeletionVectors": "true",
     f"{DEFAULTS}enableChangeDataFeed": "false",
@@ -52,8 +62,43 @@ def test_a_given_zone_or_table_default_is_ignored_with_a_line(
         open_session()
     assert "spark.sql.session.timeZone=Europe/Paris is ignored: it is UTC here" in caplog.text
     assert f"{DEFAULTS}columnMapping.mode=name is ignored" in caplog.text
-    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    for key, value in OURS.items():
+        assert f"the setting {key}={GIVEN[key]} is ignored" in caplog.text
+        assert spark.conf.get(key) == value
     assert spark.conf.get(f"{DEFAULTS}columnMapping.mode", "unset") == "unset"
+
+
+DELTA = SETTINGS[EXTENSIONS]
+
+
+@pytest.mark.parametrize(
+    ("given", "extensions"),
+    [
+        ({}, DELTA),
+        ({EXTENSIONS: "org.example.Sedona"}, f"org.example.Sedona,{DELTA}"),
+        ({EXTENSIONS: f"{DELTA}, org.example.Sedona"}, None),
+    ],
+)
+def test_delta_s_extension_is_there_beside_those_of_others(
+    given: dict[str, str], extensions: str | None
+) -> None:
+    assert settings(given, False).get(EXTENSIONS) == extensions
+
+
+def test_another_catalog_in_place_of_spark_s_own_holds_only_for_named_tables(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {CATALOG: "org.apache.iceberg.spark.SparkSessionCatalog"}
+    assert CATALOG not in settings(given, True)
+    assert not caplog.records
+    assert settings(given, False)[CATALOG] == SETTINGS[CATALOG]
+    assert f"the setting {CATALOG}=org.apache.iceberg" in caplog.text
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "GMT", "Z"])
+def test_utc_by_any_name_is_no_line_of_the_log(zone: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings({"spark.sql.session.timeZone": zone}, False)
+    assert not caplog.records
 
 
 @pytest.mark.soak

@@ -232,9 +232,8 @@ def test_a_store_that_refuses_four_in_ten_requests_holds_and_quarantines_nothing
         return answer if refused[-1] else None
 
     busy_s3.busy = busy_now
-    for _ in range(2):
-        assert read_all(Landing(s3.url())) == SEQUENCES
-    assert sum(refused) > 8
+    assert read_all(Landing(s3.url())) == SEQUENCES
+    assert sum(refused) > 4
     assert not caplog.records
 
 
@@ -250,10 +249,10 @@ def test_a_store_that_refuses_each_object_costs_no_pause_for_each(
         return (500, "InternalError")
 
     busy_s3.busy = refuse
-    for number in range(100):
+    for number in range(30):
         with pytest.raises(OSError, match=r"."):
             landing.manifest(f"site/{EPOCH}", number)
-    assert len(asked) == 100 + busy.RETRIES
+    assert len(asked) == 30 + busy.RETRIES
 
 
 def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
@@ -306,7 +305,7 @@ def test_more_than_a_thousand_keys_of_a_prefix_hide_nothing(
     landing._fs.rm(landing._root, recursive=True)
 
 
-@pytest.mark.parametrize("name", ["with space", "100% a#b", "a%20b+c, größe-λ"])
+@pytest.mark.parametrize("name", ["with space, größe-λ", "100% a#b+c%20"])
 def test_names_that_urls_write_otherwise_stand_as_they_are(
     name: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

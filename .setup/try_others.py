@@ -1,0 +1,164 @@
+"""A second board of a name that is in use, a board by radio, a modem that is gone, and a gateway
+without an uplink. There is one message at the begin of each problem, and one at its
+end.
+
+In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
+Wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from userland import Userland, Wrong, wait_for
+
+if TYPE_CHECKING:
+    from try_problems import Problems
+
+RIG = (
+    "export PYTHONPATH=/srv/rig:$(echo /usr/lib/onceway/lib/python3*/site-packages);"
+    ' exec "$(ls /usr/bin/python3.* | head -1)" "$@"'
+)
+"""Python with the package's libraries and the simulated ether."""
+RADIO = "lora-1"
+EVERY_S = 20
+NO_UPLINK = 8
+RESTART_S = 8.0
+"""More than the RestartSec of the uplink's unit."""
+SETTLE_S = 30.0
+"""Seconds in which a problem that lasts must not be told again."""
+
+
+class Others:
+    """The trial. problems: its methods show status and notifications."""
+
+    def __init__(self, userland: Userland, problems: Problems) -> None:
+        self._userland = userland
+        self._run = userland.run
+        self._problems = problems
+
+    def run(self) -> None:
+        self._without_uplink()
+        self._problem("two clients fight for this client identifier", self._clone, self._away)
+        self._problem("roof-1: a second board of this name", self._other_key, self._away)
+        self._radio()
+
+    def _problem(self, words: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        """Let a problem with these words begin and end: one message at each."""
+        before = len(self._posts())
+
+        def told() -> str:
+            posts = map(json.loads, self._posts()[before:])
+            return " ".join(post["event"] for post in posts if words in str(post["problems"]))
+
+        def look() -> str:
+            done = self._userland.enter(("onceway", "status", "--json"))
+            found = [row["what"] for row in json.loads(done.stdout).get("problems", [])]
+            texts = [text for text in found if words in text]
+            if texts and not done.returncode:
+                raise Wrong(f"{texts}, but the exit code is 0")
+            return "".join(texts)
+
+        begin()
+        wait_for(f"the problem {words!r}", look)
+        wait_for(f"news of {words!r}", told)
+        time.sleep(SETTLE_S)
+        end()
+        wait_for(f"the end of {words!r}", lambda: "" if look() else "over")
+        wait_for(f"news of the end of {words!r}", lambda: told() * ("ends" in told()))
+        if told() != "begins ends":
+            raise Wrong(f"{words!r} was told as: {told()}")
+
+    def _posts(self) -> list[str]:
+        """Return what the webhook has received, a line each."""
+        return (self._userland.path / "srv/told/web").read_text().splitlines()
+
+    def _plug_in(self, unit: str, *options: str) -> None:
+        """Plug a board in, as the gateway's account, which then owns its port."""
+        self._unit(
+            unit,
+            *("/opt/board/simboard", "--control", f"/run/{unit}/control", *options),
+            *("--bootloader", "/opt/board/optiboot.hex", "--pty-link", f"/run/{unit}/tty"),
+            *("--flash", f"/var/lib/{unit}/flash", "--eeprom", f"/var/lib/{unit}/eeprom"),
+        )
+
+    def _unit(self, unit: str, *command: str) -> None:
+        self._run(
+            *("systemd-run", f"--unit={unit}", "--uid=onceway"),
+            *(f"--property=RuntimeDirectory={unit}", f"--property=StateDirectory={unit}"),
+            *("--setenv=LD_LIBRARY_PATH=/opt/board", *command),
+        )
+        name = "ether" if unit == "air" else "tty"
+        self._userland.wait(unit, "test", "-e", f"/run/{unit}/{name}")
+
+    def _clone(self) -> None:
+        """Plug in a board with the same flash: the same name, and the same key."""
+        self._run("install", "-d", "-o", "onceway", "/var/lib/second")
+        self._run("install", "-o", "onceway", "/var/lib/board/flash", "/var/lib/second/flash")
+        self._plug_in("second")
+
+    def _other_key(self) -> None:
+        """Give the board itself another key, so that the clone has the old one."""
+        self._run("onceway", "device", "rekey", "roof-1", "--port", "/run/board/tty")
+        self._plug_in("second")
+
+    def _away(self) -> None:
+        self._run("sh", "-c", "systemctl stop second; systemctl reset-failed second || true")
+
+    def _radio(self) -> None:
+        """A board by radio has no cable that could be missing: without power, it is silent."""
+        rig = self._userland.path / "srv/rig"
+        hil = Path(__file__).parents[1] / "hil"
+        shutil.copytree(hil, rig / "hil", ignore=shutil.ignore_patterns("__pycache__"))
+        ether = "/run/air/ether"
+        self._unit("air", "sh", "-c", RIG, "sh", "-m", "hil.air.server", "--socket", ether)
+        modem = ("-m", "hil.air.kiss_modem", "--air", ether, "--port", "/run/modem/tty")
+        self._unit("modem", "sh", "-c", RIG, "sh", *modem)
+        self._problems.told("ends", "/run/modem/tty: ")
+        self._plug_in("aerial", "--radio", "--air", ether, "--name", RADIO, "--at", "100,0")
+        where = ("--board", "uno-lora", "--port", "/run/aerial/tty")
+        self._run("onceway", "device", "add", RADIO, *where)
+        self._problems.board("unplug", "aerial")
+        self._problems.well(RADIO)
+        command = ("onceway", "device", "command", RADIO, f"interval {EVERY_S} s")
+        self._run(*command, "--within", "300")
+        self._run("onceway", "device", "expect", RADIO, f"{EVERY_S + 5}s")
+        self._problems.well(RADIO)
+        self._problems.scene(
+            "silent",
+            lambda: self._problems.board("power off", "aerial"),
+            lambda: self._problems.board("power on", "aerial"),
+            RADIO,
+        )
+        self._problem(
+            "/run/modem/tty:",
+            lambda: self._stop("modem"),
+            lambda: self._unit("modem", "sh", "-c", RIG, "sh", *modem),
+        )
+        self._run("onceway", "device", "revoke", RADIO)
+        for unit in ("modem", "air", "aerial"):
+            self._stop(unit)
+
+    def _stop(self, unit: str) -> None:
+        self._run("sh", "-c", f"systemctl stop {unit}; systemctl reset-failed {unit} || true")
+
+    def _without_uplink(self) -> None:
+        """Check that an uplink without [uplink] ends once, and that its unit has not failed."""
+        self._run("systemctl", "restart", "onceway-uplink")
+        show = ("systemctl", "show", "onceway-uplink", "--property")
+
+        def look() -> str:
+            return self._run(*show, "ActiveState,ExecMainStatus,Result,NRestarts")
+
+        wait_for("the end of the uplink", lambda: look() if "=inactive" in look() else "")
+        before = look()
+        if f"ExecMainStatus={NO_UPLINK}" not in before or "Result=success" not in before:
+            raise Wrong(f"an uplink without [uplink]: {before}")
+        time.sleep(RESTART_S)
+        if look() != before:
+            raise Wrong(f"an uplink without [uplink] is started again: {look()}")
