@@ -81,7 +81,7 @@ class BackOff:
 
 
 class _Alike(NamedTuple):
-    """The answer to whoever is not let in while an address waits."""
+    """The answer to a client that is not let in while its address waits."""
 
     refusal: Refusal
     at: float

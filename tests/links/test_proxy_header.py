@@ -256,7 +256,7 @@ def test_no_header_ends_in_anything_but_an_address_or_its_error(
 async def test_whatever_a_proxy_sends_is_read_up_to_the_end_of_its_header(
     begin: bytes, data: bytes, step: int
 ) -> None:
-    """Nothing behind the header is taken out of the socket, wherever the network cuts."""
+    """The bytes behind the header stay in the socket, wherever the network cuts."""
     sent, loop = begin + data, asyncio.get_running_loop()
     near, far = socket.socketpair()
     with near, far:
