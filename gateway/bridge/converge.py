@@ -25,8 +25,8 @@ from gateway.bridge.agreed import AgreedFile
 from gateway.bridge.agreement import Agreement, Digest, Step, digest, digest_of
 from gateway.bridge.comparison import Comparison
 from gateway.bridge.crossings import Crossings
-from gateway.bridge.exchange import NearClient
 from gateway.bridge.far import FarConnection
+from gateway.bridge.near import NearClient
 from gateway.bridge.survey import Survey
 from gateway.bridge.translate import Translator, Unfit, decoded, without_mark
 from gateway.broker.exchanges import pass_through

@@ -14,25 +14,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass
 
 from gateway.bridge.agreement import digest
+from gateway.bridge.counts import Counts
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.far import FarConnection
+from gateway.bridge.far_filters import FarFilters
 from gateway.bridge.gate import Gate
 from gateway.bridge.held import MOST_BYTES, Held
 from gateway.bridge.incoming import Unusable
 from gateway.bridge.lowered import Lowered
+from gateway.bridge.near import NearClient
+from gateway.bridge.own_queue import OwnQueue
+from gateway.bridge.pauses import Pauses
 from gateway.bridge.reasons import blames_message
 from gateway.bridge.suspects import TIMES, Release, Suspects
-from gateway.bridge.translate import MARK_BYTES, Translator, Unfit, crosses, refusal
+from gateway.bridge.translate import Translator, Unfit, crosses, refusal
 from gateway.broker.refusals import words
-from gateway.broker.session import NEVER
-from gateway.config import INSIDE, BridgeSection
+from gateway.config import BridgeSection
 from gateway.mqtt.packets import (
     Ack,
     Connack,
-    Connect,
     Packet,
     Puback,
     Pubcomp,
@@ -42,122 +45,20 @@ from gateway.mqtt.packets import (
     Suback,
     Unsuback,
 )
-from gateway.mqtt.properties import Properties, PropertyId
+from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
-from gateway.runtime.engine import Engine
-from gateway.runtime.internal_client import Client
 
 
-class NearClient(Client):
-    """The client of our session, as our broker sees it."""
-
-    def __init__(
-        self, engine: Engine, section: BridgeSection, far: FarConnection | None, hello: Properties
-    ) -> None:
-        self.came: Callable[[list[Packet]], None] = lambda packets: None
-        self.ended: Callable[[], None] = lambda: None
-        self.gate: Gate | None = None
-        """Holds packets for the other broker back, None before the exchange begins."""
-        self._far = far
-        self.high_water = FarConnection.high_water
-        connect = Connect(
-            section.client,
-            clean_start=False,
-            properties={PropertyId.SESSION_EXPIRY_INTERVAL: NEVER} | hello,
-        )
-        most = engine.broker.limits.packet_bytes + MARK_BYTES
-        super().__init__(engine, f"bridge {section.name}", INSIDE, self._one, connect, most)
-
-    def _one(self, packet: Packet | None) -> None:
-        if packet is None:
-            self.ended()
-
-    def write(self, data: bytes) -> None:
-        self._stream.feed(data)
-        self.came(list(self._stream))
-
-    def take(self, packets: list[Packet]) -> None:
-        """Hand packets of the other broker to our broker, outside of its other work."""
-        if packets:
-            self._receive(*packets)
-
-    def drained(self) -> None:
-        if self._receiver is not None:
-            self._receiver.writable()
-
-    def pause_reading(self) -> None:
-        if self._far is not None:
-            self._far.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self._far is not None:
-            self._far.resume_reading()
-
-    @property
-    def unsent(self) -> int:
-        held = 0 if self.gate is None else self.gate.size
-        return held + (0 if self._far is None else self._far.unsent)
-
-
-class Watcher(Protocol):
-    """The bridge that an exchange belongs to."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a bridge that last longer than a connection."""
 
     section: BridgeSection
-
-    def progress(self) -> None:
-        """Note that a message has crossed, or a step of its flow."""
-
-    def no_room(self) -> None:
-        """Note that the other broker takes no more messages for now."""
-
-    def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
-        """Set aside a message that our broker has sent. kind: the reason without figures. taken:
-        whether the other broker may have received the message.
-        """
-
-    def refused(self, identifier: int, reason: ReasonCode) -> None:
-        """Set aside a message that the other broker refuses for good."""
-
-    def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
-        """Whether a message waits for an acknowledgement. Log it if none does."""
-
-    def finished(self, packet: Ack) -> None:
-        """Count a message that the other broker has fully acknowledged."""
-
-    def count_sent(self) -> None:
-        """Count a message at QoS 0 that was sent."""
-
-    def count_dropped(self) -> None:
-        """Count a message at QoS 0 that was dropped."""
-
-    def count_received(self) -> None:
-        """Count a message from the other broker."""
-
-    def not_taken(self, topic: str, why: str) -> None:
-        """Count and log a message from the other broker that our broker can never accept."""
-
-    def is_for_now(self, packet: Publish) -> bool:
-        """Whether our broker's refusal of a message is temporary."""
-
-    def came_back(self, packet: Publish, other: str) -> None:
-        """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed.
-        """
-
-    def take_out(self, packet: Publish) -> None:
-        """Remove a message that does not cross from our broker's queue, as soon as it is sent."""
-
-    def waits(self, topic: str) -> None:
-        """Log that a message of the other broker waits, because our broker refuses it for now."""
-
-    def subscribed(self, packet: Suback | Unsuback) -> None:
-        """Handle the answer to a SUBSCRIBE or UNSUBSCRIBE."""
-
-    def suspect_answered(self) -> None:
-        """Continue after the last suspect was answered."""
-
-    def held_back(self) -> None:
-        """Give up the guilty releases that are held back, if no other release waits for PUBCOMP."""
+    queue: OwnQueue
+    counts: Counts
+    filters: FarFilters
+    pauses: Pauses
+    suspects: Suspects
 
 
 class Exchange:
@@ -165,19 +66,20 @@ class Exchange:
 
     def __init__(
         self,
-        watcher: Watcher,
-        suspects: Suspects,
+        parts: Parts,
         now: Callable[[], float],
         ended: Callable[[str], None],
     ) -> None:
-        self._watcher = watcher
-        self._suspects = suspects
+        self._section = parts.section
+        self._queue, self._counts = parts.queue, parts.counts
+        self._filters, self._pauses = parts.filters, parts.pauses
+        self._suspects = parts.suspects
         self._now = now
         self._ended = ended
         self._far: FarConnection | None = None
         self._near: NearClient | None = None
         self._crossings = Crossings(lambda topic, state: None, lambda topics, sent: None, {})
-        self._translator = Translator(watcher.section.prefix, True, "")
+        self._translator = Translator(parts.section.prefix, True, "")
         self._to_release: list[Pubrel] = []
         """PUBRELs of our broker that were not sent."""
         self._releasing: set[int] = set()
@@ -185,7 +87,7 @@ class Exchange:
         self._inward: Gate | None = None
         self._lowered = Lowered(2)
         self._round_trips: set[asyncio.Task[None]] = set()
-        self.held = Held(watcher.is_for_now, now)
+        self.held = Held(parts.queue.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
     def begin(
@@ -201,9 +103,9 @@ class Exchange:
         told = answer.properties or {}
         retain = told.get(PropertyId.RETAIN_AVAILABLE, 1)
         self._lowered = Lowered(told.get(PropertyId.MAXIMUM_QOS, 2))
-        self._translator = Translator(self._watcher.section.prefix, bool(retain), mark)
+        self._translator = Translator(self._section.prefix, bool(retain), mark)
         self._far, self._near = far, near
-        prefix = self._watcher.section.prefix
+        prefix = self._section.prefix
         self._inward = Gate(crossings, self._from_far, prefix, self._ended)
         near.gate = Gate(crossings, self._from_near, None, self._ended)
         near.came = near.gate.take
@@ -239,7 +141,7 @@ class Exchange:
             return
         inward: list[Packet] = []
         for packet in map(self._lowered.answer, packets):
-            if isinstance(packet, Puback | Pubrec | Pubcomp) and not self._watcher.expects(packet):
+            if isinstance(packet, Puback | Pubrec | Pubcomp) and not self._queue.expects(packet):
                 if isinstance(packet, Pubrec):
                     inward.append(Pubrec(packet.packet_id))  # our broker answers with 0x92
             elif isinstance(packet, Publish):
@@ -253,7 +155,7 @@ class Exchange:
             elif isinstance(packet, Ack):
                 inward.append(packet)
             elif isinstance(packet, Suback | Unsuback):
-                self._watcher.subscribed(packet)
+                self._filters.subscribed(packet)
         near.take(inward)
         self._go_on(far)
 
@@ -261,16 +163,16 @@ class Exchange:
         """Return a message of the other broker, in a list, for our broker. If our broker can never
         accept it, refuse it and return an empty list.
         """
-        self._watcher.count_received()
+        self._counts.received += 1
         if not packet.dup:
-            self._watcher.progress()
+            self._pauses.progress()
         reason, why = ReasonCode.TOPIC_NAME_INVALID, "its topic is not below the prefix"
         if isinstance(packet, Unusable):
             reason, why = packet.reason, packet.why
-        elif not crosses(self._watcher.section, packet.topic):
+        elif not crosses(self._section, packet.topic):
             return self._done_with(far, packet)
         elif (other := self._translator.came_back_from(packet)) is not None:
-            self._watcher.came_back(packet, other)
+            self._counts.came_back(packet, other)
             return self._done_with(far, packet)
         elif (found := self._translator.to_near(packet)) is not None:
             self._crossings.arrives(found)
@@ -289,7 +191,7 @@ class Exchange:
 
     def _refuse(self, far: FarConnection, packet: Publish, reason: ReasonCode, why: str) -> None:
         """Refuse a message of the other broker for good. why: text for the log."""
-        self._watcher.not_taken(packet.topic, why)
+        self._counts.cannot_take(packet.topic, why)
         self._crossings.finished(packet.packet_id)
         if (answer := refusal(packet, reason)) is not None:
             far.write(b"".join(self._acknowledgement(far, answer)))
@@ -299,11 +201,11 @@ class Exchange:
         refused = self.held.answered(answer)
         if refused is not None:
             why = f"this gateway refuses it: {words(answer.reason)}"
-            self._watcher.not_taken(refused.topic, why)
+            self._counts.cannot_take(refused.topic, why)
         if not self.held.keeps(answer.packet_id):
             return False
         if self._again is None:
-            self._watcher.waits(self.held.topic(answer.packet_id))
+            self._counts.waits(self.held.topic(answer.packet_id))
             wait_s = self.held.next_wait()
             self._again = asyncio.get_running_loop().call_later(wait_s, self._try_again)
         if self.held.size > MOST_BYTES:
@@ -327,10 +229,10 @@ class Exchange:
         self._releasing.discard(packet.packet_id)
         self._suspects.answered(Release(packet.packet_id))
         self._suspects.message_taken()
-        self._watcher.progress()
-        self._watcher.finished(packet)
+        self._pauses.progress()
+        self._queue.finished(packet)
         if tries_suspects and not self._suspects.tries_suspects:
-            self._watcher.suspect_answered()
+            self._queue.suspect_answered()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
         """Handle the answer to a PUBLISH. Return False if the other broker accepts no message now.
@@ -340,21 +242,21 @@ class Exchange:
         tries_suspects = self._suspects.tries_suspects
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR
         if failed and not blames_message(reason):
-            self._watcher.no_room()
+            self._pauses.told()
             self._ended(f"the other broker has no room for more ({reason.name})")
             return False
         self._suspects.answered(identifier)
-        self._watcher.progress()
+        self._pauses.progress()
         self._crossings.acknowledged(identifier, taken=not failed)
         if failed:
-            self._watcher.refused(identifier, reason)
+            self._queue.refused(identifier, reason)
         else:
             if isinstance(packet, Puback):
                 self._suspects.message_taken()
-                self._watcher.finished(packet)
+                self._queue.finished(packet)
             inward.append(type(packet)(identifier))
         if tries_suspects and not self._suspects.tries_suspects:
-            self._watcher.suspect_answered()
+            self._queue.suspect_answered()
         return True
 
     # -- from our broker
@@ -426,7 +328,7 @@ class Exchange:
             self._suspects.sent(Release(packet.packet_id), 0, self._now())
         far.write(b"".join(outward))
         if guilty:
-            self._watcher.held_back()
+            self._queue.held_back()
 
     def _is_guilty(self, packet: Pubrel) -> bool:
         return self._suspects.guilty(Release(packet.packet_id))
@@ -444,11 +346,11 @@ class Exchange:
         """Return the bytes of a PUBLISH for the other broker, or None if it is not sent."""
         suspects, identifier = self._suspects, packet.packet_id
         if (other := self._translator.came_back_from(packet)) is not None:
-            self._watcher.came_back(packet, other)
-            self._watcher.take_out(packet)
+            self._counts.came_back(packet, other)
+            self._queue.take_out(packet)
             return None
-        if not crosses(self._watcher.section, packet.topic):
-            self._watcher.take_out(packet)
+        if not crosses(self._section, packet.topic):
+            self._queue.take_out(packet)
             return None
         if packet.qos and suspects.guilty(identifier):
             suspects.forget_guilty(identifier)
@@ -456,24 +358,24 @@ class Exchange:
             reason = f"{kind}: {TIMES} times, and each time the connection held without it"
             if packet.retain:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
-            self._watcher.put_aside(packet, kind, reason, taken=True)
+            self._queue.put_aside(packet, kind, reason, taken=True)
             if not suspects.tries_suspects:
-                self._watcher.suspect_answered()
+                self._queue.suspect_answered()
             return None
         try:
             data = self._encoded(far, packet)
         except Unfit as error:
             if packet.retain:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
-            self._watcher.put_aside(packet, error.kind, str(error), taken=packet.dup)
+            self._queue.put_aside(packet, error.kind, str(error), taken=packet.dup)
             return None
         if packet.qos:
             suspects.sent(identifier, len(data), self._now())
         elif suspects.tries_suspects:
-            self._watcher.count_dropped()
+            self._counts.dropped += 1
             return None
         else:
-            self._watcher.count_sent()
+            self._counts.sent += 1
         self._crossings.leaves(packet)
         self._lowered.sent(packet)
         return data

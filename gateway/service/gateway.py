@@ -19,7 +19,7 @@ from gateway.access.authentication import Passwords
 from gateway.access.users import Users
 from gateway.boards.admission import Registry, Watch, commanded
 from gateway.boards.device_list import DeviceList
-from gateway.bridge.bridge import Bridges
+from gateway.bridge.bridges import Bridges
 from gateway.bridge.pairing import forget
 from gateway.broker.broker import Broker
 from gateway.broker.core import Core

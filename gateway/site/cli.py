@@ -232,7 +232,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def _figures(found: dict[str, int]) -> str:
     return (
         f"since its start: sessions moved in {found['moved_in']}, moved out {found['moved_out']},"
-        f" answers with a suspect session {found['marked']}; now moving {found['given']}, in doubt"
+        f" answers with a suspect session {found['marked']}, messages lost with replaced sessions"
+        f" {found.get('lost', 0)}; now moving {found['given']}, in doubt"
         f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
         f" dropped {found['forward_dropped']}; sessions with a forwarder here {found['followers']}"
     )

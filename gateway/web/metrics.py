@@ -99,6 +99,8 @@ _SITE_COUNTERS = {
     "moved_in": "Sessions that came from another member",
     "moved_out": "Sessions that left for another member",
     "released": "Packet identifiers that another member released for a client here",
+    "lost": "Messages that waited for sessions which a newer one at another member replaced",
+    "superseded": "CONNECTs that waited for other members when their client connected again",
     "marked": "Answers to clients in doubt: what they publish again may stand in the spool twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
     "followers_refused": "Sessions that left and could not be followed: late messages are lost",

@@ -412,7 +412,7 @@ async def outcome(fault: str, make: str) -> str:
     """Return lost, doubled and diverged of one make under one fault."""
     act, more = FAULTS[fault]
     try:
-        async with asyncio.timeout(240), pair(make, **more) as both:  # type: ignore[arg-type]
+        async with asyncio.timeout(600), pair(make, **more) as both:  # type: ignore[arg-type]
             await act(both)
             return " / ".join(map(str, await both.outcome()))
     except TimeoutError:

@@ -95,7 +95,7 @@ async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_pa
         await far.end(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("clean", [pytest.param(False, marks=pytest.mark.soak), True])
 async def test_another_client_with_the_bridge_s_client_identifier(
     tmp_path: Path, clean: bool
 ) -> None:

@@ -176,6 +176,7 @@ async def test_unreadable_agreements_are_told_and_delete_nothing(tmp_path: Path)
             assert not any("cannot be read" in line for line in here.log)
 
 
+@pytest.mark.soak
 async def test_message_that_expires_at_both_ends_is_not_sent_again(tmp_path: Path) -> None:
     async with mosquitto(tmp_path / "far") as far, near(tmp_path, far.port) as here:
         async with wire(here.port, Connect("writer")) as client:
@@ -215,6 +216,7 @@ async def retained_there(port: int) -> bytes:
         return b""
 
 
+@pytest.mark.soak
 async def test_qos_alone_is_no_difference(tmp_path: Path) -> None:
     """The survey reads at QoS 0, which costs no acknowledgements; content crosses with its QoS."""
     async with mosquitto(tmp_path / "far") as far:

@@ -83,7 +83,11 @@ async def settles(
         pytest.fail(f"{what()} {found}")
 
 
-@pytest.mark.parametrize("more", ["", 'down = ["#"]\n'], ids=["up", "up and down"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param("", marks=pytest.mark.soak), 'down = ["#"]\n'],
+    ids=["up", "up and down"],
+)
 async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str) -> None:
     """Both changed while apart, so that each bridge wants its own state at the other end."""
     a, b, topics = free_port(), free_port(), f"{ALL}{more}"
@@ -104,6 +108,7 @@ async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str)
             assert sum(moved) <= 20, "three topics do not go back and forth"
 
 
+@pytest.mark.soak
 async def test_three_bridges_of_a_gateway_end_equal(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         far = [await stack.enter_async_context(mosquitto(tmp_path / name)) for name in "xyz"]
@@ -126,7 +131,37 @@ async def test_three_bridges_of_a_gateway_end_equal(tmp_path: Path) -> None:
         await settles([tmp_path / "near"], right)
 
 
-@pytest.mark.parametrize("prefixes", [("s/", "s/t/"), ("s/", "s/"), ("", "s/")])
+@pytest.mark.soak
+async def test_ring_of_three_gateways_ends_equal_and_a_deletion_goes_round(tmp_path: Path) -> None:
+    ports = {name: free_port() for name in "abc"}
+    up = 'up = ["t/#"]\n'
+    folders = [tmp_path / name for name in "abc"]
+    async with AsyncExitStack() as stack:
+        for name, other in ("ab", "bc", "ca"):
+            text = section(f"to-{other}", ports[other], up)
+            await stack.enter_async_context(named(tmp_path / name, ports[name], text))
+        for name in "abc":
+            await retain(ports[name], name.encode(), f"t/{name}", "t/all")
+
+        async def right() -> bool:
+            found = [await held(port, "t/#") for port in ports.values()]
+            return found[0] == found[1] == found[2] and {*found[0]} == wanted
+
+        wanted = {"t/a", "t/b", "t/c", "t/all"}
+        await settles(folders, right)
+        await retain(ports["b"], b"", "t/all", "t/a")
+        wanted = {"t/b", "t/c"}
+        await settles(folders, right)
+
+
+@pytest.mark.parametrize(
+    "prefixes",
+    [
+        ("s/", "s/t/"),
+        pytest.param(("s/", "s/"), marks=pytest.mark.soak),
+        pytest.param(("", "s/"), marks=pytest.mark.soak),
+    ],
+)
 async def test_overlapping_prefixes_do_not_grow(tmp_path: Path, prefixes: tuple[str, str]) -> None:
     """Two bridges to one broker, whose topics there meet."""
     both = 'up = ["#"]\ndown = ["#"]\n'

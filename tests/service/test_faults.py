@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bridge.exchange import NearClient
+from gateway.bridge.near import NearClient
 from gateway.config import BridgeSection
 from gateway.mirror.json_topics import tell
 from gateway.mqtt.packets import (

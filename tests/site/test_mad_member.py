@@ -323,11 +323,15 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
     site: Site, epoch: int
 ) -> None:
     site.member.want_session("c", site.now, site._found("c"), clean=True)
-    site.wait()
-    (ask,) = site.of(Ask)
-    assert isinstance(ask, Ask)
-    site.said.clear()
-    site.hear(Answer(ask.number, 0, (CLAIM._replace(epoch=epoch),)))
+    for _ in range(2):
+        site.wait()
+        (ask,) = site.of(Ask)
+        assert isinstance(ask, Ask)
+        site.said.clear()
+        site.hear(Answer(ask.number, 0, (CLAIM._replace(epoch=epoch),)))
+        if not site.of(Take):
+            break  # nothing can be decided, or the session has failed to come
+        site.hear(Give((Part("c", epoch, 0, 0, b""),)))
     for _ in range(5):
         site.disk.write()
         site.wait()

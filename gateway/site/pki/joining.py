@@ -55,9 +55,11 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         key = read_key(path)
         answer = _ask(invitation, authority, prove(invitation, request(name, key)))
         if answer.certificate is None:
-            said = printable(answer.refused or "")
-            hint = _MEMBER if (folder / files.MEMBER).exists() else _AGAIN
-            raise OncewayError(f"{invitation.inviter} refuses: {said}", invitation.address, hint)
+            said = f"{invitation.inviter} refuses: {printable(answer.refused or '')}"
+            if not (folder / files.MEMBER).exists():
+                raise OncewayError(said, invitation.address, _AGAIN)
+            site = site_id(authority)
+            raise OncewayError(f"{name} is already a member of site {site}: {said}", hint=_MEMBER)
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         if answer.again:
             files.replace(folder / files.RETURNED, b"")
@@ -68,8 +70,7 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
 
 _AGAIN = "A new one: `onceway site invite NAME` on the first gateway"
 _MEMBER = (
-    "This gateway has joined that site already, and stays as it is: `onceway site status`. It needs"
-    " a new invitation only if it was removed"
+    "It stays as it is: `onceway site status`. It needs a new invitation only if it was removed"
 )
 
 

@@ -21,6 +21,8 @@ class Statistics:
     moved_out: int = 0
     silent: int = 0
     """Decisions while a member was silent."""
+    superseded: int = 0
+    """CONNECTs that waited for an answer when their client connected again."""
     released: int = 0
     """Identifiers that another member had, and has released."""
     by_member: dict[str, int] = field(default_factory=dict)

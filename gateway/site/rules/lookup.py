@@ -43,6 +43,11 @@ again.
 PATIENCE_S = 10.0
 """Seconds for which a session is requested again after its move was refused or interrupted."""
 
+TURN_S = 0.1
+"""Seconds for which a member leaves the turn to others that have asked for the same client before,
+and that would always come after it by name.
+"""
+
 Waiter = Callable[[Outcome], None]
 Alive = Callable[[], bool]
 
@@ -66,6 +71,8 @@ class Search:
         "client",
         "decision",
         "dropped",
+        "held",
+        "in_vain",
         "later",
         "looks",
         "patience",
@@ -87,11 +94,18 @@ class Search:
         """Time of the first query of the current round."""
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""
+        self.held = 0.0
+        """Time up to which no member is queried (TURN_S); 0 if they are."""
         self.looks = now
         """Time of the next check of this search."""
         self.stage = Stage.ASKING
         self.clean = False
-        """Whether the client wants existing sessions to end (Clean Start 1)."""
+        """Whether the client wants existing sessions to end (Clean Start 1). A session at another
+        member moves here first, and ends here: so its will is published before the client is
+        answered, and its messages of shared subscriptions go to other subscribers.
+        """
+        self.in_vain = False
+        """Whether a move has failed, after which a client with Clean Start 1 needs none."""
         self.waiters: list[tuple[Waiter, Alive]] = []
         """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = searching.trust.settled(client)
@@ -155,13 +169,30 @@ class Lookup:
         waited = search is not None and bool(search.waiters)
         if search is None or not waited:
             search = self._begin(client)
+        if waited:
+            self._supersede(search)
         search.waiters.append((done, alive))
         search.clean = clean
         search.patience = self._contacts.now + (0 if clean else min(RESTART_S, patience))
+        search.asked = self._contacts.now
         if waited:
-            self._start_over(search, search.turn)
-        else:
-            self._ask_all(search)
+            self._look(search)
+            return
+        me, contacts = self._contacts.me, self._contacts
+        if search.suspects and any(me < one and contacts[one].up for one in search.suspects):
+            search.held = contacts.now + TURN_S
+        self._ask_all(search)
+
+    def _supersede(self, search: Search) -> None:
+        """Drop callers that are gone, since a newer connection of the client takes their place. The
+        replies so far stay valid: a member that wants to change its own makes this search begin
+        again (`yields`).
+        """
+        gone = [done for done, alive in search.waiters if not alive()]
+        search.waiters = [(done, alive) for done, alive in search.waiters if alive()]
+        self._contacts.statistics.superseded += len(gone)
+        for done in gone:
+            done(Outcome("failed", 0, (), _GONE))
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out whether a session that has moved away, or is suspect, is still the newest. One
@@ -198,6 +229,9 @@ class Lookup:
         if not any(alive() for _, alive in search.waiters):
             self._fail(search, _GONE)
             return True
+        if search.held:
+            self._forget(search)
+            return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
         self._again(search)
@@ -208,11 +242,15 @@ class Lookup:
         search = self._searches.get(client)
         return client in self._working or (search is not None and search.stage is not Stage.ASKING)
 
-    def _again(self, search: Search) -> None:
+    def _forget(self, search: Search) -> None:
+        """Forget all replies so far, and those still to come."""
         search.turn += 1
         search.answered.clear()
         search.busy.clear()
         search.claims.clear()
+
+    def _again(self, search: Search) -> None:
+        self._forget(search)
         search.stage = Stage.ASKING
         self._ask_all(search)
 
@@ -227,6 +265,10 @@ class Lookup:
     def _ask_all(self, search: Search) -> None:
         if search.stage is not Stage.ASKING:
             return
+        if search.held > self._contacts.now:
+            self._look_at(search, search.held)
+            return
+        search.held = 0.0
         for contact in self._contacts.values():
             if contact.up and contact.name not in search.answered:
                 self._ask(search, contact.name)
@@ -264,12 +306,14 @@ class Lookup:
         """Decide if all members have answered, or are silent."""
         if search.stage is not Stage.ASKING:
             return
+        if search.held:
+            search.asked = self._contacts.now
+            self._ask_all(search)
+            return
         silent = [name for name in self._contacts if name not in search.answered]
         until = max((self._silent_from(search, name) for name in silent), default=0.0)
         if self._contacts.now < until:
-            if search.looks != until:
-                search.looks = until
-                heapq.heappush(self._looks, (until, next(self._count), search))
+            self._look_at(search, until)
             return
         if search.client in self._working:
             self._working.wait(search.client, partial(self._start_over, search, search.turn))
@@ -278,6 +322,11 @@ class Lookup:
             self._contacts[name].passed_over(self._contacts.now, search.asked)
         search.silent = (*silent, *sorted(search.restored & search.answered))
         self._decide(search)
+
+    def _look_at(self, search: Search, time: float) -> None:
+        if search.looks != time:
+            search.looks = time
+            heapq.heappush(self._looks, (time, next(self._count), search))
 
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims
@@ -288,7 +337,7 @@ class Lookup:
         if own is not None:
             unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(*own, unsure)
-        decision = search.decision = decide(me, claims, frozenset(search.silent), search.clean)
+        decision = search.decision = self._decided(search)
         if search.silent and decision.epoch < MAX_EPOCH:
             epoch = max(decision.epoch, self._ending.above(client))
             decision = search.decision = decision._replace(epoch=epoch)
@@ -305,6 +354,14 @@ class Lookup:
             self._decide_here(search, own, decision)
         else:
             self._fetch(search, own, decision.source)
+
+    def _decided(self, search: Search) -> Decision:
+        me, silent = self._contacts.me, frozenset(search.silent)
+        decision = decide(me, search.claims, silent, False)
+        simple = decision.source in (None, me) or decision.suspect or search.in_vain
+        if search.clean and simple:
+            return decide(me, search.claims, silent, True)
+        return decision
 
     def _decide_here(self, search: Search, own: Held | None, decision: Decision) -> None:
         """Handle the decision that the session is here, or begins here."""
@@ -377,6 +434,7 @@ class Lookup:
     def lost(self, client: str) -> None:
         """Query again, because a session is no longer available at its source."""
         search = self._searches[client]
+        search.in_vain = True
         if self._contacts.now >= search.since + PATIENCE_S:
             self._fail(search, "the member that has the session does not give it")
             return
@@ -384,7 +442,11 @@ class Lookup:
 
     def refused(self, client: str, reason: str) -> None:
         """Handle a session that cannot move here."""
-        self._fail(self._searches[client], reason)
+        search = self._searches[client]
+        if search.clean and not search.in_vain:
+            self.lost(client)
+        else:
+            self._fail(search, reason)
 
     def _taken(self, search: Search, size: int, problem: str | None) -> None:
         self._on_disk(search, problem)
@@ -393,7 +455,8 @@ class Lookup:
     def _on_disk(self, search: Search, problem: str | None) -> None:
         self._working.finish(search.client)
         if problem is not None:
-            self._fail(search, problem)
+            search.stage = Stage.MOVING
+            self.refused(search.client, problem)
             return
         decision = search.decision
         if decision is not None:

@@ -30,7 +30,7 @@ from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.member import Member
-from gateway.site.wiring.sessions import SessionHolder, own_key
+from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key
 from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
 from gateway.store.move_rows import key_of, name_of
@@ -264,8 +264,11 @@ class Site:
             refusal = ReasonCode.SERVER_BUSY, text
         elif outcome.kind == "none":
             self.holder.trust(key)
-            if (session := self.holder.session(key)) is not None:
+            session = self.holder.session(key)
+            if session is not None and packet.clean_start:
                 self._broker.end_session(session)
+            elif session is not None:
+                end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
         elif outcome.kind == "doubt":
             self._begin_again(key, connection, packet)
         self._answer(connection, packet, refusal)
@@ -281,13 +284,7 @@ class Site:
         proved = device is not None and device.proved
         if session is None or packet.clean_start or proved or not session.receive_flow.received:
             return
-        log.warning(
-            "%s: it begins a new session, since another gateway may have a newer one: messages "
-            "that waited for it are lost",
-            printable(name_of(key)),
-            extra=about(client=name_of(key)),
-        )
-        self._broker.end_session(session)
+        end_with_loss(self.holder, self._broker, session, "another gateway may have a newer one")
 
     def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:
         self.marked += 1
@@ -380,6 +377,8 @@ class Site:
             "moved_in": statistics.moved_in,
             "moved_out": statistics.moved_out,
             "silent": statistics.silent,
+            "lost": self.holder.lost,
+            "superseded": statistics.superseded,
             "marked": self.marked,
             "released": statistics.released,
             "given": len(list(self.holder.given())),

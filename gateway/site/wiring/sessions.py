@@ -84,6 +84,8 @@ class SessionHolder:
         }
         self._taking: dict[str, Place] = {}
         """The places of inbound sessions, until they are on disk."""
+        self.lost = 0
+        """Messages that waited for sessions which ended in favour of other ones."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         """Calls for the end of a session's move, by key."""
         self._forget_strangers(known)
@@ -396,7 +398,7 @@ class SessionHolder:
             broker.changes.wills[session.client] = None
             broker.effects.wills.pop(session.client, None)
         if not session.ended:
-            broker.end_session(session)
+            end_with_loss(self, broker, session, "its client has a newer one at another gateway")
 
     def mark_suspect(self, client: str, done: Done) -> None:
         self._begin()
@@ -457,6 +459,20 @@ class SessionHolder:
     def _moved(self, key: str) -> None:
         for call in self._waiting.pop(key, ()):
             call()
+
+
+def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: str) -> None:
+    """End a session, and tell how many messages that waited for it are lost."""
+    if count := session.send_flow.messages:
+        holder.lost += count
+        log.warning(
+            "%s: its session here ends, since %s: %d messages that waited for it are lost",
+            printable(session.client),
+            why,
+            count,
+            extra=about(client=session.client, reason="lost"),
+        )
+    broker.end_session(session)
 
 
 def _seconds(ends: int | None) -> float:

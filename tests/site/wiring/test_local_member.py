@@ -25,6 +25,8 @@ from gateway.mqtt.packets import (
     Publish,
     Pubrec,
     Pubrel,
+    Subscribe,
+    Subscription,
     Version,
 )
 from gateway.mqtt.reason import ReasonCode
@@ -654,3 +656,60 @@ def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
     sites.pass_time(1)
     assert "c" not in sites["a"].broker.sessions
     assert sites["a"].rows("SELECT * FROM given_part") == []
+
+
+@pytest.mark.parametrize(("every", "order", "least"), [(0.01, "ab", 60), (0.03, "ab", 30)])
+def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
+    sites: Sites, caplog: pytest.LogCaptureFixture, every: float, order: str, least: int
+) -> None:
+    """least: CONNECTs that are answered, of those of five seconds."""
+    clients = []
+    for number in range(round(5 / every)):
+        client = sites[order[number % len(order)]].open()
+        clients.append(client)
+        sites.say(client, Connect("c", Version.V5, False, properties=FOREVER), wait=every)
+    sites.pass_time(1)
+    answered = [client for client in clients if client.received]
+    assert len(answered) > least
+    assert clients[-1] in answered
+    present = [client.take(Connack).session_present for client in answered]
+    assert present == [False] + [True] * (len(answered) - 1)
+    assert [sites.members[name].site.marked for name in "ab"] == [0, 0]
+    assert sum(record.levelno >= logging.WARNING for record in caplog.records) <= 2
+    assert sum(sites.members[name].site.figures()["superseded"] for name in "ab") > least
+
+
+def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
+    sites: Sites, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A session holds three messages, its member is cut off, and its client goes elsewhere."""
+    client = sites.connect("a")
+    sites.say(client, Subscribe(1, [Subscription("t", 1)]))
+    client.break_line()
+    publisher = sites.connect("a", "publisher")
+    for number in range(3):
+        sites.say(publisher, Publish("t", b"m", 1, 1 + number))
+    for other in ("b", "c3"):
+        sites.part("a", other)
+    client = sites.connect("b", wait=2)
+    assert not client.take(Connack).session_present
+    assert sites.members["a"].site.figures()["lost"] == 0
+    for other in ("b", "c3"):
+        sites.join("a", other)
+    sites.pass_time(1)
+    assert "c" not in sites["a"].broker.sessions
+    assert sites.members["a"].site.figures()["lost"] == 3
+    lines = [line for line in caplog.messages if "3 messages that waited for it are lost" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("c: its session here ends, since its client has a newer one")
+
+
+def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None:
+    client = sites.connect("a")
+    sites.say(client, Subscribe(1, [Subscription("t", 1)]))
+    client.break_line()
+    sites.say(sites.connect("a", "publisher"), Publish("t", b"m", 1, 1))
+    for name in ("b", "a", "a"):
+        sites.connect(name, clean=True).break_line()
+        sites.pass_time(1)
+    assert [sites.members[name].site.figures()["lost"] for name in "ab"] == [0, 0]

@@ -1,0 +1,80 @@
+"""Counts of a bridge since the start, and the lines in the log that belong to them."""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.mqtt.errors import quote
+from gateway.mqtt.packets import Publish
+from gateway.system.log_throttle import LogThrottle
+
+log = logging.getLogger(__name__)
+
+_MOST_LOOPS = 16
+"""Largest number of loops that are logged, each with the bridge that closes it."""
+
+
+class Counts:
+    """The counts of one bridge. gateway: the name of ours."""
+
+    def __init__(self, gateway: str, name: str, throttle: LogThrottle) -> None:
+        self.bridge = f"{gateway}/{name}"
+        """The name of the bridge for users of other gateways."""
+        self._name = name
+        self._throttle = throttle
+        self.sent = 0
+        """Messages that the other broker has fully acknowledged, and those at QoS 0."""
+        self.refused = 0
+        """Messages that the other broker refuses for good."""
+        self.dropped = 0
+        """Messages at QoS 0 that were dropped."""
+        self.received = 0
+        """Messages from the other broker."""
+        self.not_taken = 0
+        """Messages from the other broker that our broker can never accept."""
+        self.looped = 0
+        """Messages that came back in a loop of bridges and were stopped."""
+        self.unconfirmed = 0
+        """Messages given up at their PUBREL. They may have arrived."""
+        self._loops: set[str] = set()
+        """Bridges that returned messages; each is logged once."""
+
+    def cannot_take(self, topic: str, why: str) -> None:
+        """Count and log a message from the other broker that our broker can never accept."""
+        self.not_taken += 1
+        name = self._name
+        if self._throttle.allows(f"bridge {name} cannot take a message"):
+            log.warning(
+                "bridge %s: a message from the other broker cannot be taken here and is refused,"
+                " and later ones are taken, topic %s: %s",
+                name,
+                quote(topic),
+                why,
+            )
+
+    def came_back(self, packet: Publish, other: str) -> None:
+        """Count and log a message that has already crossed this bridge. other: the last bridge that
+        it crossed.
+        """
+        self.looped += 1
+        if other not in self._loops and len(self._loops) < _MOST_LOOPS:
+            self._loops.add(other)
+            log.warning(
+                "bridge %s: a message that had crossed this bridge came back by way of %s, topic"
+                " %s. It does not cross again, and neither does any other that comes back. Give"
+                " the bridges topics that do not meet: up, down and prefix of [[bridge]]",
+                self.bridge,
+                other,
+                quote(packet.topic),
+            )
+
+    def waits(self, topic: str) -> None:
+        """Log that a message of the other broker waits, because our broker refuses it for now."""
+        name = self._name
+        if self._throttle.allows(f"bridge {name} holds a message"):
+            log.warning(
+                "bridge %s: this gateway has no room for a message from the other broker, topic %s."
+                " The other broker keeps it, and it is tried again every 1 to 30 s",
+                name,
+                quote(topic),
+            )

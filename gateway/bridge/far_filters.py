@@ -1,0 +1,128 @@
+"""The filters of `down` at the other broker.
+
+In: the filters of the configuration, and those of earlier connections. Out: one SUBSCRIBE or
+UNSUBSCRIBE for each, and a line in the log for each filter that the other broker does not grant. A
+filter at which it closes the connection is found like a message (`suspects.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from gateway.bridge.far import FarConnection
+from gateway.bridge.pairing import Pair, Pairing
+from gateway.bridge.suspects import TIMES, Suspects
+from gateway.bridge.translate import Unfit
+from gateway.config import BridgeSection
+from gateway.errors import OncewayError
+from gateway.mqtt.packets import Suback, Subscribe, Subscription, Unsuback, Unsubscribe
+from gateway.mqtt.reason import ReasonCode
+
+log = logging.getLogger(__name__)
+
+_ONLY_NEW = 1
+"""Retain Handling: retained messages only for a new subscription."""
+_LAST_IDENTIFIER = 65_535
+"""Packet identifiers of requests count down from this number, away from those of messages."""
+
+Request = tuple[bool, str]
+"""Whether to subscribe or unsubscribe, and a filter at the other broker."""
+
+
+class FarFilters:
+    """The filters of one bridge."""
+
+    def __init__(self, section: BridgeSection, pairing: Pairing, suspects: Suspects) -> None:
+        self._section = section
+        self._pairing = pairing
+        self._suspects = suspects
+        self._asked: dict[int, Request] = {}
+        """Requests to the other broker, by packet identifier."""
+        self._given_up: set[Request] = set()
+        """Requests at which the other broker closes the connection."""
+        self.lacking: dict[str, str] = {}
+        """Filters that the other broker refuses, with the reason."""
+        self._subscribed: Pair | None = None
+
+    def requests(self, pair: Pair) -> list[Request]:
+        """Return the requests to the other broker: unsubscribe from filters that are no longer
+        wanted, and subscribe to the wanted ones, below the prefix.
+        """
+        wanted = [self._section.prefix + item for item in self._section.down]
+        gone = sorted(set(pair.down) - set(wanted))
+        wanted = [item for item in wanted if not self._is_given_up((True, item))]
+        gone = [item for item in gone if not self._is_given_up((False, item))]
+        self._subscribed = self._pairing.subscribe(pair, (*wanted, *gone))
+        self._asked.clear()
+        return [*((False, item) for item in gone), *((True, item) for item in wanted)]
+
+    def _is_given_up(self, request: Request) -> bool:
+        """Whether the other broker closes the connection at a request. Such a request is made again
+        after the next start.
+        """
+        if self._suspects.guilty(request):
+            self._suspects.forget_guilty(request)
+            self._given_up.add(request)
+            if request[0]:
+                self._lack(request[1], f"it closes the connection at that, {TIMES} times")
+        return request in self._given_up
+
+    def _lack(self, item: str, why: str) -> None:
+        """Log that there is no subscription to a filter."""
+        if self.lacking.get(item) != why:
+            log.warning(
+                "bridge %s: the other broker refuses the subscription to %s: %s",
+                self._section.name,
+                item,
+                why,
+            )
+        self.lacking[item] = why
+
+    def request(self, request: Request, far: FarConnection) -> Subscribe | Unsubscribe | None:
+        """Return the packet of a request, or None if it is too large for the other broker."""
+        subscribe, item = request
+        identifier = _LAST_IDENTIFIER - len(self._asked)
+        packet: Subscribe | Unsubscribe = (
+            Subscribe(identifier, [subscription(item, self._section.qos)])
+            if subscribe
+            else Unsubscribe(identifier, [item])
+        )
+        try:
+            size = len(far.encoded(packet))
+        except Unfit as error:
+            if subscribe:
+                self._lack(item, str(error))
+            return None
+        self._asked[identifier] = request
+        self._suspects.sent(request, size, asyncio.get_running_loop().time())
+        return packet
+
+    def subscribed(self, packet: Suback | Unsuback) -> None:
+        """Handle the answer to a request."""
+        request = self._asked.pop(packet.packet_id, None)
+        if request is None:
+            return
+        self._suspects.answered(request)
+        subscribe, item = request
+        if not subscribe:
+            self._unsubscribed(item)
+            return
+        reason = packet.reasons[0]
+        if reason >= ReasonCode.UNSPECIFIED_ERROR:
+            self._lack(item, reason.name)
+        else:
+            self.lacking.pop(item, None)
+
+    def _unsubscribed(self, item: str) -> None:
+        """Note that the other broker has ended a subscription."""
+        if (pair := self._subscribed) is not None:
+            down = tuple(other for other in pair.down if other != item)
+            with suppress(OncewayError):  # the next connection tries again
+                self._subscribed = self._pairing.subscribe(pair, down)
+
+
+def subscription(topic_filter: str, qos: int) -> Subscription:
+    """Return a subscription that sends nothing back to its publisher [MQTT-3.8.3-3]."""
+    return Subscription(topic_filter, qos, True, True, _ONLY_NEW)

@@ -1,0 +1,147 @@
+"""The times at which a bridge compares retained messages, on a clock that jumps."""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.bridge.converge import AGAIN_S, BUSY_S, RETRY_S, Convergence
+from gateway.bridge.translate import crosses
+from gateway.config import DEVICES_TOPIC, BridgeSection
+from gateway.errors import OncewayError
+
+
+class _Selector(selectors.DefaultSelector):
+    """A selector that never waits: the time passes at once."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.now += timeout or 0.0
+        return super().select(0)
+
+
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a loop whose time jumps to the next timer."""
+    selector = _Selector()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(work)
+
+
+class Kept:
+    """The part of a Convergence that waits for the next comparison."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self.marks: list[float] = []
+        self.lost = 0
+
+    async def _keep_mark(self, link: object) -> None:
+        self._changed.clear()
+        self.marks.append(asyncio.get_running_loop().time())
+
+    async def ends_after(self, seconds: float) -> float:
+        link = SimpleNamespace(lost=lambda: self.lost)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await Convergence._keep_marks(self, link, seconds)  # type: ignore[arg-type]
+        return loop.time() - began
+
+
+def test_long_connection_is_compared_again_after_ten_minutes() -> None:
+    async def quiet() -> None:
+        kept = Kept()
+        assert AGAIN_S == 600.0
+        assert AGAIN_S <= await kept.ends_after(AGAIN_S) <= AGAIN_S + RETRY_S
+        assert not kept.marks
+
+    at_once(quiet())
+
+
+def test_long_connection_is_compared_again_soon_after_a_loss() -> None:
+    async def lossy() -> None:
+        kept = Kept()
+        asyncio.get_running_loop().call_later(100, lambda: setattr(kept, "lost", 1))
+        assert 100 <= await kept.ends_after(AGAIN_S) <= 100 + RETRY_S
+
+    at_once(lossy())
+
+
+def test_changes_get_their_marks_and_put_no_comparison_off() -> None:
+    async def changing() -> None:
+        kept, loop = Kept(), asyncio.get_running_loop()
+        for at in range(0, 590, 10):
+            loop.call_later(at, kept._changed.set)
+        assert AGAIN_S <= await kept.ends_after(AGAIN_S) <= AGAIN_S + RETRY_S
+        assert len(kept.marks) == 59
+
+    at_once(changing())
+
+
+class Busy:
+    """The part of a Convergence that waits until nothing crosses. speed: messages that leave in a
+    second; as many come.
+    """
+
+    def __init__(self, speed: float, waiting: int) -> None:
+        self._speed, self._waiting_now = speed, waiting
+        self._section = SimpleNamespace(server="mqtt://far")
+
+    async def _is_silent(self, link: object) -> bool:
+        return False
+
+    def _snapshot(self, link: object) -> dict[str, object]:
+        self.snapshot_at = asyncio.get_running_loop().time()
+        return {"a": 1}
+
+    def _queue(self) -> tuple[int, int]:
+        first = int(asyncio.get_running_loop().time() * self._speed)
+        return first, first + self._waiting_now
+
+    async def quiet(self) -> Any:
+        async def settled() -> None:
+            pass
+
+        far = SimpleNamespace(settled=settled)
+        link = SimpleNamespace(far=far, tries_suspects=lambda: False)
+        return await Convergence._quiet(self, link)  # type: ignore[arg-type]
+
+
+def test_busy_connection_is_compared_when_the_first_messages_have_left() -> None:
+    async def busy() -> None:
+        line = Busy(speed=100, waiting=500)
+        assert await line.quiet() == {"a": 1}
+        assert BUSY_S <= line.snapshot_at <= BUSY_S + 1
+        assert asyncio.get_running_loop().time() <= BUSY_S + 7
+
+    at_once(busy())
+
+
+def test_connection_on_which_nothing_leaves_is_an_error() -> None:
+    async def stuck() -> None:
+        with pytest.raises(OncewayError, match="messages wait all the time"):
+            await Busy(speed=0, waiting=1).quiet()
+        assert asyncio.get_running_loop().time() <= BUSY_S + RETRY_S + 1
+
+    at_once(stuck())
+
+
+@pytest.mark.parametrize(
+    ("more", "cross"),
+    [
+        ({"up": ["#"]}, False),
+        ({"up": ["#"], "prefix": "site-1/"}, True),
+        ({"up": ["#", DEVICES_TOPIC]}, True),
+        ({"down": [DEVICES_TOPIC]}, True),
+        ({"down": ["onceway/#"]}, False),
+    ],
+)
+def test_list_of_devices_crosses_with_a_prefix_or_by_its_name(more: Any, cross: bool) -> None:
+    section = BridgeSection(name="cloud", server="mqtt://far", **more)
+    assert crosses(section, DEVICES_TOPIC) is cross
+    assert crosses(section, "onceway/other")
