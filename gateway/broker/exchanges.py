@@ -78,11 +78,11 @@ def _take(
     broker, identifiers = connection.broker, run.ids
     qos, count = run.qos, run.count
     broker.statistics.received[qos] += count
-    device = connection.peer.device
-    if device is not None and identity is None and identifiers:
+    if connection.peer.device is not None and identity is None and identifiers:
         if count > 1:  # each has a sequence of its own
             _one_by_one(connection, session, run)
             return
+        device = connection.peer.device
         # the packet identifier is the low half of the sequence
         connection.sequence = sequence_of(identifiers[0], connection.sequence)
         identity = device.name, device.incarnation, connection.sequence
@@ -104,8 +104,8 @@ def _take(
     if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _taken(connection, session, run):
         _in_parts(connection, session, run)
         return
-    if (device := connection.peer.device) is not None:
-        _note_publication(connection, device.name, run, reason)
+    if connection.peer.device is not None:
+        _note_publication(connection, connection.peer.device.name, run, reason)
     if lack:
         _refuse(connection, session, run, identifiers, lack)
         return
