@@ -302,6 +302,8 @@ def _make_ready(copy: Path, directory: Path) -> None:
             open_store(copy, str(name[0]) if name else "").close()
     except sqlite3.Error as error:
         raise unusable(directory, error) from error
+    except NoSpool:
+        raise
     except StoreError as error:
         hint = error.hint and error.hint.replace(str(copy), str(directory))
         raise StoreError(error.what, str(directory / FILE), hint) from error

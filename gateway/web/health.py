@@ -248,7 +248,10 @@ def _serial(source: Source) -> list[Problem]:
             port
             for port in ports
             if port.path == section.port
-            or (fnmatchcase(port.path, section.port) and os.path.lexists(port.path))
+            or (
+                fnmatchcase(port.path, section.port)
+                and (port.is_open or os.path.lexists(port.path))
+            )
         ]
         staying = [port for port in mine if port.problem != LENT]
         if len(staying) < len(mine) and not staying:

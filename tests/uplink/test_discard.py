@@ -106,7 +106,7 @@ def test_discard_is_refused_while_an_uplink_runs(data: GatewayData, onceway: Onc
 def test_discard_without_a_store_says_so(tmp_path: Path, onceway: Onceway) -> None:
     for command in ("status", "discard"):
         refused = onceway("spool", command, "--data", tmp_path)
-        assert refused.returncode == 1
+        assert refused.returncode == 10
         assert "there is no gateway database" in refused.stderr
 
 

@@ -214,7 +214,7 @@ def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, oncewa
         ("where", "sensor-1", "7"),
     ):
         done = onceway(*args, "--data", data.path)
-        assert done.returncode == 1
+        assert done.returncode == 10
         last = done.stderr.splitlines()[-1]
         assert last.startswith(f"error: {file}: the gateway's database cannot be used ("), (
             done.stderr

@@ -157,7 +157,7 @@ def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
 def test_configuration_that_is_not_there_is_named(dead, onceway, tmp_path, monkeypatch):
     monkeypatch.setenv("ONCEWAY_CONFIG", str(tmp_path / "typo.toml"))
     done = onceway("spool", "land", dead.path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"{tmp_path}/typo.toml: no landing place is named" in done.stderr
 
 
@@ -303,7 +303,7 @@ def test_rescue_of_a_directory_without_a_spool_is_refused(onceway, dead, tmp_pat
     (root / "var/lib").mkdir(parents=True)
     shutil.copytree(dead.path, root / "var/lib/onceway")
     said = onceway("spool", "land", root, "--landing", tmp_path / "landing", "--json")
-    assert said.returncode == 1
+    assert said.returncode == 10
     told = json.loads(said.stdout + said.stderr)
     assert (told["where"], told["hint"]) == (str(root), f"Is it {root}/var/lib/onceway?")
     with pytest.raises(NoSpool, match="no store"):
