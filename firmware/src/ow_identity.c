@@ -42,13 +42,14 @@ bool ow_identity_read(char *name, uint8_t *key)
     return length > 0;
 }
 
-enum { RADIO_AT = 48, RADIO_SIZE = 17 };
+enum { RADIO_AT = 48, RADIO_SIZE = 17, LEAST_FACTOR = 7 };
 
 bool ow_identity_radio(struct ow_radio_plan *plan)
 {
     uint8_t page[RADIO_AT + RADIO_SIZE];
     const uint8_t *radio = page + RADIO_AT;
     memset(plan, 0, sizeof *plan);
+    plan->factor = LEAST_FACTOR; /* without a channel, too: a frame of factor 0 never ends */
     ow_hal_identity_read(page, sizeof page);
     if (memcmp(radio, "OWLR\1", LENGTH_AT) != 0 ||
         ow_crc(OW_CRC_INITIAL, radio, RADIO_SIZE) != 0) {

@@ -189,6 +189,7 @@ class ListenerAccess(ByAcl):
             ),
             lambda: self.passwords.agrees(asked, name),
             asks_others=asked.asks_hook(name),
+            listed=asked.has(name),
         )
 
     def holds(self, caller: Caller) -> bool:

@@ -12,8 +12,11 @@ and:
 - after a few wrong passwords, an address must wait before it may try the same user again, and after
   some more, before it may try any user. Each wait is twice as long as the one before, and until its
   end the answer is 0x9F;
+- while an address waits because of many names, a user of the file who does not wait is compared
+  nevertheless: the address may be a proxy's, and the user another client's. A wrong password then
+  gets the same answer at the same time as a name that does not exist, so the answer tells nothing;
 - a login from an address before frees this user from the waits of other names at that address, and
-  gives a separate queue;
+  gives a separate queue. These pairs outlive a restart (`trusted.py`);
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 
@@ -23,8 +26,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
+from gateway.access.trusted import Trusted
 from gateway.broker.access import Ask, Refusal
 from gateway.broker.admission import origin
 from gateway.links.fair_queue import FairQueue
@@ -37,6 +41,9 @@ MOST_WAITING = 200
 MOST_OF_ONE = 32
 MOST_AT_ONCE = 8
 """Largest number of simultaneous calls of a hook, which may be slow."""
+
+ALIKE_S = 0.5
+"""Seconds until the answer at an address that waits: longer than a comparison takes."""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
@@ -73,25 +80,12 @@ class BackOff:
         self._failed.pop(key, None)
 
 
-class Trusted:
-    """Users who have logged in correctly, each with the address. At that address, for example a
-    proxy's, they do not wait because of other users' failures.
-    """
+class _Alike(NamedTuple):
+    """The answer to a client that is not let in while its address waits."""
 
-    MOST = 4096
-
-    def __init__(self) -> None:
-        self._pairs: dict[tuple[str, str], None] = {}
-
-    def __contains__(self, pair: tuple[str, str]) -> bool:
-        return pair in self._pairs
-
-    def add(self, address: str, user: str) -> None:
-        """Note a correct password."""
-        self._pairs.pop((address, user), None)
-        if len(self._pairs) >= self.MOST:
-            del self._pairs[next(iter(self._pairs))]
-        self._pairs[address, user] = None
+    refusal: Refusal
+    at: float
+    """Time of the answer, by the event loop's clock."""
 
 
 class _Threads(Executor):
@@ -115,7 +109,7 @@ class _Line:
 
 class Logins:
     """The checks of logins. answered: called with each order and its refusal, or None. thread:
-    executor for the checks.
+    executor for the checks. trusted: users who have logged in before.
     """
 
     def __init__(
@@ -123,6 +117,7 @@ class Logins:
         loop: AbstractEventLoop,
         answered: Callable[[Ask, Refusal | None], None],
         thread: Executor | None = None,
+        trusted: Trusted | None = None,
     ) -> None:
         self._loop = loop
         self._answered = answered
@@ -132,7 +127,7 @@ class Logins:
             for asks_others in (False, True)
             for trusted in (False, True)
         }
-        self._trusted = Trusted()
+        self._trusted = trusted or Trusted()
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
 
@@ -151,50 +146,65 @@ class Logins:
 
     def stop(self) -> None:
         """Stop all checks."""
+        self._trusted.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _next(self, line: _Line) -> None:
         line.under_way -= 1
         while (order := line.waiting.pop()) is not None:
             refusal: Refusal | None
+            alike = None
             try:
-                refusal = self._refuses(order)
+                alike = self._alike(order)
+                refusal = self._refuses(order, alike)
                 if refusal is None and order.connection.closing is None:
-                    self._thread.submit(self._compare, order, line)
+                    self._thread.submit(self._compare, order, line, alike)
                     line.under_way += 1
                     return
             except Exception:
                 refusal = _failed(order)
+            self._answer(order, refusal, alike)
+
+    def _answer(self, order: Ask, refusal: Refusal | None, alike: _Alike | None) -> None:
+        if alike is None or refusal is None:
             self._answered(order, refusal)
+        else:
+            left = max(0.0, alike.at - self._loop.time())
+            self._loop.call_later(left, self._answered, order, refusal)
 
-    def _refuses(self, order: Ask) -> Refusal | None:
+    def _alike(self, order: Ask) -> _Alike | None:
+        """Return the answer to each wrong name and password while the address waits, or None."""
         pair, now = _pair(order), self._loop.time()
-        address = pair[0]
-        others = 0.0 if pair in self._trusted else self._addresses.wait_s(address, now)
-        wait = max(self._users.wait_s(pair, now), others)
-        if not wait:
-            return None
-        text = f"too many wrong passwords from {address}, wait {wait:.0f} s"
-        return ReasonCode.CONNECTION_RATE_EXCEEDED, text
+        wait = 0.0 if pair in self._trusted else self._addresses.wait_s(pair[0], now)
+        return _Alike(_wait(pair[0], wait), now + ALIKE_S) if wait else None
 
-    def _compare(self, order: Ask, line: _Line) -> None:
+    def _refuses(self, order: Ask, alike: _Alike | None) -> Refusal | None:
+        pair = _pair(order)
+        wait = self._users.wait_s(pair, self._loop.time())
+        if alike is not None:
+            return alike.refusal if wait or not order.question.listed else None
+        return _wait(pair[0], wait) if wait else None
+
+    def _compare(self, order: Ask, line: _Line, alike: _Alike | None) -> None:
         refusal: Refusal | None
         try:
             refusal = order.question.answer()
         except Exception:
             refusal = _failed(order)
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._compared, order, line, refusal)
+            self._loop.call_soon_threadsafe(self._compared, order, line, refusal, alike)
 
-    def _compared(self, order: Ask, line: _Line, refusal: Refusal | None) -> None:
+    def _compared(
+        self, order: Ask, line: _Line, refusal: Refusal | None, alike: _Alike | None
+    ) -> None:
         try:
-            refusal = self._judge(order, refusal)
+            refusal = self._judge(order, refusal, alike)
         except Exception:
             refusal = _failed(order)
-        self._answered(order, refusal)
+        self._answer(order, refusal, alike)
         self._next(line)
 
-    def _judge(self, order: Ask, refusal: Refusal | None) -> Refusal | None:
+    def _judge(self, order: Ask, refusal: Refusal | None, alike: _Alike | None) -> Refusal | None:
         """Note a success or a failure. Return the reason why the client is refused, or None."""
         address, user = _pair(order)
         if refusal is None:
@@ -205,6 +215,8 @@ class Logins:
         elif refusal[0] == ReasonCode.BAD_USER_NAME_OR_PASSWORD:
             now = self._loop.time()
             self._users.fail((address, user), now)
+            if alike is not None:
+                return alike.refusal
             failures = self._addresses.fail(address, now)
             if failures >= 4 and not failures & failures - 1:  # 4, 8, 16 …
                 log.warning(
@@ -219,6 +231,11 @@ class Logins:
 def _pair(order: Ask) -> tuple[str, str]:
     """Return address and user of an order."""
     return origin(order.connection.peer.address), order.question.user
+
+
+def _wait(address: str, wait: float) -> Refusal:
+    text = f"too many wrong passwords from {address}, wait {wait:.0f} s"
+    return ReasonCode.CONNECTION_RATE_EXCEEDED, text
 
 
 def _failed(order: Ask) -> Refusal:

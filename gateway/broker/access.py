@@ -43,12 +43,14 @@ class SlowCheck:
     off the event loop. user: user name of the client, once it is let in. answer: called once, on
     any thread. holds: returns whether an answer that lets the client in is still valid; called on
     the event loop. asks_others: whether the answer comes from another service, which may be slow.
+    listed: whether the gateway's own file has the user.
     """
 
     user: str
     answer: Callable[[], Refusal | None]
     holds: Callable[[], bool] = lambda: True
     asks_others: bool = False
+    listed: bool = False
 
 
 class Caller(Protocol):

@@ -102,12 +102,9 @@ class ListenerSection(Section):
     systemd: Annotated[str, Field(min_length=1)] | None = None
     """Instead of bind: the name of a socket from systemd (`FileDescriptorName=`)."""
     anonymous: bool | None = None
-    """Accept clients without a user name; default: only on loopback, and only while no users exist.
-    """
+    """Accept clients without a user name; default: only on loopback, and while no users exist."""
     receive_maximum: U16 = 1024
-    """Largest number of QoS 1 and 2 messages that a client may have in flight to the gateway (MQTT
-    5, section 3.2.2.3.3).
-    """
+    """Largest number of QoS 1 and 2 messages in flight from a client (MQTT 5, 3.2.2.3.3)."""
     connections: Count | None = None
     """Largest number of clients at a time on this listener, within limits.connections."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] | None = None
@@ -126,6 +123,8 @@ class ListenerSection(Section):
     """Web pages that may connect over WebSocket from other hosts."""
     proxies: list[Network] = []
     """Proxies in front of this listener, for WebSocket only; as in [page]."""
+    proxy_protocol: list[Network] = []
+    """Proxies that name each client with the PROXY protocol, version 2. Others may not."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
@@ -149,7 +148,8 @@ class ListenerSection(Section):
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the listener, so that clients need no login."""
-        return self.bind is not None and is_local(self.bind) and not self.knows_certificates
+        others = self.knows_certificates or self.proxy_protocol
+        return self.bind is not None and is_local(self.bind) and not others
 
     @property
     def address(self) -> tuple[str, int]:
@@ -279,8 +279,7 @@ class LimitsSection(Section):
     retained: Count = 100_000
     """Largest number of retained messages. One user, or one address, may have four fifths."""
     retained_bytes: Count = 64 * MEGABYTE
-    """Size limit of all retained messages. In a site, deleted messages may take a sixteenth more.
-    """
+    """Size limit of all retained messages. In a site, deletions may take a sixteenth more."""
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """Seconds in which a new connection must send CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0

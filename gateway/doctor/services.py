@@ -11,6 +11,7 @@ from gateway.config import Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import NotAllowed, OncewayError
 from gateway.system.amounts import amount, stranded, wait
+from gateway.uplink.cutter import DAMAGED
 from gateway.uplink.landing import without_password
 from gateway.uplink.spool import NoSpool, Spool
 from gateway.uplink.status import Status, look
@@ -73,9 +74,16 @@ def uplink(config: Config) -> Iterator[Finding]:
             yield warning("spool", what, todo)
         return
     yield from _uplink(state)
+    file = data / "batches" / DAMAGED
+    if state.sent.held and file.exists():
+        what = f"damaged rows were set aside, and do not land: {state.sent.held:,}, in {file}"
+        yield warning("uplink", what, _HELD)
     if state.rival is not None:
         yield warning("uplink", state.rival["what"], "Give each gateway a name of its own")
     yield from _landing(config, state)
+
+
+_HELD = "The card may fail: back up, then replace it. When you have read the file, move it away"
 
 
 def _uplink(state: Status) -> Iterator[Finding]:

@@ -14,12 +14,13 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gateway.errors import OncewayError
 from gateway.links.address import format_address
+from gateway.links.counted_server import CountedServer
+from gateway.links.forwarded import Proxies
 from gateway.links.tls import Tls
-from gateway.links.tls_server import TlsServer
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +36,25 @@ class AddressAbsent(OncewayError):
 class Endpoint:
     """A listening endpoint. host: a name, an address, or "" for all addresses of IPv4 and IPv6.
     port: 0 lets the system choose; see `addresses`. tls: accept only TLS. sockets: listening
-    sockets in place of host and port.
+    sockets in place of host and port. proxies: addresses and networks of proxies that name their
+    clients (`proxy_header.py`); a protocol then has an attribute `told` (`counted_server.py`).
     """
 
     def __init__(
-        self, host: str, port: int, *, tls: Tls | None = None, sockets: Sequence[socket.socket] = ()
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: Tls | None = None,
+        sockets: Sequence[socket.socket] = (),
+        proxies: Collection[str] = (),
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
+        self._proxies = proxies
         self._sockets = sockets
-        self._servers: list[asyncio.Server | TlsServer] = []
+        self._servers: list[asyncio.Server | CountedServer] = []
         self._protocol: Callable[[], asyncio.BaseProtocol] = asyncio.Protocol
         self.waits_for: str | None = None
         """The reason for not listening yet, in a sentence; None if the endpoint does not wait."""
@@ -94,23 +103,26 @@ class Endpoint:
         except OSError as error:
             raise _listen_error(error, format_address((self._host, self._port))) from error
 
-    async def change_tls(self, tls: Tls) -> None:
-        """Use other certificates for handshakes from now on. Connections stay, and the port is
-        never closed.
+    async def change(self, tls: Tls | None, proxies: Collection[str] = ()) -> None:
+        """Use these certificates and proxies for new connections. Connections stay, and the port is
+        never closed. An endpoint is either with or without TLS for life.
         """
-        self._tls = tls
-        if self.waits_for is not None:
+        same = tls is None and list(proxies) == list(self._proxies)
+        self._tls, self._proxies = tls, proxies
+        if same or self.waits_for is not None:
             return
         sockets = [_second_handle(sock) for server in self._servers for sock in server.sockets]
         self.close()
         await self._serve(sockets)
 
     async def _serve(self, sockets: Sequence[socket.socket]) -> None:
-        loop, tls = asyncio.get_running_loop(), self._tls
+        loop = asyncio.get_running_loop()
+        context = self._tls.context if self._tls else None
+        proxies = Proxies(self._proxies) if self._proxies else None
         self._servers = [
             await loop.create_server(self._protocol, sock=sock, backlog=_BACKLOG)
-            if tls is None
-            else TlsServer(sock, tls.context, self._protocol, _BACKLOG)
+            if context is None and proxies is None
+            else CountedServer(sock, context, proxies, self._protocol, _BACKLOG)
             for sock in sockets
         ]
 

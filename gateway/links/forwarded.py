@@ -5,10 +5,14 @@ the list is read from its end, up to the first address that is not a configured 
 before that one may be invented.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TYPE_CHECKING
 
-from aiohttp import web
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _MOST = 64
 """Largest number of proxies between a client and the gateway."""
@@ -19,6 +23,10 @@ class Proxies:
 
     def __init__(self, networks: Collection[str] = ()) -> None:
         self._networks = [ip_network(item, strict=False) for item in networks]
+
+    def __contains__(self, host: str) -> bool:
+        found = _parse(host)
+        return found is not None and any(found in network for network in self._networks)
 
     def client(self, request: web.BaseRequest) -> str:
         """Return the client's address, without a port; empty if the connection is gone."""

@@ -7,7 +7,7 @@ connection, handed to `accept`.
 import asyncio
 import math
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from gateway.broker.peer import Peer
@@ -31,6 +31,7 @@ class TcpTransport(asyncio.Protocol):
     """Value of `unsent` above which no more of a large payload is written until
     `Receiver.writable`. A transport with it takes a `memoryview`."""
 
+    told: tuple[str, int] | None = None
     peer: Peer
     _transport: asyncio.Transport
     _receiver: Receiver | None = None
@@ -58,7 +59,7 @@ class TcpTransport(asyncio.Protocol):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.peer = Peer(
             self._listener,
-            format_address(transport.get_extra_info("peername")),
+            format_address(self.told or transport.get_extra_info("peername")),
             certificate_name=common_name(transport.get_extra_info("peercert")),
         )
         self._receiver = self._accept(self)
@@ -152,10 +153,11 @@ class TcpListener:
         name: str = "tcp",
         tls: Tls | None = None,
         sockets: Sequence[socket.socket] = (),
+        proxy_protocol: Collection[str] = (),
     ) -> None:
         self._accept = accept
         self._name = name
-        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
+        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets, proxies=proxy_protocol)
         self._connections: set[TcpTransport] = set()
 
     async def start(self, *, waits: bool = False) -> None:
@@ -181,9 +183,9 @@ class TcpListener:
         """Return 0 while the listener listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
-    async def change_tls(self, tls: Tls) -> None:
-        """Use other certificates for connections from now on."""
-        await self._endpoint.change_tls(tls)
+    async def change(self, tls: Tls | None, proxy_protocol: Collection[str] = ()) -> None:
+        """Use these certificates and proxies for new connections."""
+        await self._endpoint.change(tls, proxy_protocol)
 
     def stop(self) -> None:
         """Accept no more connections, and keep existing ones. `start` opens it again."""

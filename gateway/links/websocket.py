@@ -166,10 +166,11 @@ class WebSocketListener:
         origins: Collection[str] = (),
         max_message: int = 1_000_000,
         proxies: Collection[str] = (),
+        proxy_protocol: Collection[str] = (),
     ) -> None:
         self._accept = accept
         self._name = name
-        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets)
+        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets, proxies=proxy_protocol)
         self.origins = origins
         self.max_message = max_message
         self._proxies = Proxies(proxies)
@@ -201,9 +202,9 @@ class WebSocketListener:
         """Return 0 while the listener listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
-    async def change_tls(self, tls: Tls) -> None:
-        """Use other certificates for connections from now on."""
-        await self._endpoint.change_tls(tls)
+    async def change(self, tls: Tls | None, proxy_protocol: Collection[str] = ()) -> None:
+        """Use these certificates and proxies for new connections."""
+        await self._endpoint.change(tls, proxy_protocol)
 
     def change_proxies(self, proxies: Collection[str]) -> None:
         """Use other proxies for connections from now on."""
@@ -247,7 +248,7 @@ class WebSocketListener:
             return websocket
         counted = cast(Counted, transport.get_protocol())
         counted.upgraded()
-        seen = transport.get_extra_info("peername")
+        seen = counted.told or transport.get_extra_info("peername")
         if isinstance(seen, tuple):
             seen = self._proxies.client(request) or seen[0], seen[1]
         address = format_address(seen)

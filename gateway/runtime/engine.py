@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.access.logins import Logins
+from gateway.access.trusted import TRUSTED, Trusted
 from gateway.broker import dispatch
 from gateway.broker.access import Ask, Policy, Refusal
 from gateway.broker.broker import Broker
@@ -125,7 +126,8 @@ class Engine:
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
         self._see_space()
-        self._logins = Logins(self._loop, partial(self._do, self._check_answered), asker)
+        trusted = Trusted(folder / TRUSTED if asker is None else None)
+        self._logins = Logins(self._loop, partial(self._do, self._check_answered), asker, trusted)
         self._ticked = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from gateway.access.authentication import ListenerAccess, Passwords
 from gateway.access.identifiers import Identifiers
@@ -73,7 +73,7 @@ class NetworkListener(Protocol):
 
     async def start(self, *, waits: bool = False) -> None: ...
 
-    async def change_tls(self, tls: Tls) -> None: ...
+    async def change(self, tls: Tls | None, proxy_protocol: Collection[str]) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -130,8 +130,7 @@ class _Network(_Door):
             websocket.origins = section.origins
             websocket.max_message = _longest_message(section, config)
             websocket.change_proxies(section.proxies)
-        if tls is not None:
-            await self.listener.change_tls(tls)
+        await self.listener.change(tls, section.proxy_protocol)
 
 
 def _policy(access: ListenerAccess) -> Policy:
@@ -341,10 +340,10 @@ class Listeners:
             text = f"systemd hands over no socket named {section.systemd!r} (but {names})"
             raise ConfigError(text, hint="Set FileDescriptorName= in the socket unit")
         item = _Network(self._engine, section, passwords, identifiers)
+        common: dict[str, Any] = {"name": section.name, "sockets": given, "tls": tls}
+        common["proxy_protocol"] = section.proxy_protocol
         if section.type == "tcp":
-            item.listener = TcpListener(
-                item.accept, *section.address, name=section.name, sockets=given, tls=tls
-            )
+            item.listener = TcpListener(item.accept, *section.address, **common)
             return item
         # aiohttp takes 13 MB, which a Pi without browsers saves
         from gateway.links.websocket import (
@@ -354,9 +353,7 @@ class Listeners:
         item.listener = WebSocketListener(
             item.accept,
             *section.address,
-            name=section.name,
-            sockets=given,
-            tls=tls,
+            **common,
             origins=section.origins,
             max_message=_longest_message(section, config),
             proxies=section.proxies,

@@ -14,9 +14,11 @@ from time import perf_counter
 from typing import Any
 
 from gateway.broker.store_rows import Commit
+from gateway.store import row_checks
+from gateway.store.move_in import take
+from gateway.store.move_out import give
 from gateway.store.move_rows import Moves
-from gateway.store.moves import move
-from gateway.store.spool_checks import SpoolChecks
+from gateway.store.row_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
@@ -65,15 +67,19 @@ def put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]
 
 
 _LISTED = "IN (SELECT value FROM json_each(?))"
+_LISTED_TEXTS = "IN (SELECT CAST(value AS TEXT) FROM json_each(?))"
 _PAIRS = "IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
 
 
 def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
+    messages, queue = commit.messages, commit.queue
+    if queue:
+        messages, queue = row_checks.with_checks(database, messages, queue)
     tables: tuple[tuple[str, Sequence[tuple[Any, ...]]], ...] = (
         ("session", commit.sessions),
         ("subscription", commit.subscriptions),
-        ("message", commit.messages),
-        ("queue", commit.queue),
+        ("message", messages),
+        ("queue", queue),
         ("flow", commit.flows),
         ("spool", commit.spool),
         ("retained", commit.retained),
@@ -85,16 +91,21 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
     for table, rows in tables:
         if rows:
             put(database, table, rows)
+            if table in row_checks.COLUMNS:
+                row_checks.put_checks(database, table, rows)
 
 
 def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Yield the keys of rows that a commit deletes, each with its table and column."""
+    """Return the keys of rows that a commit deletes, each with its table and column."""
     return (
         (f"subscription WHERE (session, filter) {_PAIRS}", commit.unsubscribed),
-        (f"message WHERE id {_LISTED}", commit.dead),
+        (row_checks.NUMBERED, commit.dead),
         (f"retained WHERE topic {_LISTED}", commit.cleared),
+        (f"content_check WHERE kind = 'retained' AND key {_LISTED}", commit.cleared),
         (f"will WHERE client {_LISTED}", commit.wills_done),
+        (f"content_check WHERE kind = 'will' AND key {_LISTED}", commit.wills_done),
         (f"aside WHERE id {_LISTED}", commit.aside_gone),
+        (f"content_check WHERE kind = 'aside' AND key {_LISTED_TEXTS}", commit.aside_gone),
         (f"origin WHERE (kind, key) {_PAIRS}", commit.origins_gone),
     )
 
@@ -116,14 +127,40 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
             ranges[-1] = session, ranges[-1][1], first
         else:
             ranges.append((session, first, first))
-    if not ranges:
-        return
     if len(ranges) <= _FEW:
         database.executemany(
             "DELETE FROM queue WHERE session = ? AND first BETWEEN ? AND ?", ranges
         )
     else:
         _delete_all(database, [(f"queue WHERE (session, first) {_PAIRS}", keys)])
+
+
+def _move(database: sqlite3.Connection, moves: Moves) -> None:
+    """Apply changes that concern the other gateways of the site, when all other rows of the commit
+    are written.
+    """
+    many = database.executemany
+    many("INSERT OR REPLACE INTO journey VALUES (?,?,?,?,?,?,?,?,?,?)", moves.moving_sessions)
+    many("DELETE FROM journey WHERE session = ?", [(session,) for session in moves.arrived])
+    for order in moves.exports:
+        give(database, order)
+    for wanted in moves.imports:
+        take(database, wanted)
+    failed = {wanted.key for wanted in moves.imports if wanted.wrong}
+    many("UPDATE given SET member = ? WHERE key = ?", moves.redirected)
+    forgotten = [(key,) for key in moves.forgotten if key not in failed]
+    many("DELETE FROM given_part WHERE key = ?", forgotten)
+    many("DELETE FROM given WHERE key = ?", forgotten)
+    for key, row in moves.places.items():
+        if row is None:
+            database.execute("DELETE FROM place WHERE key = ?", (key,))
+        elif key not in failed:
+            database.execute("INSERT OR REPLACE INTO place VALUES (?, ?, ?, ?)", row)
+    if moves.members is not None:
+        names = json.dumps(sorted(moves.members))
+        database.execute("INSERT OR REPLACE INTO meta VALUES ('members', ?)", (names,))
+    if moves.trusted:
+        database.execute("DELETE FROM meta WHERE key = 'mistrusted'")
 
 
 def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | None = None) -> float:
@@ -133,14 +170,16 @@ def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | No
     """
     database.execute("BEGIN IMMEDIATE")
     try:
-        _delete_all(database, [(f"{which} {_LISTED}", commit.ended) for which in _OF_A_SESSION])
+        if commit.ended:
+            _delete_all(database, [(f"{which} {_LISTED}", commit.ended) for which in _OF_A_SESSION])
         if commit.left:
             database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
         _put_all(database, commit)
-        _delete_queued(database, commit.finished)
+        if commit.finished:
+            _delete_queued(database, commit.finished)
         _delete_all(database, _gone(commit))
         if isinstance(commit.neighbours, Moves):
-            move(database, commit.neighbours)
+            _move(database, commit.neighbours)
         checks = checks or SpoolChecks(each=1)
         pending = checks.pending
         if commit.spool or commit.clock is not None:

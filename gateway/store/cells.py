@@ -18,7 +18,7 @@ from gateway.mqtt.errors import MqttError
 from gateway.mqtt.properties import SERVER_PUBLISH_PROPERTIES, decode_properties
 from gateway.mqtt.topics import topic_filter_problem, topic_name_problem
 from gateway.mqtt.wire import Reader, encode_varint
-from gateway.store import spool_checks
+from gateway.store import row_checks
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
 HIGHEST = 1 << 53
@@ -103,7 +103,9 @@ def teach(database: sqlite3.Connection) -> None:
         return
     for function in _FUNCTIONS:
         database.create_function(function.__name__, 1, function, deterministic=True)
-    database.create_function("spool_is_sound", 10, spool_checks.Verifier(database))
+    database.create_function("message_fits", 7, row_checks.message_fits, deterministic=True)
+    row_checks.teach_contents(database)
+    database.create_function("spool_is_sound", 10, row_checks.Verifier(database))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "monotonic": _number(-HIGHEST),
         "received": _MOMENT,
     },
+    "content_check": {"kind": _TEXT, "key": _TEXT, "sum": _U32},
     "spool_check": {"last": _ID, "first": _ID, "sums": _BLOB},
     "message": {
         "id": _ID,
@@ -270,7 +273,10 @@ CELLS: dict[str, dict[str, Cell]] = {
 """Rules by table and column. The values of `meta` depend on their keys (`meta.py`)."""
 
 
-_WHOLE = {"spool": (spool_checks.SOUND,)}
+_WHOLE = {
+    "spool": (row_checks.SOUND,),
+    **{table: (fits,) for table, fits in row_checks.FITS_BY_TABLE.items()},
+}
 """Checks of whole rows by table."""
 CHANGED = "contents"
 """Stands for the damaged column in a row whose check fails."""

@@ -1,7 +1,7 @@
 """Check of a store: SQLite's own rules, and the rules between rows of different tables.
 
-In: a data directory. Out: findings, in words. A change that breaks no rule (a bit inside a payload
-or a number) is not detected.
+In: a data directory. Out: findings, in words. Payloads have checks (`row_checks.py`). In other
+cells a change that breaks no rule is not detected.
 """
 
 import sqlite3

@@ -36,6 +36,7 @@ from gateway.store.move_records import (
 )
 from gateway.store.move_rows import OWN, Moved, SessionImport, key_of, name_of
 from gateway.store.queue_reads import DELIVERY
+from gateway.store.row_checks import number_of, put_checks, row_number
 
 
 def take(database: sqlite3.Connection, order: SessionImport) -> None:
@@ -62,8 +63,8 @@ class _Import:
         self._later = order.now - read_head(parts).now
         """Milliseconds to add to a time of the sender."""
         self._client = name_of(order.key)
-        self._messages: list[tuple[int, int]] = []
-        """Number of publications and weight of each message."""
+        self._messages: list[tuple[int, int, int]] = []
+        """Number of publications, weight and row of each message."""
         self._subscriptions = 0
         self._queued = 0
         self._unsent = 0
@@ -128,7 +129,9 @@ class _Import:
         self._put("flow", self._order.session, *values)
 
     def _will(self, due: int | None, *rest: Any) -> None:
-        self._put("will", self._client, self._time(due), *rest)
+        will = self._client, self._time(due), *rest
+        self._put("will", *will)
+        put_checks(self._database, "will", [will])
 
     def _mark(self, *values: Any) -> None:
         if not self._incarnation or len(self._marks) == 4:
@@ -161,8 +164,10 @@ class _Import:
         if len(body) % count:
             raise Unfit("a message is not as long as it says")
         number = self._order.first_message + len(self._messages)
-        self._put("message", number, topic, retain, count, properties, self._time(expires), body)
-        self._messages.append((count, _weight(len(body) // count, topic, properties)))
+        message = number, topic, retain, count, properties, self._time(expires), body
+        row = row_number(message)
+        self._put("message", row, *message[1:])
+        self._messages.append((count, _weight(len(body) // count, topic, properties), row))
 
     def _queue(
         self, first: int, count: int, message: int, skip: int, flags: int, extra: bytes, share: str
@@ -172,7 +177,7 @@ class _Import:
         self._queued += count
         if self._queued > self._order.most_queued:
             raise Unfit("more waits in it than a queue may hold (limits.queue_messages)")
-        held, size = self._messages[message - 1]
+        held, size, row = self._messages[message - 1]
         if skip + count > held:
             raise Unfit("a place in its queue is longer than its message")
         if first > self._unsent:  # a number is sent only when the disk knows all earlier ones
@@ -181,10 +186,7 @@ class _Import:
             elif first != self._next:
                 raise Unfit("a place in its queue is missing")
         self._next = first + count
-        number = self._order.first_message + message - 1
-        self._put(
-            "queue", self._order.session, first, count, number, skip, flags, extra, share, size
-        )
+        self._put("queue", self._order.session, first, count, row, skip, flags, extra, share, size)
 
     def _flow_begins(self, number: int) -> None:
         """Check that no message waits before this number."""
@@ -235,7 +237,7 @@ def _read(
             border,
         ),
         references=rows(
-            "SELECT message, count(*) FROM queue WHERE session = ? GROUP BY message"
+            f"SELECT {number_of('message')}, count(*) FROM queue WHERE session = ? GROUP BY message"  # noqa: S608
             " HAVING count(*) > 1"
         ),
         wills=rows("SELECT * FROM will WHERE client = ?", name_of(order.key)),

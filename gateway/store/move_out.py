@@ -22,6 +22,7 @@ from gateway.store.move_records import PART_BYTES, head, record
 from gateway.store.move_rows import SessionExport, name_of
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
+from gateway.store.row_checks import BITS
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ def _queue(
             packet_id(number) in flying for number in range(first, first + count)
         ):
             continue  # all sent and acknowledged; the row is deleted later
-        released.append(message)
+        released.append(message >> BITS)
         if message not in known:
             known[message] = len(known) + 1
             yield record(to.MESSAGE, row[7:])

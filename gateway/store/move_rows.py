@@ -1,7 +1,7 @@
 """Rows of sessions that move between the gateways of a site.
 
 In: outbound and inbound sessions, and places of clients, from `gateway/site/`. Out: rows of the
-tables `place`, `given`, `given_part` and `journey` (`moves.py`).
+tables `place`, `given`, `given_part` and `journey` (`apply.py`).
 
 The gateways identify a session by its key: the client identifier and the user. So a user cannot
 fetch or end another user's session by its client identifier.

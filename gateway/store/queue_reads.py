@@ -9,11 +9,12 @@ from typing import Any
 
 from gateway.broker.delivery import PAGE_BYTES, PAGE_ROWS, Collect, Load
 from gateway.store.cells import HIGHEST, MOST, teach
+from gateway.store.row_checks import FITS, number_of
 
 DELIVERY = (
-    "queue.first, queue.count, queue.message, queue.skip, queue.flags, queue.extra, queue.share,"
-    " message.topic, message.retain, message.count, message.properties, message.expires,"
-    " message.body"
+    f"queue.first, queue.count, {number_of('queue.message')}, queue.skip, queue.flags,"
+    " queue.extra, queue.share, message.topic, message.retain, message.count,"
+    " message.properties, message.expires, message.body"
 )
 """The columns of a `StoredDelivery`."""
 PLAUSIBLE = f"queue.first BETWEEN 1 AND {HIGHEST} AND queue.count BETWEEN 1 AND {MOST}"
@@ -40,6 +41,7 @@ WHOLE = (
     " AND (extra = x'' OR is_extra(CAST(extra AS BLOB)))"
     " AND retain BETWEEN 0 AND 1 AND is_topic(CAST(topic AS BLOB))"
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
+    f" AND {FITS}"
 )
 """SQL: whether a queue place and its message make valid PUBLISH packets. For a connection prepared
 by `teach`. The check must be fast for a million rows at a start; `cells.py` finds other faults.
@@ -53,6 +55,10 @@ _PAGE = DELIVERY.replace("queue.share", "iif(message.id IS NULL, '', queue.share
 topic (`gateway/broker/queue_pages.py`).
 """
 _SOUND = f"LEFT JOIN message ON message.id = queue.message AND {WHOLE}"
+_OTHERS = (
+    f"SELECT {number_of('message')} FROM queue"  # noqa: S608 - names of ours
+    " WHERE session = ? AND first >= ? AND share = ''"
+)
 
 
 class DamagedPlace(Exception):
@@ -95,8 +101,7 @@ def collect(
     """
     teach(database)
     key = (order.session, order.first)
-    others = "SELECT message FROM queue WHERE session = ? AND first >= ? AND share = ''"
-    messages = [row[0] for row in database.execute(others, key)] if order.others else []
+    messages = [row[0] for row in database.execute(_OTHERS, key)] if order.others else []
     query = (
         f"SELECT {_PAGE} FROM queue {_SOUND}"  # noqa: S608 - names of ours
         " WHERE queue.session = ? AND queue.first >= ? AND queue.share <> '' ORDER BY queue.first"

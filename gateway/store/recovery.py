@@ -15,9 +15,10 @@ import sqlite3
 
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Recovered
-from gateway.store import run_marks, spool_checks
+from gateway.store import row_checks, run_marks
 from gateway.store.cells import HIGHEST, sound, teach
 from gateway.store.generation import settle
+from gateway.store.missing_checks import check_messages, settle_contents
 from gateway.store.move_rows import Moved
 from gateway.store.queue_reads import DELIVERY, UNSOUND
 from gateway.store.references import (
@@ -29,6 +30,7 @@ from gateway.store.references import (
     note_flows,
     sweep,
 )
+from gateway.store.row_checks import number_of
 from gateway.store.schema import ASIDE_SIZE, ROW_SIZE
 from gateway.store.uptime import Uptime, axis, save_uptime
 
@@ -73,7 +75,10 @@ def recover(
         now = axis(database, utc, uptime)
         if forget and not run_marks.was_stopped(database):
             run_marks.skip_ahead(database)
+        checked = database.execute(f"SELECT {row_checks.OURS}").fetchone()[0]
         boot = _count_start(database)
+        if checked:
+            row_checks.note_start(database, boot)
         run_marks.begin(database, boot)
         if uptime is not None:
             save_uptime(database, now, uptime)
@@ -83,12 +88,17 @@ def recover(
             database.execute("UPDATE session SET expiry = 0 WHERE incarnation <> 0")
             database.execute("INSERT OR REPLACE INTO meta VALUES ('mistrusted', '1')")
         settle(database)
-        spool_checks.add_missing(database, boot)
+        row_checks.add_missing(database, checked)
         _leave_out(database, found)
         _give_each_session_flows(database)
         sweep(database)
         leaving = _drop_strays(database)
         references = _references(database)
+        settle_contents(database, checked)
+        if not checked:
+            check_messages(database)
+            references = _references(database)
+            row_checks.note_start(database, boot)
     rows = database.execute
     _refuse_numbers(database)
     return Recovered(
@@ -98,7 +108,9 @@ def recover(
             "SELECT coalesce(max(id), 0) + 1 FROM (SELECT max(id) AS id FROM session UNION ALL"
             " SELECT max(session) FROM queue)"
         ).fetchone()[0],
-        next_message=rows("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0],
+        next_message=rows(
+            f"SELECT coalesce(max({number_of('id')}), 0) + 1 FROM message"  # noqa: S608
+        ).fetchone()[0],
         next_spool=rows("SELECT id + 1 FROM spool_last").fetchone()[0],
         spool=rows(
             f"SELECT max(id), sum({ROW_SIZE}) FROM spool GROUP BY id / ? ORDER BY 1",  # noqa: S608 - names of ours
@@ -244,7 +256,8 @@ _STRAY_ORIGINS = f"""
 def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
     """Return messages that several queue rows refer to. Delete messages without any queue row."""
     several = database.execute(
-        "SELECT message, count(*) FROM queue GROUP BY message HAVING count(*) > 1"
+        f"SELECT {number_of('message')}, count(*) FROM queue"  # noqa: S608 - names of ours
+        " GROUP BY message HAVING count(*) > 1"
     ).fetchall()
     (queued,) = database.execute("SELECT count(*) FROM queue").fetchone()
     (messages,) = database.execute("SELECT count(*) FROM message").fetchone()

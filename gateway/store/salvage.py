@@ -159,9 +159,8 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
             never_had = [table for table, first in _NEWER.items() if version < first]
             made = source.execute("SELECT name FROM sqlite_schema").fetchall()
             # made without a version of their own (schema.py)
-            never_had += [
-                name for name in ("aside", "origin", "spool_check") if (name,) not in made
-            ]
+            later = ("aside", "origin", "spool_check", "content_check")
+            never_had += [name for name in later if (name,) not in made]
             return tuple(never_had)
     return ()
 

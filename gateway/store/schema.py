@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import NotAllowed, OncewayError
-from gateway.store import meta, spool_checks, wal
+from gateway.store import meta, row_checks, wal
 from gateway.store.rewrite import rewrite_log
 from gateway.system.accounts import leave, share
 from gateway.system.causes import UNKNOWN, cause
@@ -387,6 +387,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         database.execute("BEGIN IMMEDIATE")
         database.execute(_ASIDE)
         database.execute(_ORIGIN)
-        database.execute(spool_checks.TABLE)
+        database.execute(row_checks.TABLE)
+        database.execute(row_checks.CONTENT_TABLE)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
         database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))

@@ -18,6 +18,7 @@ from gateway.broker.message_ids import packet_id, unpack_ids, unpack_set
 from gateway.broker.publish_run import OVERHEAD
 from gateway.broker.topic import Subscription
 from gateway.broker.view import SessionView, expiry_of, subscription_view
+from gateway.store.cells import sound, teach
 from gateway.store.move_rows import name_of
 from gateway.store.references import missing
 from gateway.store.schema import (
@@ -122,10 +123,12 @@ def aside(
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'aside'").fetchone():
             return []  # an older version lacks the table
+        teach(database)
         rows = database.execute(
-            "SELECT id, bridge, at, topic, qos, retain, properties, expires / 1000.0, payload,"
+            "SELECT id, bridge, at, topic, qos, retain, properties, expires / 1000.0, payload,"  # noqa: S608
             " reason FROM aside WHERE bridge = coalesce(?1, bridge)"
-            " AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2))) ORDER BY id",
+            " AND (?2 IS NULL OR id IN (SELECT value FROM json_each(?2)))"
+            f" AND {sound('aside')} ORDER BY id",
             (bridge, None if numbers is None else json.dumps(numbers)),
         )
         return [AsideView(*row) for row in rows]
@@ -149,9 +152,11 @@ def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, b
     among the newest `most` publications of the spool.
     """
     with _opened(folder) as database:
+        teach(database)
         yield from database.execute(
-            "SELECT device, incarnation, sequence, payload FROM spool"
-            " WHERE id > (SELECT max(id) FROM spool) - ? AND device IS NOT NULL ORDER BY id",
+            "SELECT device, incarnation, sequence, payload FROM spool"  # noqa: S608 - names of ours
+            " WHERE id > (SELECT max(id) FROM spool) - ? AND device IS NOT NULL"
+            f" AND {sound('spool')} ORDER BY id",
             (most,),
         )
 

@@ -29,9 +29,9 @@ from gateway.store.checkpoint import Checkpointer
 from gateway.store.generation import Generation
 from gateway.store.queue_reads import collect, load
 from gateway.store.references import note_flows
+from gateway.store.row_checks import SpoolChecks
 from gateway.store.schema import FILE, connect, leave_log
 from gateway.store.space import Space
-from gateway.store.spool_checks import SpoolChecks
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 from gateway.system.causes import cause

@@ -43,8 +43,9 @@ class DamagedRows(Numbers):
         # a row whose number has changed is not found by it, or another row is
         query = f"SELECT {literals} FROM spool WHERE id = ? AND ({sound('spool')}) IS NOT TRUE"  # noqa: S608 - names of ours
         cells = [(item, self._db.execute(query, item.row).fetchone()) for item in found]
+        once = {item.row for item in found}
         for item, row in cells:
-            if row is None:
+            if row is None or len(once) < len(found):
                 text = f"row {item.row[0]} of spool is not where its number belongs"
                 raise sqlite3.DatabaseError(f"{text}: onceway store salvage saves the others")
         return [(item, dict(zip(columns, row, strict=True))) for item, row in cells]

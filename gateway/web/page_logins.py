@@ -23,7 +23,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gateway.access.authentication import Passwords
-from gateway.access.logins import BackOff, Trusted
+from gateway.access.logins import ALIKE_S, BackOff
+from gateway.access.trusted import Trusted
 from gateway.broker.admission import origin
 from gateway.config import OWN_NAMES
 from gateway.mqtt.errors import quote
@@ -80,7 +81,7 @@ class PageLogins:
         self._thread = ThreadPoolExecutor(1, "page-passwords")
         self._waiting = {False: 0, True: 0}
         """Number of comparisons that run or wait, by whether the user is trusted at the address."""
-        self._trusted = Trusted()
+        self._trusted = Trusted(file.with_name("page-trusted.json") if file else None)
         if file is not None:
             self._recall(file)
 
@@ -97,10 +98,12 @@ class PageLogins:
         trusted = (address, user) in self._trusted
         if trusted and passwords.known(user, password.encode()):
             return self._let_in(user, address, passwords)
-        others = 0.0 if trusted else self._addresses.wait_s(address, loop.time())
-        wait = max(self._users.wait_s((address, user), loop.time()), others)
-        if wait:
-            return 429, f"Too many wrong passwords. Wait {wait:.0f} s."
+        begun, wait = loop.time(), self._users.wait_s((address, user), loop.time())
+        others = 0.0 if trusted else self._addresses.wait_s(address, begun)
+        alike = 429, f"Too many wrong passwords. Wait {others or wait:.0f} s."
+        if wait or (others and not passwords.has(user)):
+            await asyncio.sleep(ALIKE_S if others else 0)
+            return alike
         if self._waiting[trusted] >= MOST_WAITING:
             return 503, "Too many people log in. Try again in a moment."
         self._waiting[trusted] += 1
@@ -118,6 +121,9 @@ class PageLogins:
                 )
             now = loop.time()
             self._users.fail((address, user), now)
+            if others:  # no answer tells which names exist
+                await asyncio.sleep(begun + ALIKE_S - now)
+                return alike
             failures = self._addresses.fail(address, now)
             if failures >= 4 and not failures & failures - 1:
                 log.warning("page: %s: %d wrong passwords", address, failures)
@@ -158,6 +164,7 @@ class PageLogins:
             self._keep()
 
     def close(self) -> None:
+        self._trusted.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, user: str, passwords: Passwords, now: float) -> str:

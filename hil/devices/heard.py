@@ -36,6 +36,8 @@ class Heard:
         self._open: set[int] = set()
         self._released: set[int] = set()
         self._told: dict[int, str] = {}  # open commands, by packet identifier
+        self._at: int | None = None
+        """Time of the event on the wire, which the rig may read much later; None for now."""
 
     @property
     def waiting(self) -> int:
@@ -58,6 +60,7 @@ class Heard:
         return sequence in self._payloads and sequence not in self._open
 
     def take(self, event: str, data: dict[str, Any]) -> None:
+        self._at = data.get("t")
         match event, data.get("direction"):
             case "hello", _:
                 self._greeted(data["incarnation"], data["next_sequence"], data["boot"])
@@ -80,6 +83,7 @@ class Heard:
         """Enter the publications that were journalled and never seen, and those that the board
         holds. next_sequence: the board's value at the end.
         """
+        self._at = None
         self._greeted(self.incarnation, next_sequence, self.boot)
         unseen = [
             sequence
@@ -145,6 +149,7 @@ class Heard:
         self._history.add(
             "board",
             event,
+            self._at,
             device=self._device,
             incarnation=self.incarnation,
             sequence=sequence,

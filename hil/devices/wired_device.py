@@ -122,8 +122,9 @@ class WiredDevice(ABC):
         async for line in self._wire.lines():
             data = json.loads(line)
             event = data.pop("event")
-            self._history.add("wire", event, data.pop("t"), line=self.name, **data)
-            self.heard(event, data)
+            at = data.pop("t")
+            self._history.add("wire", event, at, line=self.name, **data)
+            self.heard(event, {**data, "t": at})
         await self._wire.process.wait()
         self._wire.check()
 

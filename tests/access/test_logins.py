@@ -7,9 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
-from gateway.access.logins import BackOff
+import pytest
+
+from gateway.access import trusted
+from gateway.access.logins import ALIKE_S, BackOff, Logins
+from gateway.access.trusted import TRUSTED, Trusted
 from gateway.access.users import Users
+from gateway.broker.access import Ask, Refusal, SlowCheck
+from gateway.broker.peer import Peer
 from gateway.mqtt.packets import Connack, Connect
 from gateway.mqtt.reason import ReasonCode as R
 from tests.access.test_access import LISTENER, alice, answer, configured
@@ -110,6 +117,82 @@ async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_pa
         assert reasons[21] == R.CONNECTION_RATE_EXCEEDED
         connects = [Connect(name, username=name, password=b"other") for name in names]
         assert [await login(running.port, item) for item in connects] == [R.SUCCESS] * len(names)
+
+
+async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> None:
+    """The first login of a user behind a proxy, while others of the proxy guess without end. No
+    answer tells a wrong password from a name that does not exist.
+    """
+    loop = asyncio.get_running_loop()
+    answers: asyncio.Queue[Refusal | None] = asyncio.Queue()
+    logins = Logins(loop, lambda order, refusal: answers.put_nowait(refusal))
+    wrong = R.BAD_USER_NAME_OR_PASSWORD, "wrong"
+
+    async def log_in(name: str, password: str, *, listed: bool) -> Refusal | None:
+        connection = SimpleNamespace(peer=Peer("tcp", "127.0.0.1:1"), closing=None)
+        refusal = None if listed and password == "right" else wrong
+        check = SlowCheck(name, lambda: refusal, listed=listed)
+        logins.ask(Ask(connection, Connect(name), check))  # type: ignore[arg-type]
+        return await answers.get()
+
+    assert await log_in("nobody", "x", listed=False) == wrong
+    for _ in range(30):
+        logins._addresses.fail("127.0.0.1", loop.time())
+    said = set()
+    for name, listed in (("alice", True), ("nobody", False)) * 5:
+        begun = loop.time()
+        refusal = await log_in(name, "x", listed=listed)
+        assert loop.time() - begun >= ALIKE_S - 0.01
+        assert refusal is not None
+        said.add((refusal[0], refusal[1].partition(", wait")[0]))
+    assert said == {(R.CONNECTION_RATE_EXCEEDED, "too many wrong passwords from 127.0.0.1")}
+    assert await log_in("bob", "right", listed=True) is None
+    assert await log_in("carol", "right", listed=False) is not None, "only the hook would know"
+
+
+async def test_who_has_logged_in_before_passes_after_a_restart(tmp_path: Path) -> None:
+    """A hook knows the user: that the name exists is known from before."""
+    program = tmp_path / "hook"
+    program.write_text("#!/bin/sh\nread line\ncase $line in *right*) exit 0;; esac\nexit 1\n")
+    program.chmod(0o755)
+    arguments = configured(tmp_path, f'{LISTENER}[access]\ncommand = ["{program}"]\n')
+    hers = Connect("h", username="hers", password=b"right")
+    async with gateway(*arguments) as running:
+        assert await login(running.port, hers) == R.SUCCESS
+        assert await running.end() == 0
+    file = tmp_path / "data" / TRUSTED
+    assert file.stat().st_mode & 0o777 == 0o600
+    async with gateway(*arguments) as running:
+        others = [Connect("w", username=f"nobody{number}", password=b"x") for number in range(30)]
+        reasons = await asyncio.gather(*(login(running.port, other) for other in others))
+        assert R.CONNECTION_RATE_EXCEEDED in reasons
+        assert await login(running.port, hers) == R.SUCCESS
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "[1]", '[["a"]]', '{"a": 1}', "[[1, 2, 3]]"])
+def test_a_damaged_file_of_earlier_logins_keeps_nobody_out(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / TRUSTED
+    file.write_text(text)
+    assert ("127.0.0.1", "alice") not in Trusted(file)
+    assert len(caplog.messages) <= 1
+
+
+async def test_earlier_logins_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trusted, "MOST", 3)
+    found = Trusted(tmp_path / TRUSTED)
+    for name in ("a", "b", "a", "c", "d", "x" * 1000):
+        found.add("127.0.0.1", name)
+    found.close()
+    again = Trusted(tmp_path / TRUSTED)
+    assert [("127.0.0.1", name) in again for name in ("a", "b", "c", "d", "x" * 1000)] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 async def test_user_removed_during_the_password_comparison_is_refused(

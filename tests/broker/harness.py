@@ -66,8 +66,8 @@ from gateway.store.apply import apply
 from gateway.store.move_rows import had_site
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
+from gateway.store.row_checks import SpoolChecks
 from gateway.store.schema import prepare
-from gateway.store.spool_checks import SpoolChecks
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import save_axis
 from gateway.system.causes import FULL

@@ -31,6 +31,7 @@ EXAMPLES = {
     "delivery.overlapping": '"each"',
     "listener.origins": '["https://dashboard.example"]',
     "listener.proxies": '["10.0.0.2"]',
+    "listener.proxy_protocol": '["10.0.0.2"]',
     "listener.tls.certificate": '"/etc/onceway/gateway.pem"',
     "listener.tls.key": '"/etc/onceway/gateway.key"',
     "listener.tls.client_ca": '"/etc/onceway/clients.pem"',

@@ -25,6 +25,8 @@ from gateway.doctor import bridges, disk, machine, ports, services, settings
 from gateway.doctor.finding import Finding, State
 from gateway.store.schema import FILE, open_store
 from gateway.system import accounts
+from gateway.uplink.cutter import DAMAGED
+from gateway.uplink.damaged_rows import HELD
 from gateway.uplink.spool import OUTAGE, Spool
 from tests.service.process import start
 
@@ -382,6 +384,20 @@ def test_the_landing_place_is_tried_while_an_outage_is_noted(
     tried = "it answers now, and a hard link to a taken name is refused"
     assert (tried in said["what"]) is reachable
     assert ("cannot " in said["what"]) is not reachable
+
+
+def test_damaged_rows_are_a_warning_until_their_file_is_moved_away(configured: Path) -> None:
+    data = configured.parent / "data"
+    with Spool(data) as spool:
+        spool.put({HELD: "3"})
+    (data / "batches").mkdir(exist_ok=True)
+    file = data / "batches" / DAMAGED
+    file.write_text("{}\n")
+    said = f"damaged rows were set aside, and do not land: 3, in {file}"
+    for there in (True, False):
+        found = json.loads(doctor(configured, "--json").stdout)
+        assert ((said, "warning") in [(it["what"], it["state"]) for it in found]) is there
+        file.unlink(missing_ok=True)
 
 
 def test_without_a_configuration_it_says_which_is_missing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gateway.broker.store_rows import Commit
 from gateway.commands.main import main
 from gateway.store import checkpoint, schema, writer
 from gateway.store.apply import apply
-from gateway.store.spool_checks import SpoolChecks
+from gateway.store.row_checks import SpoolChecks
 
 
 def _with_synchronous(value: str) -> None:

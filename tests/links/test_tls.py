@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import OncewayError
-from gateway.links import tls_server
+from gateway.links import counted_server
 from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls, common_name
 from tests.links.board import Broker, until
@@ -158,7 +158,7 @@ async def test_renewed_files_serve_new_connections_on_the_same_port(
         await until(lambda: broker.connections)
         held = broker.last
         for _ in range(2):
-            await listener.change_tls(Tls(*authority.issue("gateway")))
+            await listener.change(Tls(*authority.issue("gateway")))
             assert listener.addresses == [("127.0.0.1", port)]
             _, second = await asyncio.open_connection(
                 "127.0.0.1", port, ssl=client_context(authority)
@@ -198,7 +198,7 @@ def test_certificate_without_a_common_name_names_no_user() -> None:
 async def test_sockets_without_a_handshake_are_bounded_and_refuse_no_client(
     broker: Broker, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_server, "MOST", 5)
+    monkeypatch.setattr(counted_server, "MOST", 5)
     async with listening(broker, Tls(*authority.issue("gateway"))) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
         gone = [asyncio.ensure_future(reader.read()) for reader, _ in silent]

@@ -45,8 +45,8 @@ from gateway.service import control, retained_cli, session_cli
 from gateway.service.cli import app as gateway_app
 from gateway.service.session_cli import UnknownClient
 from gateway.store.apply import apply
+from gateway.store.row_checks import SpoolChecks
 from gateway.store.schema import open_store
-from gateway.store.spool_checks import SpoolChecks
 from gateway.system.lock import Locked, ProcessLock
 from provisioning.registry import Registry
 from tests.service.process import gateway

@@ -21,6 +21,7 @@ from gateway.site.moving.addresses import Stage, address
 from gateway.store import cells, meta
 from gateway.store.check import check
 from gateway.store.meta import fits
+from gateway.store.missing_checks import settle_contents
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 from gateway.store.recovery import Refused
 from gateway.store.schema import FILE, StoreError, prepare
@@ -65,6 +66,7 @@ MORE = """
 def image(world: World) -> bytes:
     """A store with rows in every table."""
     world.database.executescript(MORE)
+    settle_contents(world.database, checked=False)
     return world.database.serialize()
 
 

@@ -37,6 +37,7 @@ ONCE = {
     "gateway/store/recovery.py": "the start reads the state",
     "gateway/store/references.py": "the start and the check follow all references",
     "gateway/store/reading.py": "`onceway store salvage`, by a person",
+    "gateway/store/missing_checks.py": "the start after a run of an older version",
     "gateway/store/salvage.py": "`onceway store salvage`, by a person",
     "gateway/store/schema.py": "the start makes the tables",
     "gateway/store/views.py": "`onceway session` and `onceway retained`, without a gateway",

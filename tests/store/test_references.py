@@ -214,6 +214,7 @@ REFUSED = {
 }
 UNBOUND = {
     *("aside", "origin", "subscription", "retained", "will", "mark", "place", "journey"),
+    "content_check",
     "spool_check",
 }
 """Tables whose rows no other row refers to (gateway/store/README.md says so)."""

@@ -13,13 +13,13 @@ import pytest
 
 from gateway.broker.store_rows import Commit
 from gateway.errors import OncewayError
-from gateway.store import spool_checks
+from gateway.store import row_checks
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.recovery import recover
+from gateway.store.row_checks import CHUNK, SpoolChecks, row_sum
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, connect, make_folder, open_store
-from gateway.store.spool_checks import CHUNK, SpoolChecks, row_sum
 from gateway.uplink.spool import Spool
 
 ROWS = 300
@@ -331,10 +331,10 @@ def test_checks_leave_with_their_rows_and_cost_five_bytes_a_row(folder: Path) ->
 def test_checks_are_written_once_for_many_rows(tmp_path: Path) -> None:
     with closing(open_store(tmp_path, "site-7")) as database:
         checks, written = SpoolChecks(), set()
-        for number in range(1, 2 * spool_checks.EACH + 1):
+        for number in range(1, 2 * row_checks.EACH + 1):
             apply(database, commit(row(number)), checks)
             written |= set(database.execute("SELECT last FROM spool_check").fetchall())
-    assert written == {(spool_checks.EACH,), (2 * spool_checks.EACH,)}
+    assert written == {(row_checks.EACH,), (2 * row_checks.EACH,)}
 
 
 def test_sum_sees_every_cell() -> None:

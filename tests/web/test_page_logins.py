@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.access.authentication import Passwords
+from gateway.access.logins import ALIKE_S
 from gateway.access.users import Users
 from gateway.config import AccessSection
 from gateway.web import page_logins
@@ -101,6 +102,21 @@ async def test_one_address_waits_after_many_wrong_passwords_for_many_users(
     assert answers[0][0] == 403
     assert answers[-1][0] == 429
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.2"), str), "others do not wait"
+
+
+async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out(
+    logins: PageLogins, users: Users
+) -> None:
+    users.add("otto", PASSWORD)
+    loop = asyncio.get_running_loop()
+    for number in range(21):
+        await logins.login(f"user-{number}", "wrong", "10.0.0.1")
+    for name in ("otto", "nobody", "otto"):
+        begun = loop.time()
+        answer = await logins.login(name, "wrong", "10.0.0.1")
+        assert answer[0] == 429, "no answer tells which names exist"
+        assert loop.time() - begun > ALIKE_S - 0.05
+    assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
 
 
 async def test_far_too_long_password_is_not_compared(logins: PageLogins) -> None:

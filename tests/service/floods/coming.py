@@ -213,15 +213,18 @@ async def upgrades(site: Site) -> None:
 
 
 async def handshakes(site: Site) -> None:
-    """1,500 sockets to a TLS listener that say nothing."""
-    await _crowd(site, await _port(site, "TLS"))
+    """1,500 sockets to a TLS listener that say nothing, and as many of proxies that name no
+    client.
+    """
+    await _crowd(site, await _port(site, "TLS"), await _port(site, "PROXY"))
 
 
-async def _crowd(site: Site, port: int) -> None:
-    for number in range(1500):
-        await site.open(f"127.0.0.{2 + number % 3}", port)
+async def _crowd(site: Site, *ports: int) -> None:
+    for port in ports:
+        for number in range(1500):
+            await site.open(f"127.0.0.{2 + number % 3}", port)
     async with asyncio.timeout(30):  # while the last ones come, some of the first still go
-        while files_of(site.running.process.pid) > 1000 + 60:  # noqa: ASYNC110
+        while files_of(site.running.process.pid) > 1000 * len(ports) + 60:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -431,12 +434,13 @@ FLOODS = [
         lines=3,
     ),
     Flood(
-        "TLS handshakes",
+        "TLS handshakes; PROXY headers that have not come",
         handshakes,
-        listener("TLS", 'tls = { certificate = "FOLDER/gateway.pem", key = "FOLDER/gateway.key" }'),
+        listener("TLS", 'tls = { certificate = "FOLDER/gateway.pem", key = "FOLDER/gateway.key" }')
+        + listener("PROXY", 'proxy_protocol = ["127.0.0.0/8"]', "anonymous = true"),
         env=with_tls,
         memory=200 * MEGABYTE,
         says="TLS handshakes",
-        lines=3,
+        lines=6,
     ),
 ]

@@ -33,8 +33,8 @@ from gateway.site.moving.neighbours import SiteNeighbours
 from gateway.store import generation
 from gateway.store.queue_reads import collect, load
 from gateway.store.recovery import recover
+from gateway.store.row_checks import SpoolChecks
 from gateway.store.schema import prepare
-from gateway.store.spool_checks import SpoolChecks
 from gateway.store.times import CommitTimes
 from gateway.store.uptime import Uptime
 from gateway.store.writer import RETRY_S, Writer

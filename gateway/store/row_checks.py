@@ -1,18 +1,28 @@
-"""A check for each row of the spool, from its commit to the cut of its batch.
+"""A check for each row of the spool, from its commit to the cut of its batch; for each waiting
+message, until it is sent; and for each retained message, will and message that is set aside.
 
-In: rows as the broker hands them to the writer. Out: a CRC-32 over all cells of each row, in the
-table `spool_check`, and whether a row that was read still has the cells that were written. SQLite
-checks no value that it reads: without this, a bit that flips on the card becomes a signed reading.
+In: rows as the broker hands them to the writer. Out: CRC-32s over all cells of each row, and
+whether a row that was read still has the cells that were written. SQLite checks no value that it
+reads: without this, a bit that flips on the card becomes a signed reading.
 
-The CRCs of up to CHUNK rows make one row of `spool_check`, and these are written with a later
-commit: a page more at each commit would wear the card. So a row has its check EACH rows or EACH_S
-later; until then, and after a kill until the next start, SQLite's log holds the row, which has
-checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
+The spool. The CRCs of up to CHUNK rows make one row of `spool_check`, and these are written with a
+later commit: a page more at each commit would wear the card. So a row has its check EACH rows or
+EACH_S later; until then, and after a kill until the next start, SQLite's log holds the row, which
+has checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
 check is damaged or missing fails, since one hit can reach a row and the check beside it. A row
 above it passes only in the place of a new row: among the last EACH of the table, in order. There a
 row whose number has changed has other neighbours than its number says.
 
-A version that does not know the table leaves it alone, and counts its start (`meta.boot`) without
+Messages. The number of a row of `message` is the broker's number and BITS bits of a CRC over the
+other cells, which costs no page. A place of a queue names its message by that number, so neither
+another content nor another message can take its place. One change in a million passes.
+
+Other contents. Retained messages, wills and messages that are set aside have a CRC-32 each in
+`content_check`, written in the same commit. A start leaves out a row whose check differs, with
+a line in the log.
+
+A version that does not know the checks leaves the tables alone, takes the numbers of messages for
+any others and counts on from them. It also counts its start (`meta.boot`) without
 `meta.spool.boot`. So the two differ, rows of that version pass, and they get a check at the next
 start of this one.
 """
@@ -25,6 +35,8 @@ from itertools import pairwise
 from time import monotonic
 from typing import Any
 from zlib import crc32
+
+from gateway.broker.store_rows import MessageRow, QueueRow
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS spool_check (
@@ -51,6 +63,21 @@ EACH_S = 60.0
 _BOUNDS = struct.Struct("<qq")
 _LATEST = "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?), 0)"
 
+BITS = 20
+_MASK = (1 << BITS) - 1
+OURS = (
+    "(SELECT count(*) = 2 AND min(value) = max(value) FROM meta"
+    " WHERE key IN ('boot', 'spool.boot'))"
+)
+"""SQL: the last start was one of a version that writes checks."""
+FITS = (
+    f"(NOT {OURS} OR message_fits(message.id, CAST(message.topic AS BLOB), message.retain,"
+    " message.count, message.properties, message.expires, message.body))"
+)
+"""SQL: a row of `message` has the cells with which it was stored. For a connection prepared by
+`cells.teach`.
+"""
+
 Sum = tuple[int, int]
 """Spool id, CRC-32 of the row."""
 
@@ -60,7 +87,7 @@ def row_sum(row: Sequence[Any]) -> int:
     unknown time gets it later.
     """
     cells = crc32(row[6], crc32(repr((*row[:6], *row[7:9])).encode(errors="replace")))
-    return cells if row[9] is None else cells ^ _time_sum(row[9])
+    return cells if row[9] is None else cells ^ crc32(b"%d" % row[9])
 
 
 def _time_sum(received: int) -> int:
@@ -150,22 +177,24 @@ def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
     return found if fits else []
 
 
-def add_missing(database: sqlite3.Connection, boot: int) -> None:
+def note_start(database: sqlite3.Connection, boot: int) -> None:
+    """Record start `boot` as one of a version that writes checks."""
+    database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (WRITER, f"{boot}"))
+
+
+def add_missing(database: sqlite3.Connection, ours: bool) -> None:
     """Write checks of the rows that have none: after a kill, or written by an older version. Runs
-    at a start, inside a transaction. boot: the number of the start.
+    at a start, inside a transaction. ours: whether the last start was one of this version.
     """
     (newest,) = database.execute("SELECT max(last) FROM spool_check").fetchone()
     (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
-    (writer,) = database.execute(_LATEST, (WRITER,)).fetchone()
-    if 0 < writer == boot - 1 and (newest or not checked):
+    if ours and (newest or not checked):
         _write(database, sorted(_new_rows(database, checked).items()))
     else:
         # an older version copies `meta` into a new store, and no check
         _add_all(database, 0 if newest is None else checked)
     database.execute(
-        "INSERT OR REPLACE INTO meta SELECT ?1, CAST(id AS TEXT) FROM spool_last"
-        " UNION ALL SELECT ?2, ?3",
-        (CHECKED, WRITER, f"{boot}"),
+        "INSERT OR REPLACE INTO meta SELECT ?, CAST(id AS TEXT) FROM spool_last", (CHECKED,)
     )
 
 
@@ -298,3 +327,129 @@ class Verifier:
             return row is None
         self._new = _new_rows(database, checked)
         return False
+
+
+def number_of(column: str) -> str:
+    """Return SQL for the broker's number of a message. column: the number of its row."""
+    return f"({column} >> {BITS})"
+
+
+def content_sum(
+    topic: Any, retain: Any, count: Any, properties: Any, expires: Any, body: Any
+) -> int:
+    """Return the check of a message. topic: text, or its UTF-8."""
+    name = topic.encode(errors="replace") if isinstance(topic, str) else topic
+    cells = b"%b %d %d %b %a" % (name, retain, count, properties, expires)
+    return crc32(body, crc32(cells)) & _MASK
+
+
+def message_fits(row: Any, *cells: Any) -> bool:
+    """Whether a row of `message` has the check in its number."""
+    try:
+        return bool(row & _MASK == content_sum(*cells))
+    except (TypeError, ValueError):
+        return False
+
+
+def row_number(message: MessageRow) -> int:
+    """Return the number of a message's row. The broker has numbered the message."""
+    return message[0] << BITS | content_sum(*message[1:])
+
+
+_LISTED = (
+    f"FROM json_each(?) JOIN message"
+    f" ON message.id BETWEEN value << {BITS} AND value << {BITS} | {_MASK}"
+)
+NUMBERED = f"message WHERE id IN (SELECT message.id {_LISTED})"
+"""SQL: the messages of a JSON list of the broker's numbers."""
+
+
+def with_checks(
+    database: sqlite3.Connection, messages: Sequence[MessageRow], queue: Sequence[QueueRow]
+) -> tuple[list[MessageRow], list[QueueRow]]:
+    """Return the rows with row numbers. Delete earlier rows of the broker's numbers: the broker
+    gives the number of an unneeded message to a new one.
+    """
+    rows = {message[0]: message[0] << BITS | content_sum(*message[1:]) for message in messages}
+    numbers = sorted(rows)
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:  # faster than a list
+        within = numbers[0] << BITS, numbers[-1] << BITS | _MASK
+        database.execute("DELETE FROM message WHERE id BETWEEN ? AND ?", within)
+    else:
+        database.execute(f"DELETE FROM {NUMBERED}", (json.dumps(numbers),))  # noqa: S608
+    if others := {place[3] for place in queue}.difference(rows):
+        query = f"SELECT value, message.id {_LISTED}"
+        rows.update(database.execute(query, (json.dumps([*others]),)).fetchall())
+    return (
+        [(rows[message[0]], *message[1:]) for message in messages],
+        [(*place[:3], rows.get(place[3], place[3] << BITS), *place[4:]) for place in queue],
+    )
+
+
+CONTENT_TABLE = """
+CREATE TABLE IF NOT EXISTS content_check (
+    kind TEXT, key TEXT, sum INTEGER NOT NULL, PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
+"""
+COLUMNS = {
+    "retained": ("topic", "client", "qos", "properties", "expires", "payload"),
+    "will": (
+        *("client", "due", "delay", "topic", "qos", "retain", "properties", "expiry", "payload"),
+    ),
+    "aside": (
+        *("id", "bridge", "at", "topic", "qos", "retain", "properties", "expires", "payload"),
+        "reason",
+    ),
+}
+"""The checked columns by table, as they stand in a row, the key first. A retained message's version
+comes after them: the gateways of a site change it.
+"""
+
+
+def cells_sum(*cells: Any) -> int:
+    """Return the check of these cells. A text is given as its UTF-8."""
+    value = 0
+    for cell in cells:
+        data = cell if isinstance(cell, bytes) else repr(cell).encode()
+        value = crc32(data, crc32(b"%d:" % len(data), value))
+    return value
+
+
+def sum_of(table: str) -> str:
+    """Return SQL for the check of a row."""
+    return f"cells_sum({', '.join(_as_bytes(table, name) for name in COLUMNS[table])})"
+
+
+def _as_bytes(table: str, name: str) -> str:
+    return f"iif(typeof({table}.{name}) = 'text', CAST({table}.{name} AS BLOB), {table}.{name})"
+
+
+FITS_BY_TABLE = {
+    table: f"(NOT {OURS} OR EXISTS (SELECT 1 FROM content_check WHERE kind = '{table}'"  # noqa: S608
+    f" AND content_check.key = CAST({table}.{names[0]} AS TEXT) AND sum = {sum_of(table)}))"
+    for table, names in COLUMNS.items()
+}
+"""SQL by table: a row has the cells with which it was stored. For a connection prepared by
+`cells.teach`.
+"""
+
+
+def teach_contents(database: sqlite3.Connection) -> None:
+    """Prepare a connection for FITS_BY_TABLE."""
+    database.create_function("cells_sum", -1, cells_sum, deterministic=True)
+    try:
+        database.execute("SELECT 1 FROM content_check WHERE kind = ''")
+    except sqlite3.OperationalError as error:
+        if not str(error).startswith("no such table"):
+            raise
+        # the store of an older version
+        database.execute(CONTENT_TABLE.replace("TABLE", "TEMP TABLE", 1))
+
+
+def put_checks(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Write the checks of rows that the same transaction writes."""
+    width = len(COLUMNS[table])
+    checks = []
+    for row in rows:
+        cells = (cell.encode() if isinstance(cell, str) else cell for cell in row[:width])
+        checks.append((table, str(row[0]), cells_sum(*cells)))
+    database.executemany("INSERT OR REPLACE INTO content_check VALUES (?, ?, ?)", checks)

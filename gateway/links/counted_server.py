@@ -1,0 +1,157 @@
+"""A listening socket whose connections are counted until they have begun: while a proxy tells its
+client's address, and during their TLS handshake.
+
+In: a socket. Out: for each connection that begins in time, a protocol with its transport.
+`loop.create_server(ssl=…)` does the same for TLS, but does not report connections during their
+handshake, so they could take all memory. This module bounds their number. Beyond the bound, the
+address with the most connections loses its oldest (`fair_queue.py`).
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.links.address import format_address
+from gateway.links.fair_queue import FairQueue
+from gateway.links.faults import blame
+from gateway.links.forwarded import Proxies
+from gateway.links.proxy_header import ProxyHeaderError, claims_header, read_header
+from gateway.system.log_throttle import LogThrottle
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+MOST = 1000
+MOST_OF_ONE = 500
+
+_AT_ONCE = 128
+"""Number of connections accepted before the event loop does other work."""
+_PAUSE_S = 1.0
+"""Pause after accept(2) has failed, for example with too many open files."""
+
+
+class Named(Protocol):
+    """A protocol for asyncio that knows its client's address from a proxy."""
+
+    told: tuple[str, int] | None
+    """Host and port of the client, as a proxy has told them; None for the peer's own."""
+
+
+class CountedServer:
+    """The server from its creation until `close`, which closes the socket. Connections stay.
+    context: for TLS, or None. proxies: those that begin a connection with a PROXY header, or None
+    if no header is expected.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext | None,
+        proxies: Proxies | None,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        backlog: int,
+    ) -> None:
+        sock.setblocking(False)
+        sock.listen(backlog)
+        self.sockets = (sock,)
+        self._socket = sock
+        self._context = context
+        self._proxies = proxies
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._under_way: FairQueue[asyncio.Task[None]] = FairQueue(MOST, MOST_OF_ONE)
+        self._throttle = LogThrottle(time.monotonic)
+        self._closed = False
+        self._resume()
+
+    def close(self) -> None:
+        self._closed = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+
+    def _resume(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("no connection can be accepted (%s)", error.strerror)
+                self._loop.remove_reader(self._socket.fileno())
+                self._loop.call_later(_PAUSE_S, self._resume)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._begin(connection, peer))
+            self._count(format_address(peer), task)
+
+    def _count(self, address: str, task: asyncio.Task[None]) -> None:
+        """Count a connection for an address until its task ends."""
+        gone = self._under_way.add(address, task)
+        task.add_done_callback(lambda task: self._under_way.discard(address, task))
+        if gone is not None:
+            gone.cancel()
+            what = "TLS handshakes" if self._context else "connections without a PROXY header"
+            self._say(address, f"too many {what} at a time, one is dropped")
+
+    def _say(self, address: str, text: str) -> None:
+        if self._throttle.allows(address.rpartition(":")[0]):
+            log.warning("%s: %s", address, text)
+
+    async def _begin(self, connection: socket.socket, peer: tuple[str, int]) -> None:
+        address = format_address(peer)
+        try:
+            told = None
+            if self._proxies is not None:
+                async with asyncio.timeout(TIMEOUT_S):
+                    told = await self._told(connection, peer[0])
+            if told is not None:
+                address = self._recount(peer, told)
+            await self._loop.connect_accepted_socket(
+                lambda: self._named(told),
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=TIMEOUT_S if self._context else None,
+            )
+        except ProxyHeaderError as error:
+            connection.close()
+            self._say(address, f"closed: {error}")
+        except OSError:  # includes ssl.SSLError; the handshake logs it (tls.py)
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except Exception as error:
+            blame(address, error)
+            connection.close()
+
+    async def _told(self, connection: socket.socket, host: str) -> tuple[str, int] | None:
+        """Return the client's address from a proxy's header, or None for the peer's own."""
+        if self._proxies is not None and host in self._proxies:
+            return await read_header(connection)
+        if await claims_header(connection):
+            raise ProxyHeaderError("a PROXY header from an address that is not in proxy_protocol")
+        return None
+
+    def _recount(self, peer: tuple[str, int], told: tuple[str, int]) -> str:
+        """Count the connection for its client, in place of the proxy. Return the client's
+        address.
+        """
+        task, address = asyncio.current_task(), format_address(told)
+        if task is not None:
+            self._under_way.discard(format_address(peer), task)
+            self._count(address, task)
+        return address
+
+    def _named(self, told: tuple[str, int] | None) -> asyncio.BaseProtocol:
+        protocol = self._protocol()
+        if told is not None:
+            protocol.told = told  # type: ignore[attr-defined]
+        return protocol

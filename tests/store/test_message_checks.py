@@ -1,0 +1,256 @@
+"""A bit that flips in the store becomes no message: 0 wrong payloads are served."""
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.broker.store_rows import Commit
+from gateway.mqtt.packets import Connack, Publish, Will
+from gateway.store import meta, row_checks
+from gateway.store.apply import apply
+from gateway.store.check import check
+from gateway.store.recovery import recover
+from gateway.store.row_checks import BITS, content_sum
+from gateway.store.schema import FILE, make_folder, open_store
+from tests.broker.harness import FOREVER, World
+
+COUNT = 90
+"""More than may be under way, so a part of the queue is read later."""
+SENT = [b'{"p":%d.25}' % (1000 + number) for number in range(COUNT)]
+KEPT = 30
+SOAK = pytest.mark.soak
+
+
+@pytest.fixture
+def world() -> World:
+    """Two sessions that wait for messages of one size, retained messages, and a will."""
+    world = World(inflight=20)
+    world.absent("first", topic="a/#")
+    world.absent("second", topic="b/#")
+    publisher = world.accepted("p", answers=True)
+    for payload in SENT:
+        publisher.publish("a/x", payload.decode(), qos=1)
+        publisher.publish("b/x", payload.decode().replace("p", "q"), qos=1)
+    for number in range(KEPT):
+        publisher.publish(f"kept/{number}", f"value {number:06}", qos=1, retain=True)
+    willing = world.durable("willing", will=Will("w/x", b"good bye", 1, properties=None))
+    assert willing.connection
+    world.commit()
+    world.power_cut()
+    return world
+
+
+def opened(image: bytes) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.deserialize(image)
+    return database
+
+
+def come(world: World, client: str) -> tuple[bool, list[Publish]]:
+    """Return Session Present, and the messages that come."""
+    found = world.connect(client, clean=False, properties=FOREVER, answers=True)
+    for _ in range(8):
+        world.commit()
+    connack = found.take_all(Connack)
+    return bool(connack and connack[0].session_present), found.take_all(Publish)
+
+
+def served(world: World, image: bytes) -> list[Publish]:
+    """Return what two clients with sessions and a new one get from a store."""
+    world.database = opened(image)
+    try:
+        if meta.refusal(world.database):
+            return []
+        world.power_cut()
+        found = come(world, "first")[1] + come(world, "second")[1]
+        new = world.accepted("new", answers=True)
+        new.subscribe("kept/#", qos=0)
+        new.subscribe("w/#", qos=0)
+        world.sleep(5)  # the will is due
+        return found + new.take_all(Publish)
+    except Exception:
+        return []  # refused: nothing is served
+
+
+def wrong(found: list[Publish]) -> list[Publish]:
+    right = {"a/x": set(SENT), "b/x": {payload.replace(b"p", b"q") for payload in SENT}}
+    right |= {f"kept/{number}": {b"value %06d" % number} for number in range(KEPT)}
+    right["w/x"] = {b"good bye"}
+    return [it for it in found if it.payload not in right.get(it.topic, ())]
+
+
+def test_all_messages_of_a_sound_store_are_served(world: World) -> None:
+    found = served(world, world.database.serialize())
+    assert [it.payload for it in found if it.topic == "a/x"] == SENT
+    assert len(found) == 2 * COUNT + KEPT + 1
+    assert not wrong(found)
+
+
+@pytest.mark.parametrize("hits", [60, pytest.param(10_000, marks=SOAK)])
+def test_random_hits_let_no_wrong_message_be_served(world: World, hits: int) -> None:
+    image, draw, count = world.database.serialize(), random.Random(44), 0
+    for _ in range(hits):
+        hit = bytearray(image)
+        at, size = draw.randrange(len(hit)), draw.choice([1, 1, 8, 64])
+        hit[at : at + size] = draw.randbytes(len(hit[at : at + size]))
+        found = served(world, bytes(hit))
+        assert not wrong(found), f"{size} bytes at {at}"
+        count += bool(found)
+    assert count > hits / 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "message SET body = CAST(replace(CAST(body AS TEXT), '1050', '9050') AS BLOB)",
+        "message SET topic = 'a/y' WHERE id = {id}",
+        "message SET retain = 1 WHERE id = {id}",
+        "message SET expires = 9000000 WHERE id = {id}",
+        "queue SET message = message + (1 << 20) WHERE message = {id}",
+    ],
+)
+def test_changed_message_ends_its_session_and_is_told(
+    world: World, change: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = "SELECT id FROM message WHERE topic = ? ORDER BY id LIMIT 1 OFFSET 50"
+    (row,) = world.database.execute(query, ("a/x",)).fetchone()
+    if "body" in change:
+        change += f" WHERE id = {row}"
+    world.database.execute("UPDATE " + change.format(id=row))
+    (tmp_path / FILE).write_bytes(world.database.serialize())
+    assert any("session of first" in line for line in check(tmp_path))
+    world.power_cut()
+    assert "session of first: " in caplog.text
+    assert come(world, "first") == (False, [])
+    present, found = come(world, "second")
+    assert present
+    assert len(found) == COUNT
+
+
+def test_message_that_changes_while_the_gateway_runs_is_not_served(world: World) -> None:
+    world.database.execute(
+        "UPDATE message SET body = x'00' WHERE topic = 'a/x' AND id IN"
+        " (SELECT id FROM message WHERE topic = 'a/x' ORDER BY id LIMIT 1 OFFSET 80)"
+    )
+    _, found = come(world, "first")
+    assert not wrong(found)
+    assert len(found) < COUNT
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [(table, column) for table, columns in row_checks.COLUMNS.items() for column in columns],
+)
+def test_changed_cell_leaves_its_row_out_and_is_told(
+    world: World, table: str, column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = world.database
+    aside = Commit(9)
+    aside.aside = [(1, "b", 5, "t", 1, 0, b"", None, b"x", "too large")]
+    apply(database, aside)
+    (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+    (kind,) = database.execute(f"SELECT typeof({column}) FROM {table}").fetchone()
+    others = {"text": f"{column} || 'x'", "null": "5", "integer": f"({column} + 1) % 2"}
+    # format indicator 1 is a property of its own
+    other = "x'0101'" if column == "properties" else others.get(kind, "x'00'")
+    key = row_checks.COLUMNS[table][0]
+    database.execute(
+        f"UPDATE {table} SET {column} = {other} WHERE {key} = (SELECT min({key}) FROM {table})"
+    )
+    (tmp_path / FILE).write_bytes(database.serialize())
+    assert any(f"of {table}: " in line for line in check(tmp_path))
+    world.power_cut()
+    assert f"of {table}: " in caplog.text
+    assert "The row is left out" in caplog.text
+    assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (count - 1,)
+    (tmp_path / FILE).write_bytes(database.serialize())
+    assert check(tmp_path) == []
+
+
+def test_checks_leave_with_their_rows(world: World) -> None:
+    publisher = world.accepted("p", answers=True)
+    for number in range(KEPT):
+        publisher.publish(f"kept/{number}", "", qos=1, retain=True)
+    world.commit()
+    left = world.rows("SELECT kind, key FROM content_check")
+    assert [it for it in left if it[0] == "retained" and it[1].startswith("kept/")] == []
+
+
+def as_older_version(database: sqlite3.Connection) -> None:
+    """Give the messages the numbers of version 0.2.0, which has started last."""
+    database.execute("UPDATE queue SET message = (message >> 20) + 7")
+    database.execute("UPDATE message SET id = (id >> 20) + 7")
+    database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
+    database.execute("DELETE FROM content_check WHERE key > 'kept/2'")
+    database.execute("UPDATE content_check SET sum = 5 WHERE key < 'kept/1'")
+
+
+def test_messages_of_an_older_version_get_a_check_at_the_start(
+    world: World, tmp_path: Path
+) -> None:
+    as_older_version(world.database)
+    image = world.database.serialize()
+    (tmp_path / FILE).write_bytes(image)
+    assert check(tmp_path) == []
+    world.power_cut()
+    checked = world.database.serialize()
+    for row in world.rows("SELECT * FROM message"):
+        assert row[0] & (1 << BITS) - 1 == content_sum(*row[1:])
+    assert len(served(world, image)) == len(served(world, checked)) == 2 * COUNT + KEPT + 1
+
+
+def test_version_0_2_0_counts_on_from_the_numbers_and_its_messages_are_served(
+    world: World,
+) -> None:
+    database = world.database
+    (place,) = database.execute(
+        "SELECT max(first + count) FROM queue JOIN session ON id = session WHERE client = 'first'"
+    ).fetchone()
+    (last,) = database.execute("SELECT max(id) FROM message").fetchone()
+    database.execute(
+        "INSERT INTO message SELECT ? + 1, topic, retain, count, properties, expires, body"
+        " FROM message WHERE topic = 'a/x' LIMIT 1",
+        (last,),
+    )
+    database.execute(
+        "INSERT INTO queue SELECT session, ?, 1, ? + 1, 0, flags, extra, share, size FROM queue"
+        " WHERE first = ? - 1 AND session = (SELECT id FROM session WHERE client = 'first')",
+        (place, last, place),
+    )
+    database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
+    world.power_cut()
+    assert len(come(world, "first")[1]) == COUNT + 1
+
+
+def test_new_place_of_an_earlier_message_names_its_row(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        apply(
+            database,
+            Commit(
+                1,
+                messages=[(5, "t", 0, 1, b"", None, b"x")],
+                queue=[(1, 1, 1, 5, 0, 2, b"", "", 1)],
+            ),
+        )
+        apply(database, Commit(2, queue=[(2, 1, 1, 5, 0, 2, b"", "", 1)]))
+        assert database.execute(
+            "SELECT count(*) FROM queue JOIN message ON id = message"
+        ).fetchone() == (2,)
+        # the broker gives the number of an unneeded message to a new one
+        apply(
+            database,
+            Commit(
+                3,
+                finished=[(1, 1), (2, 1)],
+                messages=[(5, "t", 0, 1, b"", None, b"y")],
+                queue=[(1, 2, 1, 5, 0, 2, b"", "", 1)],
+            ),
+        )
+        assert database.execute("SELECT body FROM message").fetchall() == [(b"y",)]
+        apply(database, Commit(4, dead=[5], finished=[(1, 2)]))
+        assert database.execute("SELECT count(*) FROM message").fetchone() == (0,)
