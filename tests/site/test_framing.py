@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number
-from gateway.site.links.link import Greeting, Link, State
+from gateway.site.links.link import Greeting, Link, State, difference
 from gateway.site.pki.authority import Removal, authority_of, membership
 from tests.site.members import Site
 
@@ -89,6 +89,9 @@ class _Owner:
     def greeting(self) -> Greeting:
         return Greeting(version=1, oldest=1, generation="0", clock=0, removed=[])
 
+    def compare(self, link: Link, greeting: Greeting) -> None:
+        difference(self.greeting(), greeting, "a", link.member)
+
     def joined(self, link: Link) -> None:
         self.joins += 1
 
@@ -100,6 +103,9 @@ class _Owner:
 
     def asked(self, link: Link, request: bytes) -> None:
         self.requests += 1
+
+    def renews(self, link: Link, data: bytes) -> None:
+        assert isinstance(data, bytes)
 
     def over(self, link: Link, joined: bool) -> None:
         self.overs += 1
