@@ -198,7 +198,7 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
     teach(database)
     if found:
         for table in (*ENDING, *ALONE):  # first: SQLite updates no row with a value of a wrong type
-            database.execute(f"DELETE FROM {table} WHERE ({sound(table)}) IS NOT TRUE")  # noqa: S608
+            _delete_unsound(database, table)
         database.execute("REINDEX session")
     database.executemany(
         "UPDATE session SET expiry = 0 WHERE id = ?",
@@ -209,6 +209,21 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
     for key, _ in missing_parts(database):
         database.execute("DELETE FROM given WHERE key = ?", (key,))
         database.execute("DELETE FROM given_part WHERE key = ?", (key,))
+
+
+def _delete_unsound(database: sqlite3.Connection, table: str) -> None:
+    """Delete the rows of a table that do not have the cells with which they were stored. A row
+    whose key has changed is not found by its key, so the rest of its table is written anew.
+    """
+    unsound = f"FROM {table} WHERE ({sound(table)}) IS NOT TRUE"
+    database.execute(f"DELETE {unsound}")
+    if database.execute(f"SELECT 1 {unsound} LIMIT 1").fetchone():
+        database.execute(
+            f"CREATE TEMP TABLE kept AS SELECT * FROM {table} WHERE {sound(table)}"  # noqa: S608
+        )
+        database.execute(f"DELETE FROM {table}")  # noqa: S608 - without a search
+        database.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM kept")  # noqa: S608
+        database.execute("DROP TABLE temp.kept")
 
 
 _CONSEQUENCE = {

@@ -28,6 +28,7 @@ start of this one.
 """
 
 import json
+import re
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,6 +48,12 @@ _CELLS = (
     " CAST(spool.client AS BLOB), CAST(spool.topic AS BLOB), CAST(spool.payload AS BLOB),"
     " spool.boot, spool.monotonic, spool.received"
 )
+_READABLE = re.sub(
+    r"spool\.(incarnation|sequence|boot|monotonic|received)",
+    r"iif(typeof(spool.\1) IN ('integer', 'null'), spool.\1, CAST(spool.\1 AS BLOB))",
+    _CELLS,
+)
+"""_CELLS of any row: a number that has become text is bytes."""
 SOUND = f"spool_is_sound({_CELLS})"
 """SQL: a row of `spool` has the cells with which it was stored. For a connection prepared by
 `cells.teach`.
@@ -199,16 +206,15 @@ def add_missing(database: sqlite3.Connection, ours: bool) -> None:
 
 
 def _add_all(database: sqlite3.Connection, after: int) -> None:
-    while rows := database.execute(
-        "SELECT * FROM spool WHERE id > ? ORDER BY id LIMIT ?", (after, 32 * CHUNK)
-    ).fetchall():
-        _write(database, [(row[0], row_sum(row)) for row in rows])
+    query = f"SELECT {_READABLE} FROM spool WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - names of ours
+    while rows := database.execute(query, (after, 32 * CHUNK)).fetchall():
+        _write(database, [(row[0], value) for row in rows if (value := _sum(row)) is not None])
         after = rows[-1][0]
 
 
 def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
     """Return the sums of the rows that can be newer than the last check, by number."""
-    query = f"SELECT {_CELLS} FROM spool ORDER BY id DESC LIMIT ?"  # noqa: S608 - names of ours
+    query = f"SELECT {_READABLE} FROM spool ORDER BY id DESC LIMIT ?"  # noqa: S608 - names of ours
     rows = database.execute(query, (EACH + 1,)).fetchall()
     above = [1 << 62, *(row[0] for row in rows)]
     below = [*above[2:], None]
@@ -267,11 +273,12 @@ def _text(data: Any) -> Any:
 
 def _sum(cells: Sequence[Any]) -> int | None:
     """Return the check of _CELLS; None if a cell has an impossible value."""
-    number, device, incarnation, sequence, client, topic, *rest = cells
+    number, device, incarnation, sequence, client, topic, payload, *rest = cells
+    if any(isinstance(cell, bytes) for cell in (incarnation, sequence, *rest)):
+        return None
+    names = number, _text(device), incarnation, sequence, _text(client), _text(topic)
     try:
-        return row_sum(
-            (number, _text(device), incarnation, sequence, _text(client), _text(topic), *rest)
-        )
+        return row_sum((*names, payload, *rest))
     except (TypeError, ValueError):
         return None
 

@@ -1,6 +1,7 @@
 """A bit that flips in the store becomes no message: 0 wrong payloads are served."""
 
 import random
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -168,6 +169,22 @@ def test_changed_cell_leaves_its_row_out_and_is_told(
     assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (count - 1,)
     (tmp_path / FILE).write_bytes(database.serialize())
     assert check(tmp_path) == []
+
+
+@pytest.mark.parametrize("key", ["kept/18", "willing"])
+def test_changed_bit_of_a_key_lets_no_wrong_message_be_served(world: World, key: str) -> None:
+    """A row whose key has changed stands where a search by that key does not look."""
+    image = world.database.serialize()
+    starts = [found.start() for found in re.finditer(key.encode(), image)]
+    told = 0
+    for place in starts:
+        for bit in range(8 * len(key)):
+            hit = bytearray(image)
+            hit[place + bit // 8] ^= 1 << bit % 8
+            found = served(world, bytes(hit))
+            assert not wrong(found), f"bit {bit} of {key!r} at {place}"
+            told += 0 < len(found) < 2 * COUNT + KEPT + 1
+    assert told > 8 * len(key) / 2
 
 
 def test_checks_leave_with_their_rows(world: World) -> None:
