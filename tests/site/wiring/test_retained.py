@@ -9,12 +9,14 @@ import pytest
 
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
+from gateway.broker.store_rows import Commit
 from gateway.mirror.announce import announce
 from gateway.mqtt.packets import Connack, Connect, Publish, Subscription, Version, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.runtime.internal_client import InternalClient
 from gateway.site.shared_state.retained import FIRST
 from gateway.site.shared_state.retained_entry import MOST_VERSION
+from gateway.store.apply import apply
 from tests.broker.harness import Client
 from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
 from tests.site.wiring.test_local_member import Sites
@@ -205,10 +207,8 @@ def test_retained_messages_from_before_the_site_are_shared_as_oldest(
 ) -> None:
     retain(sites, "a", "t", "new")
     apart(sites, "b")
-    sites["b"].database.executemany(
-        "INSERT OR REPLACE INTO retained VALUES (?, 'c', 1, x'', NULL, x'01', NULL)",
-        [("t",), ("u",)],
-    )
+    commit = Commit(9, retained=[(topic, "c", 1, b"", None, b"\1", None) for topic in "tu"])
+    apply(sites["b"].database, commit)
     sites.members["b"].power_cut()
     together(sites)
     for name in sites.names:
