@@ -20,7 +20,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sources and their build, with the times of both."""
     root = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "firmware", root / "firmware")
-    ignored = shutil.ignore_patterns("arduino", "tests", "size*")
+    ignored = shutil.ignore_patterns("tests", "size*")
     shutil.copytree(ROOT / "build/firmware", root / "build/firmware", ignore=ignored)
     return root
 
