@@ -127,7 +127,8 @@ def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
     guide = (ROOT / "gateway/uplink/README.md").read_text()
     (line,) = re.findall(r"^ {4}(onceway spool land .*)$", guide, re.MULTILINE)
     _, _, _, card, _, place = line.split()
-    line = line.replace(place, s3.url())
+    landing_url = f"{s3.url()}/rescued"
+    line = line.replace(place, landing_url)
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "AWS_ACCESS_KEY_ID": s3.KEY,
@@ -143,12 +144,12 @@ def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
         f"mount -t tmpfs none /mnt; mkdir -p {card}\n"
         f"mount --bind {shlex.quote(str(dead.path))} {card}"
     )
-    run(f"onceway uplink run --once --name site-1 --data {card} --landing {s3.url()}")
+    run(f"onceway uplink run --once --name site-1 --data {card} --landing {landing_url}")
     assert dead.spool_ids() == []
     dead.add(30)
     gc.collect()
     run(line)
-    landing = open_landing(s3.url(), s3.options())
+    landing = open_landing(landing_url, s3.options())
     names = [name for name in landing.names_in("site-1/00c0ffee") if name.endswith(".json")]
     assert len(names) == 2
     assert len(dead.spool_ids()) == 30, "the card is only read"
