@@ -348,10 +348,11 @@ def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
             Generation(folder, database).change()
             return broker, restored
     except OSError as error:
+        why = cause(error)
         raise StoreError(
-            f"cannot write the files beside the store ({error.strerror})",
+            f"cannot write the files beside the store: {why.what} ({error.strerror})",
             str(folder),
-            cause(error).todo,
+            why.todo,
         ) from error
     except (sqlite3.DatabaseError, ValueError) as error:
         raise unusable(folder, error) from error

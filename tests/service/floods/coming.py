@@ -441,6 +441,6 @@ FLOODS = [
         env=with_tls,
         memory=200 * MEGABYTE,
         says="TLS handshakes",
-        lines=6,
+        lines=10,
     ),
 ]

@@ -297,6 +297,7 @@ FLOODS = [
         ),
         env=with_tls,
         memory=64 * MEGABYTE,
+        disk=2 * MEGABYTE,
     ),
     Flood(
         "output that the client has not taken, or that waits for the disk",
