@@ -175,7 +175,9 @@ class ClientLink:
         """
         transport, engine, enough = self._transport, self._engine, self._enough
         for _ in range(_PIECES):
-            if not self._waiting or transport.unsent > (enough or transport.high_water):
+            if not self._waiting:
+                break
+            if transport.unsent > (enough or transport.high_water):
                 return
             view = self._waiting[0]
             piece, rest = view[:_PIECE], view[_PIECE:]
@@ -188,6 +190,9 @@ class ClientLink:
                 engine.release(view)
         if self._waiting:
             engine.feed_later(self)
+        elif self.stuck and transport.unsent <= transport.high_water:
+            # a transport that took all without a pause does not call `writable`
+            self._free()
 
     def discard(self) -> None:
         """Drop all waiting output, because the connection has ended."""
@@ -203,10 +208,16 @@ class ClientLink:
 
     def _writable(self) -> None:
         self.feed()
+        if self.waiting:
+            self._engine.note_unsent(self, self._transport.unsent)
+        else:
+            self._free()
+
+    def _free(self) -> None:
+        """Send more and read on, because nothing waits any more."""
         self._engine.note_unsent(self, self._transport.unsent)
-        if not self.waiting:
-            self.stuck = False
-            self.resume()
+        self.stuck = False
+        self.resume()
 
     def resume(self) -> None:
         """Send more and read on, because the output has been read."""

@@ -97,6 +97,22 @@ def test_nothing_is_held_for_a_client_that_has_gone(end: str) -> None:
     assert world.engine._unsent == 0
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_client_that_takes_all_at_once_gets_what_is_beyond_the_limit_of_output(qos: int) -> None:
+    """Its transport never pauses, so it never tells that it can send again."""
+    world = World(outgoing_bytes=2 * len(BIG))
+    away = world.durable("away")
+    away.subscribe("t", qos=qos)
+    away.drop()
+    sender = world.accepted("sender", answers=True)
+    for _ in range(12):
+        sender.publish("t", BIG, qos)
+    client = world.durable("away", answers=True)
+    world.turn()
+    assert [item.payload for item in client.take_all(Publish)] == [BIG] * 12
+    assert not world.engine._links[client.connection].stuck
+
+
 def test_packets_behind_a_large_payload_stay_behind_it() -> None:
     world = World()
     client = receivers(world, 0)[0]
