@@ -1,6 +1,5 @@
 """A second board of a name that is in use, a board by radio, a modem that is gone, and a gateway
-without an uplink. There is one message at the begin of each problem, and one at its
-end.
+without an uplink. There is one message at the begin of each problem, and one at its end.
 
 In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
 Wrong.
@@ -13,12 +12,9 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from userland import Userland, Wrong, wait_for
-
-if TYPE_CHECKING:
-    from try_problems import Problems
 
 RIG = (
     "export PYTHONPATH=/srv/rig:$(echo /usr/lib/onceway/lib/python3*/site-packages);"
@@ -32,6 +28,20 @@ RESTART_S = 8.0
 """More than the RestartSec of the uplink's unit."""
 SETTLE_S = 30.0
 """Seconds in which a problem that lasts must not be told again."""
+
+
+class Problems(Protocol):
+    """The trial of problems (`try_problems.py`)."""
+
+    def board(self, command: str, unit: str) -> None: ...
+
+    def well(self, name: str) -> None: ...
+
+    def scene(
+        self, state: str, begin: Callable[[], None], end: Callable[[], None], name: str
+    ) -> None: ...
+
+    def told(self, event: str, problem: str) -> None: ...
 
 
 class Others:
