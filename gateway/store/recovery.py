@@ -213,7 +213,7 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
 
 def _delete_unsound(database: sqlite3.Connection, table: str) -> None:
     """Delete the rows of a table that do not have the cells with which they were stored. A row
-    whose key has changed is not found by its key, so the rest of its table is written anew.
+    whose key has changed is not found by its key: then the other rows are copied to a new table.
     """
     unsound = f"FROM {table} WHERE ({sound(table)}) IS NOT TRUE"
     database.execute(f"DELETE {unsound}")

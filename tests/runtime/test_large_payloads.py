@@ -99,7 +99,7 @@ def test_nothing_is_held_for_a_client_that_has_gone(end: str) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_client_that_takes_all_at_once_gets_what_is_beyond_the_limit_of_output(qos: int) -> None:
-    """Its transport never pauses, so it never tells that it can send again."""
+    """The transport never pauses, so no call tells the engine that the client can take more."""
     world = World(outgoing_bytes=2 * len(BIG))
     away = world.durable("away")
     away.subscribe("t", qos=qos)
