@@ -815,7 +815,8 @@ class Config(Section):
             more.append({"users": [INSIDE], "read": ["logs/+"], "write": [DEVICES_TOPIC]})
             if home is not None:
                 prefix = _of(home, "prefix", "homeassistant")
-                more.append({"users": [INSIDE], "read": [f"{prefix}/status"]})
+                read = [f"{prefix}/status", "commands/+/update"]
+                more.append({"users": [INSIDE], "read": read})
             more += [
                 {
                     "users": [INSIDE],

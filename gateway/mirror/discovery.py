@@ -15,6 +15,8 @@ from gateway.payload.faults import FAULT
 
 Message = dict[str, Any]
 
+UPDATE, INSTALL = "commands/+/update", "install"
+"""Topic filter and payload of Home Assistant's request to update a board."""
 LEAST_EXPIRY_S = 600
 _GAPS = 3
 """Number of the longest gaps without a reading, after which a value counts as unknown."""
@@ -157,6 +159,10 @@ def of_board(
             "state_topic": f"{topic}/{device}/$firmware",
             "device_class": "firmware",
             "entity_category": "diagnostic",
+            "command_topic": UPDATE.replace("+", device),
+            "payload_install": INSTALL,
+            "qos": 1,
+            "retain": False,
         }
     there = [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}]
     for name in known:

@@ -1,6 +1,7 @@
 """Boards and the gateway as devices of Home Assistant.
 
-In: the last readings, the device registry, and Home Assistant's birth message (`PREFIX/status`).
+In: the last readings, the device registry, and Home Assistant's messages: its birth
+(`PREFIX/status`), and requests to update a board (`commands/NAME/update`).
 Out: `PREFIX/device/ID/config` for the gateway and each board, sent after each change and each birth
 message, and cleared for a removed board; the states `$gateway` and `$firmware` beside the mirror's.
 All messages are retained in memory only.
@@ -13,18 +14,28 @@ import json
 import logging
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from gateway import __version__
 from gateway.boards.admission import Listed, Registry
 from gateway.boards.bundled_firmware import Kind, kinds
 from gateway.config import HomeAssistantSection
-from gateway.mirror.discovery import Message, identifier, of_board, of_gateway, page_of, shape
+from gateway.mirror.discovery import (
+    INSTALL,
+    UPDATE,
+    Message,
+    identifier,
+    of_board,
+    of_gateway,
+    page_of,
+    shape,
+)
 from gateway.mirror.json_topics import Mirror, tell
 from gateway.mqtt.packets import Publish
 from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import InternalClient
 from gateway.system.jobs import LOOP_S, Job
+from gateway.system.logs import printable
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +45,30 @@ MOST_GONE = 1000
 _AT_ONCE = 20
 """Number of boards that one turn handles."""
 _PAUSE_S = 0.05
+_LONGEST_SUMMARY = 255
 _UNKNOWN = Listed("", None, None)
+
+
+class WriterJob(Protocol):
+    """The last job of a `Writer`. error: why it failed."""
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def running(self) -> bool: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+class Writer(Protocol):
+    """Writes firmware to boards (`gateway/web/page_flash.py`)."""
+
+    @property
+    def job(self) -> WriterJob | None: ...
+
+    async def start(
+        self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
+    ) -> str | None: ...
 
 
 class HomeAssistant:
@@ -51,6 +85,7 @@ class HomeAssistant:
         topic: str,
         registry: Registry,
         problems: Callable[[], list[str]],
+        writer: Writer,
     ) -> None:
         self._gateway = gateway
         self._section = section
@@ -59,6 +94,7 @@ class HomeAssistant:
         self._topic = topic
         self._registry = registry
         self._problems = problems
+        self._writer = writer
         self._announced: dict[str, bytes] = {}
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
@@ -92,7 +128,7 @@ class HomeAssistant:
             try:
                 if self._inside is None or self._inside.closed:
                     self._inside = InternalClient(
-                        self._engine, [f"{self._section.prefix}/status"], self._heard
+                        self._engine, [f"{self._section.prefix}/status", UPDATE], self._heard
                     )
                 await self._look()
                 self.job.go_round()
@@ -101,9 +137,32 @@ class HomeAssistant:
             await asyncio.sleep(LOOK_S)
 
     def _heard(self, message: Publish) -> None:
-        if message.payload == b"online":
+        if message.topic != f"{self._section.prefix}/status":
+            if message.payload == INSTALL.encode() and not message.retain:
+                self._begin(self._install(message.topic.split("/")[1]))
+        elif message.payload == b"online":
             log.info("Home Assistant has started: all boards are announced again")
             self._begin(self._repeat())
+
+    async def _install(self, device: str) -> None:
+        """Update a board, if the bundled firmware is another one."""
+        listed = self._registry.registered().get(device, _UNKNOWN)
+        if listed.firmware == self._newest(listed):
+            why: str | None = "it has the bundled firmware, or the registry knows none"
+        else:
+            why = await self._writer.start("Home Assistant", "update", device, "", "", False)
+        if why is not None:
+            log.warning("%s: not updated for Home Assistant: %s", printable(device), why)
+
+    def _newest(self, listed: Listed) -> str | None:
+        """Return the SHA-256 of the bundled firmware, or of the board's own where none is bundled."""
+        kind = self._kinds.get(listed.board or "")
+        return (kind.sha256 if kind and listed.firmware else None) or listed.firmware
+
+    def _job_of(self, device: str) -> tuple[bool, str | None]:
+        """Return whether a board is being written, and why the last attempt failed."""
+        job = self._writer.job
+        return (job.running, job.error) if job and job.device == device else (False, None)
 
     async def _repeat(self) -> None:
         """Send all messages again, some in each turn."""
@@ -131,7 +190,7 @@ class HomeAssistant:
         while part := list(islice(devices, _AT_ONCE)):
             for device in part:
                 known, listed = self._mirror.last.of(device), registered.get(device, _UNKNOWN)
-                looks = listed, shape(known)
+                looks = listed, shape(known), self._job_of(device)
                 if known and self._shapes.get(device) != looks:  # the board may be gone
                     self._shapes[device] = looks
                     self._tell(self._about(device, listed))
@@ -152,11 +211,14 @@ class HomeAssistant:
             )
         }
         if listed.firmware is not None:
-            newest = (kind and kind.sha256) or listed.firmware
+            newest, (running, error) = self._newest(listed), self._job_of(device)
             told[f"{self._topic}/{device}/$firmware"] = {
                 "installed_version": listed.firmware[:12],
-                "latest_version": newest[:12],
-                "release_summary": f"On the gateway: sudo onceway device update {device}",
+                "latest_version": (newest or "")[:12],
+                "in_progress": running,
+                "release_summary": f"It failed: {error}"[:_LONGEST_SUMMARY]
+                if error
+                else f"Or on the gateway: sudo onceway device update {device}",
             }
             if self._section.page is not None:
                 url = page_of(self._section.page, device)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.mirror.json_topics import Mirror
     from gateway.site.wiring.membership import Membership
     from gateway.web.messages import Messages
+    from gateway.web.page_flash import PageFlash
 
 log = logging.getLogger(__name__)
 
@@ -112,11 +113,15 @@ class Management:
         if config.notify.is_wanted:
             self._start_notify(config.notify)
         if config.mirror is not None or config.page is not None:
+            from gateway.web.page_flash import PageFlash
+
             mirror = self._start_mirror(config.mirror)
+            flash = PageFlash(config.gateway.data, self._registry, self._source.ports)
+            self._open.append(flash)
             if config.home_assistant is not None and config.mirror is not None:
-                self._start_home(config.home_assistant, mirror, config.mirror.topic)
+                self._start_home(config.home_assistant, mirror, config.mirror.topic, flash)
             if config.page is not None:
-                await self._start_page(config.page, mirror)
+                await self._start_page(config.page, mirror, flash)
         if config.web is not None:
             await self._start_web(config.web.bind)
 
@@ -159,7 +164,9 @@ class Management:
         self.control.test_notify = teller.test
         self._open.append(teller)
 
-    def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
+    def _start_home(
+        self, section: HomeAssistantSection, mirror: Mirror, topic: str, flash: PageFlash
+    ) -> None:
         from gateway.mirror.home_assistant import HomeAssistant
 
         home = HomeAssistant(
@@ -170,12 +177,13 @@ class Management:
             topic,
             self._registry,
             lambda: [item.what for item in problems(self._source)],
+            flash,
         )
         home.start()
         self._source.jobs.append(home.job)
         self._open.append(home)
 
-    async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
+    async def _start_page(self, section: PageSection, mirror: Mirror, flash: PageFlash) -> None:
         from gateway.boards import log as board_log
         from gateway.boards.bundled_firmware import kinds
         from gateway.boards.commands import command
@@ -184,7 +192,6 @@ class Management:
         from gateway.web.live import Live
         from gateway.web.log_lines import LogLines
         from gateway.web.page import Deeds, PageServer
-        from gateway.web.page_flash import PageFlash
         from gateway.web.page_logins import PageLogins
         from gateway.web.page_messages import publish
         from gateway.web.page_registry import PageRegistry
@@ -198,7 +205,6 @@ class Management:
         mirror.on_taken.append(boards.touch)
         self._registry.boards.answered = boards.touch
         live = Live(self._source, mirror.last, boards)
-        flash = PageFlash(self._config.gateway.data, self._registry, self._source.ports)
         page = PageServer(
             *split_bind(section.bind),
             tls,
@@ -229,7 +235,7 @@ class Management:
         self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])
         live.start()
         self._source.jobs.append(live.job)
-        self._open += [flash, page]
+        self._open.append(page)
         for address in page.addresses:
             scheme = "http" if tls is None else "https"
             log.info("web page: %s://%s/", scheme, format_address(address))

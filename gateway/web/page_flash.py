@@ -1,4 +1,5 @@
 """Writing to boards from the page: add a board that is plugged in, update a board, replace a board.
+Home Assistant's updates are jobs, too.
 
 In: an operator's request. Out: the progress and result of the job. Writing to boards belongs to
 `provisioning`, which the gateway does not import: a separate process runs its command, and the
@@ -73,6 +74,11 @@ class PageFlash:
         self._changed = asyncio.Condition()
         self._number = 0
         """Number of the last change of the job."""
+
+    @property
+    def job(self) -> Job | None:
+        """The last job."""
+        return self._job
 
     async def close(self) -> None:
         if self._task is not None:

@@ -3,8 +3,9 @@
 
 In: as for `publisher.py`, and a number of kills. Out: the line protocol (`telling.py`). The program
 proper is a process of its own, with a journal. It is killed with SIGKILL at places drawn from the
-seed, half of them as a power cut: a torn frame of a commit then stands at the end of the journal's
-log. The next process goes on from the journal.
+seed, half of them as a power cut: the journal is on a disk of its own, which loses what the kernel
+had not written. Where there can be no such disk (`loop_disk.py`), a torn frame of a commit stands
+at the end of the journal's log instead. The next process goes on from the journal.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from os import _exit, read
 from pathlib import Path
-from signal import SIGTERM, signal
+from signal import SIGSTOP, SIGTERM, signal
 from typing import Annotated
 
 import typer
@@ -34,6 +35,7 @@ from hil.clients.options import (
 )
 from hil.clients.payloads import Form, payload_of
 from hil.clients.telling import INCARNATION, tell, topic_of
+from hil.faults.loop_disk import LoopDisk, missing
 from onceway_publisher import Publication, Publisher
 
 DOWN_S = 0.3  # from a kill to the next process
@@ -65,15 +67,23 @@ def main(
         return
     rng = random.Random(f"{seed}/kills")
     places = sorted(rng.sample(range(1, messages + 1), min(kills, messages)))
-    with tempfile.TemporaryDirectory() as folder:
-        Killed(Path(folder) / "journal.db", places, rng).run()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        disk = None
+        if kills and missing() is None:
+            disk = stack.enter_context(closing(LoopDisk(Path(folder) / "disk")))
+        Killed(disk.mount if disk else Path(folder), disk, places, rng).run()
 
 
 class Killed:
-    """The program proper, over its lives. places: messages at which it is killed."""
+    """The program proper, over its lives. folder: of its journal, on the disk if there is one.
+    places: messages at which it is killed.
+    """
 
-    def __init__(self, journal: Path, places: list[int], rng: random.Random) -> None:
-        self._journal = journal
+    def __init__(
+        self, folder: Path, disk: LoopDisk | None, places: list[int], rng: random.Random
+    ) -> None:
+        self._journal = folder / "journal.db"
+        self._disk = disk
         self._places = places
         self._rng = rng
         self._announced = 0
@@ -93,16 +103,22 @@ class Killed:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout  # noqa: S101
             signal(SIGTERM, lambda *_: _end(child))
-            killed = False
+            killed, cut = False, self._rng.random() < 0.5
+            content: Path | None = None
             for line in child.stdout:
                 if line.endswith(b"\n"):
                     self._take(json.loads(line))
                 if not killed and self._places and self._announced >= self._places[0]:
                     killed = True
                     time.sleep(self._rng.uniform(0, 0.02))
+                    if cut and self._disk is not None:
+                        child.send_signal(SIGSTOP)
+                        content = self._disk.freeze()
                     child.kill()
                     self._places.pop(0)
-        if killed and self._rng.random() < 0.5:
+        if content is not None and self._disk is not None:
+            self._disk.restart(content)
+        elif killed and cut:
             with suppress(FileNotFoundError), Path(f"{self._journal}-wal").open("r+b") as log:
                 log.seek(0, 2)
                 log.write(self._rng.randbytes(self._rng.randrange(5000)))
@@ -169,7 +185,7 @@ def _tell(event: str, publication: Publication) -> None:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     child.kill()
-    _exit(0)
+    sys.exit()
 
 
 def _end_with_parent() -> None:

@@ -42,7 +42,7 @@ PLATFORMS = {
     "binary_sensor": STATE | {"expire_after", "json_attributes_topic"},
     "button": COMMAND | {"payload_press"},
     "number": COMMAND | STATE | {"min", "max", "step", "mode", "unit_of_measurement"},
-    "update": STATE,
+    "update": STATE | COMMAND | {"payload_install"},
 }
 NEEDED = {
     "sensor": {"state_topic"},

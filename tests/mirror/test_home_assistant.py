@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(
 
 
 @pytest.mark.sim
-async def test_a_board_with_another_firmware_than_the_shipped_one_has_an_update(
+async def test_home_assistant_updates_a_board_with_another_firmware_than_the_bundled_one(
     tmp_path: Path, line: Pty
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -155,6 +156,39 @@ async def test_a_board_with_another_firmware_than_the_shipped_one_has_an_update(
         )
         state = await until_told(client, update["state_topic"])
         assert (state["installed_version"], state["latest_version"]) == ("ab" * 6, shipped[:12])
+        assert not state["in_progress"]
+
+        install = Publish(update["command_topic"], update["payload_install"].encode())
+        client.send(replace(install, payload=b"delete"), install)
+        while not (state := await until_told(client, update["state_topic"]))["in_progress"]:
+            pass
+        line.unplug()
+        line.master = os.open(os.devnull, os.O_RDONLY)
+        while (state := await until_told(client, update["state_topic"]))["in_progress"]:
+            pass
+        assert state["release_summary"].startswith("It failed: ")
+        asked = [one for one in running.log if "'Home Assistant' asked for it" in one]
+        assert len(asked) == 1, "only the payload of an installation begins one"
+        client.send(replace(install, topic="commands/other/update"))
+        await running.logged("other: not updated for Home Assistant")
+
+
+async def test_an_update_that_is_retained_runs_once(tmp_path: Path, line: Pty) -> None:
+    """A retained request would come again with each start of the gateway."""
+    for start in range(2):
+        async with (
+            running_with(tmp_path, line) as (running, sensor),
+            wire(running.port, Connect("ha")) as client,
+        ):
+            asked = "not updated for Home Assistant"
+            await hear(client, "homeassistant/device/#")
+            await sensor.measure(3.25)
+            await until_told(client, BOARD)
+            if start:
+                assert not any(asked in one for one in running.log)
+            else:
+                client.send(Publish("commands/roof-1/update", b"install", 1, 1, retain=True))
+                await running.logged(asked)
 
 
 async def test_a_press_of_a_button_reaches_the_board(tmp_path: Path, line: Pty) -> None:

@@ -14,7 +14,13 @@ from gateway.boards.admission import FILE
 from provisioning.identity import Identity
 from provisioning.registry import Registry
 from tests.links.board import Pty, until
-from tests.mirror.home_assistant import FIRST_START_S, HomeAssistant, install, interpreter
+from tests.mirror.home_assistant import (
+    FIRST_START_S,
+    HomeAssistant,
+    State,
+    install,
+    interpreter,
+)
 from tests.service.boards import Sensor, configuration
 from tests.service.process import GatewayProcess, free_port, gateway
 
@@ -29,7 +35,7 @@ expire_after_s = 0
 [[acl]]
 users = ["{USER}"]
 read = ["homeassistant/#", "readings/#"]
-write = ["homeassistant/status", "commands/+"]
+write = ["homeassistant/status", "commands/+", "commands/+/update"]
 
 [[acl]]
 users = [""]
@@ -64,6 +70,11 @@ async def greet(running: GatewayProcess, lines: list[Pty]) -> list[Sensor]:
     return sensors
 
 
+def failed(state: State | None) -> bool:
+    """Whether an update of a board that is none has ended."""
+    return state is not None and str(state["attributes"]["release_summary"]).startswith("It failed")
+
+
 async def test_boards_are_devices_of_a_real_home_assistant(
     tmp_path: Path, lines: list[Pty], home: HomeAssistant
 ) -> None:
@@ -92,6 +103,9 @@ async def test_boards_are_devices_of_a_real_home_assistant(
         await home.is_("binary_sensor.site_1_problem", "off")
         update = await home.is_("update.roof_1_firmware", "on")
         assert update["attributes"]["installed_version"] == "ab" * 6
+        await home.call("update/install", "update.roof_1_firmware")
+        await running.logged("asked for it to be updated")
+        await home.until("update.roof_1_firmware", failed)
 
         await roof.measure(3.5)
         await home.is_("sensor.roof_1_adc0", "3.5")

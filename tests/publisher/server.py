@@ -1,6 +1,7 @@
 """A server of MQTT 5 that a test writes: it takes what a publisher sends, and answers as told."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -18,6 +19,10 @@ from gateway.mqtt.packets import (
     Pubrec,
     Pubrel,
     Side,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
     Version,
 )
 from gateway.mqtt.properties import Properties, PropertyId
@@ -56,6 +61,8 @@ class Server:
         """Whether sessions are kept."""
         self.most = 0
         """Largest number of messages that were in flight."""
+        self.pings: list[float] = []
+        """Times of PINGREQ, monotonic."""
         self._held: set[int] = set()
         self._wires: set[Wire] = set()
 
@@ -100,7 +107,16 @@ class Server:
                 self._held.discard(packet.packet_id)
                 wire.send(Pubcomp(packet.packet_id, answer))
             case Pingreq():
+                self.pings.append(time.monotonic())
                 wire.send(Pingresp())
+            case Subscribe():
+                wire.send(
+                    Suback(packet.packet_id, [ReasonCode(one.qos) for one in packet.subscriptions])
+                )
+            case Unsubscribe():
+                wire.send(
+                    Unsuback(packet.packet_id, [ReasonCode.SUCCESS] * len(packet.topic_filters))
+                )
             case _:
                 return False
         return True

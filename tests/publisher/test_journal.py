@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from onceway_publisher import journal as journal_module
 from onceway_publisher.errors import JournalError, JournalLocked
 from onceway_publisher.journal import LAST_SEQUENCE, MIGRATIONS, Journal
 
@@ -158,6 +159,34 @@ def test_a_journal_that_was_copied_or_restored_gets_another_incarnation(
     with closing(opened(target)) as journal:
         assert not journal.copied
         assert journal.incarnation == used
+
+
+def test_a_start_that_a_power_cut_undoes_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file beside the journal is on disk before the journal's commit, or after it."""
+    path = tmp_path / "j.db"
+    incarnation, before = three(path), (tmp_path / "j.db.place").read_text()
+
+    class Cut(Exception): ...
+
+    def cut(path: Path, text: str) -> None:
+        keep(path, text)
+        raise Cut
+
+    keep = journal_module._keep
+    monkeypatch.setattr(journal_module, "_keep", cut)
+    with pytest.raises(Cut):
+        opened(path)
+    monkeypatch.undo()
+    assert before in (tmp_path / "j.db.place").read_text() != before
+    for _ in range(2):
+        with closing(opened(path)) as journal:
+            assert not journal.copied
+            assert journal.incarnation == incarnation
+    (tmp_path / "j.db.place").write_text(before)  # of an older start
+    with closing(opened(path)) as journal:
+        assert journal.copied
 
 
 def test_another_machine_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

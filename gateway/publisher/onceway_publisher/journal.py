@@ -8,7 +8,8 @@ ends. A sequence is never used twice within an incarnation, so a journal that go
 needs a new one. At each start the journal and the small file beside it (`.place`) get the same
 random token, and the journal notes its machine and inode. If one of the three differs, the journal
 was copied or restored, and new messages get a new incarnation. Waiting messages keep their own:
-the table takes each once, even if two machines send it.
+the table takes each once, even if two machines send it. While a start is not on disk, `.place` has
+the tokens of this start and of the last one, so that a power cut then is not taken for a copy.
 """
 
 import os
@@ -92,15 +93,21 @@ class Journal:
             for migrate in MIGRATIONS[version:]:
                 migrate(Database(self._connection, execute_plugins=False))
         run(f"PRAGMA user_version={len(MIGRATIONS)}")
-        self._begin(device, incarnation)
+        token = self._begin(device, incarnation)
         run("COMMIT")
+        _keep(self._beside, token)
         rows = run(f"SELECT {_COLUMNS} FROM messages ORDER BY rowid")  # noqa: S608
         self.waiting = [Message(*row) for row in rows]
 
-    def _begin(self, device: str, incarnation: int | None) -> None:
-        """Note the start of this process, and find out whether the file was copied."""
+    @property
+    def _beside(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.place")
+
+    def _begin(self, device: str, incarnation: int | None) -> str:
+        """Note the start of this process, and find out whether the file was copied. Return the
+        token of this start.
+        """
         run, place, token = self._connection.execute, self._place(), secrets.token_hex(16)
-        beside = self._path.with_name(f"{self._path.name}.place")
         found = run("SELECT device, incarnation, sequence, place, token FROM journal").fetchone()
         self.copied = False
         if found is None:
@@ -112,13 +119,13 @@ class Journal:
                     f" {device!r}. Give each device a journal of its own"
                 )
             self.incarnation, self.sequence = found[1:3]
-            self.copied = found[3] != place or _read(beside) != found[4]
+            self.copied = found[3] != place or found[4] not in _read(self._beside).split()
             if self.copied:
                 self.incarnation, self.sequence = _any_incarnation(), 0
         row = device, self.incarnation, self.sequence, place, token
         run("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?, ?)", row)
-        with suppress(OSError):  # without it, the next start takes a new incarnation
-            beside.write_text(token, encoding="utf8")
+        _keep(self._beside, token if found is None else f"{found[4]} {token}")
+        return token
 
     def _place(self) -> str:
         """Return the signs that a copy of the file lacks: the machine and the file's inode."""
@@ -184,6 +191,24 @@ class Journal:
 
 def _any_incarnation() -> int:
     return secrets.randbelow(LAST_SEQUENCE) + 1
+
+
+def _keep(path: Path, text: str) -> None:
+    """Replace a file, on disk on return. Without this file the next start takes a new incarnation,
+    so a failure is none of this one.
+    """
+    new = path.with_name(f"{path.name}.new")
+    with suppress(OSError):
+        with new.open("w", encoding="utf8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _read(path: Path) -> str:
