@@ -115,17 +115,18 @@ def _go_on(connection: Connection) -> None:
         ):
             connection.interrupted = True
             break
-        found = stream.take()
+        session = connection.session
+        account = None if session is None else session.account
+        metered = account if account is not None and account.metered else None
+        found = stream.take() if metered is None else stream.take(metered.longest_run)
         if found is None:
             break
-        session = connection.session
         if session is None:
             handshake.connect(connection, cast("Connect", found))  # a stream begins with CONNECT
         elif isinstance(found, PublishRun):
             found.publisher = session
-            account = session.account
-            if account is not None and account.metered:
-                connection.meter(account, found.count, found.count * found.weight)
+            if metered is not None:
+                connection.meter(metered, found.count, found.count * found.weight)
             exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
             _acks(connection, session, found.first, found.ids)
