@@ -267,7 +267,7 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
 async def answer(
     sensor: Sensor, command: bytes, kind: int, number: int = 0, times: int = 1
 ) -> None:
-    """Answer a command, once it has come so many times."""
+    """Wait until the command has come `times` times, and answer the last one."""
     sent = re.compile(rb"\x09\x00\x03(...)" + command, re.DOTALL)
     await until(lambda: len(sent.findall(sensor.board.received)) == times)
     correlation = sent.findall(sensor.board.received)[-1]
