@@ -41,8 +41,8 @@ def mistakes(
     others = [board for board in sorted(boards) if board not in silent_boards]
     if lost := [board for board in others if not _may_report(acl, sections, board)]:
         found.append(
-            f"acl: {_some('board', lost)} can publish nothing below sensors/NAME/, so readings of the"
-            ' firmware are refused. If not meant: write = ["sensors/%c/#"] in a section with'
+            f"acl: {_some('board', lost)} can publish nothing below sensors/NAME/, so the readings"
+            ' of the firmware are refused. If not meant: write = ["sensors/%c/#"] in a section with'
             " boards = true"
         )
     deaf = [
