@@ -414,7 +414,10 @@ class NotifySection(Section):
     mail_ca: FilePath | None = None
     """Authorities whose server certificates are accepted; default: the system's."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
-    """Seconds that a problem must last before it is reported."""
+    """Seconds that a problem must last before it is reported, and be over before its end is
+    reported. The second wait is four times as long each time that the problem is back within
+    an hour.
+    """
     quiet: list[Window] = []
     """Times of day without messages ("22:00-06:00", local time); lasting problems are sent later.
     """
