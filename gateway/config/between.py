@@ -16,7 +16,7 @@ from gateway.config.lines import Place
 
 
 class Misfit(ValueError):
-    """Error: values of a section do not fit together. place: of the value to change, within the
+    """Error: values of a section do not fit together. place: where to change a value, within the
     section.
     """
 
