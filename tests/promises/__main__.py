@@ -3,9 +3,9 @@
 A file beside this one has the promises of a guide: words of the sentence, and the evidence for it
 (`evidence.py`). `first words ... last words` stands for all sentences from the first to the last.
 The evidence stays out of the guide, so a reader of the raw text sees no marker. A link to a test in
-the sentence (`[test_x](../tests/test_a.py)`) is evidence, too. A sentence that is reworded loses its
-evidence, so an author of the new words looks at the test again. `--write` (as part of `make docs`)
-writes the present values of constants into guides and tables.
+the sentence (`[test_x](../tests/test_a.py)`) is evidence, too. A sentence that is reworded loses
+its evidence, so an author of the new words looks at the test again. `--write` (as part of `make
+docs`) writes the present values of constants into guides and tables.
 
 `python -m tests.promises GUIDE` lists the promises of a guide with their evidence. With `--check`,
 the exit code is 1 if a guide has more promises without evidence than its limit in `limits.toml`, or
