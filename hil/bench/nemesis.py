@@ -16,9 +16,14 @@ NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
-BEYOND = NO_CLIENTS | {
-    name for name, kind in KINDS.items() if kind.gateways == "several" or kind.sensors
-}
+NO_KILLS = {"number-taken"}
+"""Kinds after which a gateway that starts again forgets its sessions, so that boards and clients
+publish again what is in flight."""
+BEYOND = (
+    NO_CLIENTS
+    | NO_KILLS
+    | {name for name, kind in KINDS.items() if kind.gateways == "several" or kind.sensors}
+)
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """Kinds that last for the whole run: at most one fault of each per line."""
@@ -34,8 +39,9 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 class Nemesis(BaseModel):
     """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
-    from. "all" means all kinds but sweeps, which count steps from silence, and kinds that need
-    root, a subscriber, boards with a radio, or several gateways.
+    from. "all" means all kinds but sweeps, which count steps from silence, kinds that need root, a
+    subscriber, boards with a radio, or several gateways, and those that no gateway may be killed
+    after.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
