@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from gateway.ingest.cli import app
-from gateway.ingest.report import job
+from gateway.ingest.report import health, job
 from tests.ingest.batches import land, row
 from tests.ingest.files import Files
 from tests.ingest.lake import Job
@@ -145,6 +147,35 @@ def test_readings_may_follow_a_moment_later_while_the_stream_runs(copy: Path) ->
     assert told.code == 0, told.text
     assert "job: runs since " in told.text
     assert "onceway_ingest_job_running 1" in told.metrics
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("suffix", ["devices", "quality"])
+def test_a_table_of_summarise_that_is_not_brought_up_to_date_is_red(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    publications = DeltaTable(copy / "lake" / "publications")
+    head = publications.version()
+
+    def made(covers: int) -> Told:
+        application = f"onceway/{suffix}-1/{publications.metadata().id}"
+        properties = CommitProperties(app_transactions=[Transaction(application, covers)])
+        write_deltalake(
+            copy / "lake" / f"publications_{suffix}",
+            pa.table({"device": ["dev"]}),
+            mode="overwrite",
+            commit_properties=properties,
+        )
+        return Told(copy)
+
+    assert made(head - 1).code == 0
+    monkeypatch.setattr(health, "STALE_S", 0.0)
+    told = made(head - 1)
+    assert told.code == 5
+    (line,) = (one for one in told.text.splitlines() if one.startswith("table: "))
+    assert f"publications_{suffix}: it lacks what came since 20" in line
+    assert "does `onceway ingest summarise` run" in line
+    assert made(head).code == 0
 
 
 @pytest.mark.spark
