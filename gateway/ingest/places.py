@@ -1,7 +1,7 @@
-"""Places on a command line: of the landing zone, the tables, the checkpoint.
+"""Places on a command line: landing zone, tables, checkpoint.
 
-In: a folder, a URL, or a table's name in a catalog, as typed. Out: the same, unless Spark and the
-readers without Spark would take it for two places, or for a folder that nobody means.
+In: a folder, a URL, or a table's name in a catalog, as typed. Out: the same text. A text is refused
+if Spark and the readers without Spark would take it for two places, or for an unintended folder.
 """
 
 import argparse
@@ -16,7 +16,7 @@ _REFUSED = [
     (r"file:[^/].*", "a file: URL has a whole path, such as file:/srv/lake"),
     (r"file://[^/].*", "a file: URL names no machine: file:///srv/lake"),
 ]
-"""Patterns of whole texts, and what is wrong with them."""
+"""Patterns of whole texts, each with its flaw in words."""
 
 
 def flaw(text: str) -> str | None:

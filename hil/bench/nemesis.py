@@ -17,8 +17,8 @@ NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
 NO_KILLS = {"number-taken"}
-"""Kinds after which a gateway that starts again forgets its sessions, so that boards and clients
-publish again what is in flight."""
+"""Kinds after which a gateway forgets its sessions at its next start, so that boards and clients
+publish again messages in flight."""
 BEYOND = (
     NO_CLIENTS
     | NO_KILLS
@@ -39,9 +39,9 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 class Nemesis(BaseModel):
     """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
-    from. "all" means all kinds but sweeps, which count steps from silence, kinds that need root, a
-    subscriber, boards with a radio, or several gateways, and those that no gateway may be killed
-    after.
+    from. "all" means all kinds but sweeps, which count steps from silence, and kinds that need
+    root, a subscriber, boards with a radio, or several gateways. Kinds after which no gateway may
+    start again are left out, too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -92,8 +92,8 @@ def test_killed_while_tasks_write_files(site: Site) -> None:
 def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
     site: Site, tmp_path: Path, writer: WriterName, fault: str
 ) -> None:
-    """Spark keeps what it shuffles, caches and sends to Python there. A stream that needs none of
-    it goes on. Else it ends with one sentence, and the next start takes the rest.
+    """Spark keeps shuffled and cached rows there, and data for Python. A stream without them
+    continues. Else it ends with one sentence, and the next start takes the rest.
     """
     if os.geteuid() != 0:
         pytest.skip("mounts a tmpfs")

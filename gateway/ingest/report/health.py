@@ -139,8 +139,8 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
 
 
 def _stale(table: str, name: str, what: str) -> str | None:
-    """Return since when a table of `summarise` lacks what came; None if it is up to date, or does
-    not say how far it goes.
+    """Return since when a table of `summarise` lacks publications; None if it is up to date, or
+    stores no progress.
     """
     log = CommitLog(TableFolder(name, "_delta_log"))
     head = log.head() or 0
