@@ -7,14 +7,12 @@ In: a user, a board, and a command in the words of `firmware/README.md`. Out: a 
 import asyncio
 import logging
 import re
-import secrets
 
 from gateway.broker.fan_out import publish, refuses
 from gateway.broker.publish_run import PublishRun
 from gateway.mqtt.errors import quote
 from gateway.mqtt.properties import PropertyId, encode_properties
 from gateway.mqtt.wire import MAX_PACKET
-from gateway.payload.answers import CORRELATION
 from gateway.payload.readings import DEVICE_NAME
 from gateway.runtime.engine import Engine
 from gateway.system.logs import about
@@ -29,7 +27,9 @@ PATIENCE_S = 5.0
 _SLOW = "The disk is slow: the command waits for it."
 
 
-async def command(engine: Engine, user: str, device: str, text: str) -> str | None:
+async def command(
+    engine: Engine, user: str, device: str, text: str, correlation: bytes
+) -> str | None:
     """Send a command for a user. Return why it was not sent, or None."""
     number = re.search(r"\d+", text)
     if not DEVICE_NAME.fullmatch(device):
@@ -38,7 +38,7 @@ async def command(engine: Engine, user: str, device: str, text: str) -> str | No
         return "There is no such command."
     if not engine.broker.acl.may_write(user, "", f"commands/{device}"):
         return f"The access rules do not let you publish to commands/{device}."
-    problem = await send(engine, device, text, secrets.token_bytes(CORRELATION))
+    problem = await send(engine, device, text, correlation)
     if problem is None or problem is _SLOW:
         said = quote(user)
         log.warning("%s: sent the command %r of %s", device, text, said, extra=about(client=device))

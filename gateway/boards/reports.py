@@ -91,7 +91,7 @@ class Boards:
         self._new = False
         self._throttle = LogThrottle(time.monotonic)
         self.last_publications = LastPublications()
-        self.answers: dict[str, str] = {}
+        self.answers: dict[str, answers.Answer] = {}
         """Each board's answer to its last command, since the gateway's start."""
         self.taken: Callable[[str, str, bytes, int | None], None] | None = None
         """Callback with name, topic, payload and time (µs since 1970) of each publication."""
@@ -216,7 +216,7 @@ class Boards:
     def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
         if answer := answers.read(payload):
-            _put(self.answers, name, answer.words)
+            _put(self.answers, name, answer)
             if self.answered is not None:
                 self.answered(name)
             log.info("%s: answers a command: %s", name, answer.words, extra=about(client=name))

@@ -8,7 +8,8 @@ Rules of an ACL: without any section, every user may do everything. With section
 what any section that names its user and client identifier allows, unless another such section
 denies it. If no section allows anything, everything that is not denied is allowed. `%u` and `%c` in
 a filter stand for the user name and the client identifier. Only the broker publishes to `$SYS…`
-(MQTT 5, section 4.7.2), and only the gateway to DEVICES_TOPIC, which the centre believes.
+(MQTT 5, section 4.7.2), and only the gateway to DEVICES_TOPIC, which the centre believes. The
+state of a mosquitto bridge, in its will too, is acknowledged and dropped.
 
 A board has no user. Only sections that name boards apply to it (`boards = true`, or the user "");
 if there are none, it may do everything.
@@ -28,6 +29,7 @@ from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
 
+_BRIDGE_STATE = f"{SYSTEM_PREFIX}/broker/connection/"  # where a mosquitto bridge tells its state
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256
 _FOUND = 65_536
@@ -145,7 +147,8 @@ class ByAcl(Access):
     def refuses_publish(self, caller: Caller, topic: Topic) -> ReasonCode | None:
         if caller.acl.may_write(caller.user, caller.client, topic.name):
             return None
-        return ReasonCode.NOT_AUTHORIZED
+        is_state = topic.name.startswith(_BRIDGE_STATE)
+        return ReasonCode.NO_MATCHING_SUBSCRIBERS if is_state else ReasonCode.NOT_AUTHORIZED
 
     def may_identify(self, caller: Caller) -> bool:
         return caller.acl.may_identify(caller.user, caller.client)
@@ -170,8 +173,7 @@ class Acl:
         self._is_board = is_board
         self._known: dict[tuple[str, bool, str | None, str, str], bool] = {}
         self._found: dict[tuple[str, bool, str, str], tuple[list[str], list[str]]] = {}
-        """The filters that apply to a client. The whole cache is cleared when it grows too large.
-        """
+        """Filters that apply to a client. The cache is cleared when it grows too large."""
         self._found_size = 0
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:

@@ -344,6 +344,7 @@ def _refuse(
         lack = explained(connection.broker, run, lack)
     reason, text = lack.reason, _about(run, lack)
     ends = connection.version < Version.V5 or (lack.passes and not connection.reads_reasons)
+    ends = ends and reason >= ReasonCode.UNSPECIFIED_ERROR
     said = f"{text}{_ENDS}" if ends else text
     refused(connection.broker, connection, "publish", reason, said, len(identifiers))
     if ends:

@@ -258,13 +258,15 @@ def _resume(connection: Connection, session: Session) -> None:
     send_flow.pump()
 
 
-def _will(connection: Connection, will: Will) -> StoredWill:
-    """Return the will to store. Raises ProtocolError if it could never be published."""
+def _will(connection: Connection, will: Will) -> StoredWill | None:
+    """Return the will to store, if any. Raises ProtocolError if it could never be published."""
     router = connection.broker.router
     with connection.broker.step:
         topic = router.topic(will.topic)
         router.match(topic)
     reason = topic.refused or connection.policy.access.refuses_publish(connection, topic)
+    if reason is ReasonCode.NO_MATCHING_SUBSCRIBERS:
+        return None
     if reason:
         raise refusal(
             connection, f"the client may not publish its will to {quote(will.topic)}", reason

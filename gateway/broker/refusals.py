@@ -28,6 +28,8 @@ def refused(
     count: int = 1,
 ) -> None:
     """Count and log `count` requests that are answered with a failure, or not at all."""
+    if reason < ReasonCode.UNSPECIFIED_ERROR:
+        return
     core.statistics.refuse(request, reason, count)
     say(core, connection, reason, f"{request.upper()} refused, {text}")
 

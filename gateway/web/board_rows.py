@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gateway.links.serial_port import PortStatus
 from gateway.mirror.last import LastReadings
+from gateway.payload.answers import Answer
 from gateway.web.sight import Row, newest, value
 from gateway.web.source import Source
 
@@ -131,6 +132,7 @@ class BoardRows:
         firmware = listed.firmware if listed else None
         boards = self._source.boards
         told = (boards.status(name) if boards else None) or {}
+        answer = boards.answers.get(name) if boards else None
         last = newest(self._readings.of(name).values())
         return {
             "name": name,
@@ -147,7 +149,7 @@ class BoardRows:
             "again": port.statistics.retransmissions if port else None,
             "bad": port.statistics.crc_errors if port else None,
             "life": told.get("life"),
-            "answer": boards.answers.get(name) if boards else None,
+            "answer": answer and _answer(answer),
             "firmware": firmware and firmware[:12],
             "outdated": bool(firmware and kind and kind.sha256 and kind.sha256 != firmware),
         }
@@ -174,3 +176,8 @@ class BoardRows:
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
         return f"{state.what}. {state.todo}" if state is not None and state.is_problem else None
+
+
+def _answer(answer: Answer) -> dict[str, str]:
+    """Return a board's answer to its last command. to: that command's Correlation Data."""
+    return {"to": answer.correlation.hex(), "kind": answer.kind, "words": answer.words}

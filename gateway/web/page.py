@@ -14,7 +14,8 @@ stream of server-sent events. Each request has a role in `_ROUTES`.
     GET  /api/air                    radios, and how each board was heard
     GET  /api/site                   the members of the site (`gateway/site/wiring/membership.py`)
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
-    POST /api/command                JSON {"device", "command"}: operators only
+    POST /api/command                JSON {"device", "command"}: operators only; the reply's `to` is
+                                     that of the board's answer, which its row has later
     POST /api/board-log              JSON {"device"}: asks a board for its log; operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
     GET  /api/ports                  ports and kinds of boards: operators only
@@ -33,6 +34,7 @@ import asyncio
 import hmac
 import json
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,6 +52,7 @@ from gateway.links.http_server import Exchanges, Hosts
 from gateway.links.tls import Tls
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Publish
+from gateway.payload.answers import CORRELATION
 from gateway.web.clients import Clients
 from gateway.web.live import Live
 from gateway.web.log_lines import LogLines
@@ -100,8 +103,8 @@ class Logins(Protocol):
     def logout(self, token: str | None) -> None: ...
 
 
-Command = Callable[[str, str, str], Awaitable[str | None]]
-"""A function of user, board and command. Returns why it was not sent, or None."""
+Command = Callable[[str, str, str, bytes], Awaitable[str | None]]
+"""A function of user, board, command and Correlation Data. Returns why it was not sent, or None."""
 BoardLog = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
 """A function of user and board. Returns the board's log (`gateway/boards/log.py`), or raises
 OncewayError.
@@ -321,7 +324,9 @@ class PageServer:
         device, text = _strings(await _body(request), "device", "command")
         if device not in self._live.boards.rows:
             raise _Refused(404, "There is no such board.")
-        return _done(await self._deeds.command(session.user, device, text))
+        correlation = secrets.token_bytes(CORRELATION)
+        _done(await self._deeds.command(session.user, device, text, correlation))
+        return web.json_response({"to": correlation.hex()})
 
     async def _ask_board(self, request: web.BaseRequest, session: Login) -> web.Response:
         (device,) = _strings(await _body(request), "device")

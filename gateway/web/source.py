@@ -13,6 +13,7 @@ from gateway.bridge.status import BridgeStatus
 from gateway.broker.broker import Broker
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
+from gateway.payload.answers import Answer
 from gateway.store.times import CommitTimes
 from gateway.system.jobs import Job
 
@@ -24,7 +25,7 @@ class Boards(Protocol):
     def payload_conflicts(self) -> int: ...
 
     @property
-    def answers(self) -> Mapping[str, str]: ...
+    def answers(self) -> Mapping[str, Answer]: ...
 
     def problems(self, monotonic: int) -> list[tuple[str, str]]: ...
 

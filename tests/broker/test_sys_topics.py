@@ -4,7 +4,7 @@ import pytest
 
 from gateway.broker.sys_topics import SystemTopics
 from gateway.config import AclSection, ConfigError, GatewaySection, QueueSection, parse
-from gateway.mqtt.packets import Publish, Subscription, Version
+from gateway.mqtt.packets import Connack, Puback, Publish, Pubrec, Subscription, Version, Will
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import World
 
@@ -102,6 +102,35 @@ def test_acl_decides_who_reads_sys_topics_and_no_client_writes_there() -> None:
     world.sleep(10)
     assert figures(admin.take_all(Publish))["uptime"] == "11 seconds" != known["uptime"]
     assert not guest.take_all(Publish)
+
+
+@pytest.mark.parametrize("version", [Version.V3_1_1, Version.V5])
+def test_state_of_a_mosquitto_bridge_is_acknowledged_and_dropped(
+    version: Version, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bridge has a will and publishes there at its defaults, and its user may not.
+    Other topics below `$SYS` are refused as before.
+    """
+    topic = "$SYS/broker/connection/host.b/state"
+    reads = AclSection(clients=["r"], read=["$SYS/#"])
+    world = World(acl=[AclSection(clients=["host.b"], write=["up/#"]), reads])
+    reader = world.accepted("r")
+    assert reader.subscribe("$SYS/broker/connection/#").reasons == [R.GRANTED_QOS_2]
+    bridge = world.accepted("host.b", version=version, will=Will(topic, b"0", 1, True))
+    assert not world.broker.wills
+    for qos, answer in ((0, None), (1, Puback), (2, Pubrec)):
+        bridge.publish(topic, "1", qos=qos, retain=True)
+        if answer is not None:
+            told = R.SUCCESS if version < Version.V5 else R.NO_MATCHING_SUBSCRIBERS
+            assert bridge.take(answer).reason is told
+    bridge.drop()
+    world.sleep(60)
+    reader.subscribe("$SYS/broker/connection/#")
+    assert not reader.take_all(Publish)
+    assert not caplog.records
+    assert not world.broker.statistics.refused("publish")
+    refused = world.connect("host.c", version=version, will=Will("$SYS/broker/load", b"0", 1, True))
+    assert refused.take(Connack).reason == R.NOT_AUTHORIZED
 
 
 def test_few_allowed_topic_levels_do_not_matter() -> None:

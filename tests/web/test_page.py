@@ -16,6 +16,7 @@ import pytest
 from gateway.access.users import Users
 from gateway.config import advice, parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
+from gateway.payload.answers import CORRELATION
 from gateway.web.log_lines import MOST, LogLines
 from gateway.web.messages import payload_text
 from gateway.web.page_messages import MOST_A_SECOND
@@ -164,8 +165,10 @@ async def test_operator_may_command_boards_and_a_viewer_may_not(tmp_path: Path) 
                 wrong = {"device": "roof-1", "command": command}
                 assert (await client.post("/api/command", wrong))[0] in (400, 409)
             assert (await client.post("/api/command", body | {"device": "roof-2"}))[0] == 404
-            assert await client.post("/api/command", body) == (200, {})
+            status, sent = await client.post("/api/command", body)
+            assert (status, len(str(sent["to"]))) == (200, 2 * CORRELATION)
             await until(lambda: b"interval 60 min" in sensor.board.received)
+            assert bytes.fromhex(str(sent["to"])) in sensor.board.received
             assert b"explode" not in sensor.board.received
         await shown.running.logged("the command 'interval 60 min' of")
 

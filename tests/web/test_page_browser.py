@@ -22,6 +22,7 @@ from playwright.async_api import Browser, Page, expect
 
 from gateway.access.users import Users
 from gateway.boards.bundled_firmware import ROOT
+from tests.boards.test_answers import payload
 from tests.hil.air.radio_site import RadioSite
 from tests.links.board import until
 from tests.service.boards import Sensor
@@ -43,6 +44,7 @@ new MutationObserver((found, me) => {
 }).observe(document, { childList: true, subtree: true });
 """
 WIDTHS = (360, 1400)
+DONE, REFUSED = 1, 3
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("dark", "light")
 
 
@@ -242,17 +244,34 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
             await shown.get_by_role("button", name="Log out").click()
             await log_in(shown, OPERATOR)
             await shown.get_by_role("button", name="Blink its LED").click()
-            await expect(shown.get_by_text("blinks for ten seconds")).to_be_visible()
-            await until(lambda: b"identify" in sensor.board.received)
+            await expect(shown.get_by_text("The command is sent.")).to_be_visible()
+            await answer(sensor, b"identify", DONE)
+            await expect(shown.get_by_text("has answered. Its LED blinks for ten")).to_be_visible()
             await shown.get_by_label("Measure every").fill("15")
             await shown.get_by_label("Unit of the interval").select_option("minutes")
             await shown.get_by_role("button", name="Set").click()
+            await answer(sensor, b"interval 15 min", REFUSED, 5)
+            told = shown.get_by_text("has answered: refused: it would wear the board's memory out")
+            await expect(told).to_be_visible()
+            await expect(shown.get_by_text("measures every 15 min")).to_be_hidden()
+            await shown.get_by_role("button", name="Set").click()
+            await expect(told).to_be_hidden()
+            await answer(sensor, b"interval 15 min", DONE, times=2)
             await expect(shown.get_by_text("measures every 15 min")).to_be_visible()
-            await until(lambda: b"interval 15 min" in sensor.board.received)
             shown.on("dialog", lambda dialog: dialog.accept())
             await shown.get_by_role("button", name="Restart it").click()
+            await answer(sensor, b"reboot", DONE)
             await expect(shown.get_by_text("The board restarts")).to_be_visible()
-            await until(lambda: b"reboot" in sensor.board.received)
+
+
+async def answer(
+    sensor: Sensor, command: bytes, kind: int, number: int = 0, times: int = 1
+) -> None:
+    """Wait until the command has come `times` times, and answer the last one."""
+    sent = re.compile(rb"\x09\x00\x03(...)" + command, re.DOTALL)
+    await until(lambda: len(sent.findall(sensor.board.received)) == times)
+    correlation = sent.findall(sensor.board.received)[-1]
+    await sensor.publish("logs/roof-1", payload(kind, number, correlation))
 
 
 async def test_a_board_is_asked_for_its_log(tmp_path: Path, chromium: Browser) -> None:

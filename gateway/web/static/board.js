@@ -11,6 +11,7 @@ const CAUSES = ["power-on", "brown-out", "reset", "watchdog"];
 const EVERY_MS = 2000;
 const opened = new Set();
 let name = "", found = null, asked = 0, problem = "";
+let sent = null; // the last command: the `to` of its answer, the words for "done", and where they go
 
 export const title = (board) => board;
 
@@ -30,6 +31,7 @@ export function draw(main, board) {
   if (!row) return;
   fill(part("membership"), membership(main, row));
   fill(part("facts"), facts(row));
+  hear(row);
   for (const hint of main.querySelectorAll(".by-radio")) hint.hidden = !row.radio;
   if (found) {
     fill(part("plots"), plots(found.series));
@@ -144,7 +146,7 @@ function facts(row) {
     fact("Airtime of an hour", found && found.radio && airtime(found.radio, found.radio.limit)),
     fact("Starts", told.boot === undefined ? null : `${count(told.boot)}, the last one by ${CAUSES[told.cause] ?? "an unknown cause"}`),
     fact("EEPROM", row.life === null ? null : `${plural(row.life, "year")} left${told.worn ? `, ${plural(told.worn, "worn cell")}` : ""}`),
-    fact("Answer to the last command", row.answer),
+    fact("Answer to the last command", row.answer && row.answer.words),
     fact("Refused for good", told.aside ? plural(told.aside, "reading") : null),
     fact("Firmware", row.firmware && [h("code", {}, row.firmware), row.outdated ? h("span", { class: "warn" }, " not the newest") : null]),
   ];
@@ -196,8 +198,12 @@ function commands() {
     told.className = "told";
     told.textContent = "…";
     try {
-      await ask("api/command", { device: name, command });
-      told.textContent = state.boards.get(name)?.radio ? "The gateway has stored the command. The board carries it out the next time it sends." : done;
+      const { to } = await ask("api/command", { device: name, command });
+      told.textContent = state.boards.get(name)?.radio
+        ? "The gateway has stored the command. The board carries it out the next time it sends; its answer then appears here."
+        : "The command is sent. The board's answer appears here.";
+      sent = { to, done, told };
+      hear(state.boards.get(name));
     } catch (error) {
       told.className = "told bad";
       told.textContent = error.message;
@@ -219,6 +225,15 @@ function commands() {
       h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); send(`interval ${number.value} ${unit.value}`, `The board now measures every ${number.value} ${unit.value}.`); } },
         h("div", {}, h("label", { for: "interval" }, "Measure every"), number), unit, h("button", { disabled: !may }, "Set"))),
     told);
+}
+
+/** The board's answer to the command that was sent last from here. */
+function hear(row) {
+  if (!sent || row?.answer?.to !== sent.to) return;
+  const { kind, words } = row.answer;
+  sent.told.className = kind === "refused" ? "told bad" : "told";
+  sent.told.textContent = kind === "done" ? `The board has answered. ${sent.done}` : `The board has answered: ${words}.`;
+  sent = null;
 }
 
 function search() {
