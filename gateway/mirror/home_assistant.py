@@ -155,7 +155,7 @@ class HomeAssistant:
             log.warning("%s: not updated for Home Assistant: %s", printable(device), why)
 
     def _newest(self, listed: Listed) -> str | None:
-        """Return the SHA-256 of the bundled firmware, or of the board's own where none is bundled."""
+        """Return the SHA-256 of the bundled firmware, or of the board's own if there is none."""
         kind = self._kinds.get(listed.board or "")
         return (kind.sha256 if kind and listed.firmware else None) or listed.firmware
 

@@ -18,7 +18,7 @@ from hil.observe.history import History
 from hil.programs.process import Child, Children
 
 LONGEST_QUOTE = 200  # characters of a line that an error quotes
-PROGRAMS = {"paho": "publisher", "publisher": "kept", "strict": "strict"}
+PROGRAMS = {"paho": "clients.publisher", "publisher": "devices.kept", "strict": "clients.strict"}
 
 
 class Client:
@@ -120,7 +120,7 @@ class Client:
             options["first-identifier"] = table.first_identifier
         if table.program == "publisher":
             options["kills"] = table.kills
-        argv = [sys.executable, "-m", f"hil.clients.{PROGRAMS[table.program]}"]
+        argv = [sys.executable, "-m", f"hil.{PROGRAMS[table.program]}"]
         for name, value in options.items():
             argv += [f"--{name}", str(value)]
         for port in list(self._names)[: None if self.strict else 1]:

@@ -25,7 +25,7 @@ async def reports(own: Server, kills: int) -> list[dict[str, object]]:
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hil.clients.kept", *words), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "hil.devices.kept", *words), stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     assert process.returncode == 0, "the program failed, or was killed too seldom"

@@ -1,7 +1,8 @@
-"""`python -m hil.clients.kept`: a program that publishes with the project's own publisher
+"""`python -m hil.devices.kept`: a program that publishes with the project's own publisher
 (`gateway/publisher`), and that is killed. SIGTERM ends it.
 
-In: as for `publisher.py`, and a number of kills. Out: the line protocol (`telling.py`). The program
+In: as for `hil/clients/publisher.py`, and a number of kills. Out: the line protocol of
+`hil/clients/telling.py`. The program
 proper is a process of its own, with a journal. It is killed with SIGKILL at places drawn from the
 seed, half of them as a power cut: the journal is on a disk of its own, which loses what the kernel
 had not written. Where there can be no such disk (`loop_disk.py`), a torn frame of a commit stands
@@ -20,7 +21,7 @@ from contextlib import ExitStack, closing, suppress
 from os import _exit, read
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM, signal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,8 +36,10 @@ from hil.clients.options import (
 )
 from hil.clients.payloads import Form, payload_of
 from hil.clients.telling import INCARNATION, tell, topic_of
-from hil.faults.loop_disk import LoopDisk, missing
 from onceway_publisher import Publication, Publisher
+
+if TYPE_CHECKING:
+    from hil.faults.loop_disk import LoopDisk
 
 DOWN_S = 0.3  # from a kill to the next process
 WAIT_S = 600.0  # longest wait for room in the journal, or for the gateway at the end
@@ -68,6 +71,8 @@ def main(
     rng = random.Random(f"{seed}/kills")
     places = sorted(rng.sample(range(1, messages + 1), min(kills, messages)))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        from hil.faults.loop_disk import LoopDisk, missing  # the program proper needs no faults
+
         disk = None
         if kills and missing() is None:
             disk = stack.enter_context(closing(LoopDisk(Path(folder) / "disk")))
@@ -80,7 +85,7 @@ class Killed:
     """
 
     def __init__(
-        self, folder: Path, disk: LoopDisk | None, places: list[int], rng: random.Random
+        self, folder: Path, disk: "LoopDisk | None", places: list[int], rng: random.Random
     ) -> None:
         self._journal = folder / "journal.db"
         self._disk = disk
@@ -99,7 +104,7 @@ class Killed:
     def _live(self) -> bool:
         """Run one life; return whether it was killed. Raises SystemExit if it failed."""
         options = [f"--journal={self._journal}", f"--announced={self._announced}"]
-        argv = [sys.executable, "-m", "hil.clients.kept", *sys.argv[1:], *options]
+        argv = [sys.executable, "-m", "hil.devices.kept", *sys.argv[1:], *options]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout  # noqa: S101
             signal(SIGTERM, lambda *_: _end(child))
