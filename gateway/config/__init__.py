@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.config.lines import of_syntax
-from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, explain
+from gateway.config.mistakes import ConfigError, MayNotRead, Mistake, mistakes
 from gateway.config.sections import (
     BRIDGE,
     DEVICES_TOPIC,
@@ -133,8 +133,7 @@ def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        found = [Mistake(item["loc"], explain(item)) for item in error.errors()]
-        raise ConfigError.of(found, where, text) from error
+        raise ConfigError.of(mistakes(values, error), where, text) from error
 
 
 def advice(config: Config) -> list[str]:

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from gateway.config.between import Misfit, failed_checks, model_of
 from gateway.config.lines import Lines, Place
 from gateway.config.sections import Config
 from gateway.errors import NotAllowed, OncewayError
@@ -68,6 +69,22 @@ class MayNotRead(ConfigError):
     """Error: this account may not read the configuration file."""
 
     exit_code = NotAllowed.exit_code
+
+
+def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
+    """Return the mistakes that pydantic found, and those between keys for which it did not look."""
+    found: list[Any] = error.errors()
+    for place, failed in failed_checks(Config, values, [item["loc"] for item in found]):
+        mine = {"type": "value_error", "loc": place, "input": {}, "msg": str(failed)}
+        found.append(mine | {"ctx": {"error": failed}})
+    places = {explain(item): (*item["loc"], *_within(item)) for item in found}
+    return [Mistake(place, what) for what, place in places.items()]
+
+
+def _within(problem: Any) -> Place:
+    """Return the place of a value within its section, if a check of the section gives it."""
+    error = problem.get("ctx", {}).get("error")
+    return error.place if isinstance(error, Misfit) else ()
 
 
 def explain(problem: Any) -> str:
@@ -144,10 +161,6 @@ def _meant(path: tuple[int | str, ...]) -> str:
     section: type[BaseModel] = Config
     for name in path[:-1]:
         if isinstance(name, str):
-            kinds = [section.model_fields[name].annotation]
-            kinds += [part for kind in kinds for part in get_args(kind)]
-            section = next(
-                kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)
-            )
+            section = model_of(section.model_fields[name].annotation) or section
     near = get_close_matches(str(path[-1]), section.model_fields, 1)
     return f", {near[0]!r} was meant?" if near else ""

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gateway.config.between import Misfit
+from gateway.config.lines import Place
 from gateway.config.values import (
     U16,
     Address,
@@ -414,7 +416,10 @@ class NotifySection(Section):
     mail_ca: FilePath | None = None
     """Authorities whose server certificates are accepted; default: the system's."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
-    """Seconds that a problem must last before it is reported."""
+    """Seconds that a problem must last before it is reported, and be over before its end is
+    reported. The second wait is four times as long each time that the problem is back within
+    an hour.
+    """
     quiet: list[Window] = []
     """Times of day without messages ("22:00-06:00", local time); lasting problems are sent later.
     """
@@ -518,8 +523,8 @@ class QuotaSection(Section):
     connections: Count | None = None
     """Largest number of connections; one more gets 0x97."""
     messages_per_s: Count | None = None
-    """Messages published per second, on average. The gateway reads more slowly from a faster user.
-    Messages to one topic that arrive together are taken together, and the next pause is longer.
+    """Messages published per second, in bursts of about a second's worth. The gateway reads more
+    slowly from a faster user.
     """
     bytes_per_s: Count | None = None
     """Bytes of payloads and properties published per second, limited in the same way."""
@@ -901,9 +906,10 @@ class Config(Section):
         """Check that the queues of bridges leave enough memory for the queues of other clients."""
         wanted = sum(item.max_bytes or MEGABYTE for item in self.bridge)
         if wanted > self.limits.memory_bytes // 2:
-            raise ValueError(
+            raise Misfit(
                 f"bridges may keep {wanted} bytes (bridge.max_bytes, at least 1 MB), more than half"
-                f" of limits.memory_bytes = {self.limits.memory_bytes}: raise that, too"
+                f" of limits.memory_bytes = {self.limits.memory_bytes}: raise that, too",
+                *("bridge", 0, "max_bytes"),
             )
         return self
 
@@ -917,8 +923,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _is_member(self) -> "Config":
         if self.site is not None and self.gateway.name not in self.site.members:
-            raise ValueError(
-                f"site.members lacks this gateway itself: {self.gateway.name!r} (gateway.name)"
+            raise Misfit(
+                f"site.members lacks this gateway itself: {self.gateway.name!r} (gateway.name)",
+                *("site", "members"),
             )
         return self
 
@@ -928,25 +935,31 @@ class Config(Section):
         if self.site is None or self.site.copies == 1:
             return self
         if len(self.site.members) == 1:
-            raise ValueError("site.copies = 2 needs another member in site.members")
+            raise Misfit("site.copies = 2 needs another member in site.members", "site", "copies")
         taken = [self.limits.packet_bytes, *(item.packet_bytes for item in self.listener)]
         longest = max(size for size in taken if size is not None)
         names = self.limits.client_id_bytes + 1024
         if longest + names > COPY_BYTES:
-            raise ValueError(
+            raise Misfit(
                 f"with site.copies = 2, packet_bytes may be {COPY_BYTES - names} at most"
-                f" (limits, listener), and not {longest}"
+                f" (limits, listener), and not {longest}",
+                *("site", "copies"),
             )
         return self
 
     @model_validator(mode="after")
     def _unique(self) -> "Config":
-        sections = (*self.listener, self.web, self.page, self.site)
-        addresses = [item.bind for item in sections if item and item.bind]
-        ports = [item.port for item in self.serial] + [item.port for item in self.lora]
-        names = [item.name for item in self.bridge]
-        for kind, values in (("bind", addresses), ("port", ports), ("name", names)):
-            for value in values:
-                if values.count(value) > 1 and not value.endswith(":0"):
-                    raise ValueError(f"two sections have the {kind} {value!r}")
+        single = {"web": self.web, "page": self.page, "site": self.site}
+        places: list[tuple[str, Place, str | None]] = [
+            *(("bind", ("listener", at), item.bind) for at, item in enumerate(self.listener)),
+            *(("bind", (name,), item.bind) for name, item in single.items() if item),
+            *(("port", ("serial", at), item.port) for at, item in enumerate(self.serial)),
+            *(("port", ("lora", at), item.port) for at, item in enumerate(self.lora)),
+            *(("name", ("bridge", at), item.name) for at, item in enumerate(self.bridge)),
+        ]
+        known = set()
+        for kind, place, value in places:
+            if (kind, value) in known and value and not value.endswith(":0"):
+                raise Misfit(f"two sections have the {kind} {value!r}", *place, kind)
+            known.add((kind, value))
         return self

@@ -27,6 +27,12 @@ MOST = 1000
 """Largest number of problems that are remembered, and of messages that wait for one channel."""
 SETTLE_S = 30.0
 """Seconds after a start before an older problem may end: the first checks do not see everything."""
+RELAPSE_S = 3600.0
+"""A problem that is back within this time after its end was reported comes and goes."""
+SLOWER = 4
+"""Each such return multiplies the time that the problem must be absent before its next end is
+reported. It is RELAPSE_S at most.
+"""
 
 Event = Literal["begins", "ends", "goes on", "test"]
 
@@ -69,18 +75,38 @@ _VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not 
 @dataclass(slots=True)
 class _Known:
     """One known problem. since: when the problem began. told: time of the last message about the
-    problem; None before the first one. text: its words in that message.
+    problem; None before the first one, and after its end was reported. text: its words in that
+    message. away: since when the problem is absent. ends: how often its end was reported, each time
+    within RELAPSE_S after the one before.
     """
 
     since: float
     told: float | None = None
     text: str = ""
+    away: float | None = None
+    ends: int = 0
+
+    def is_back(self, now: float) -> None:
+        """Record that the problem is present."""
+        begins = self.away is not None and self.told is None
+        self.since = now if begins else min(self.since, now)  # the clock was ahead
+        self.told = None if self.told is None else min(self.told, now)
+        self.away = None
+
+    def is_away(self, now: float) -> float:
+        """Record that the problem is absent. Return for how many seconds it has been."""
+        self.away = now if self.away is None else min(self.away, now)
+        return now - self.away
+
+    def end(self, at: float) -> None:
+        """Record that the end was reported."""
+        self.told, self.away, self.ends = None, at, self.ends + 1
 
 
 class Notices:
     """The problems that were reported. folder: the data directory. after_s: how long a problem must
-    last before it is reported. repeat_s: time after which a lasting problem is reported again; 0:
-    never.
+    last before it is reported, and be absent before its end is reported. repeat_s: time after which
+    a lasting problem is reported again; 0: never.
     """
 
     def __init__(self, folder: Path, gateway: str, after_s: float, repeat_s: float) -> None:
@@ -100,10 +126,10 @@ class Notices:
         for message in waiting:
             for text in message.problems:
                 one = self._called(text)
+                known = self._known.setdefault(one, _Known(message.at, text=text))
                 if message.event == "ends":
-                    self._known.pop(one, None)
+                    known.end(message.at)
                 else:
-                    known = self._known.setdefault(one, _Known(message.at, text=text))
                     known.told = max(known.told or 0.0, message.at)
         self._before = set(self._known)
 
@@ -124,19 +150,12 @@ class Notices:
             if one not in self._known and called in self._known:
                 self._known[one] = self._known.pop(called)
                 self._before = {one if name == called else name for name in self._before}
-            known = self._known.setdefault(one, _Known(now, text=text))
-            known.since = min(known.since, now)  # the clock was ahead
-            known.told = None if known.told is None else min(known.told, now)
+            self._known.setdefault(one, _Known(now, text=text)).is_back(now)
         self._started = now if self._started is None else self._started
         if now - self._started >= SETTLE_S:
             self._before.clear()
-        gone = [one for one in self._known if one not in present and one not in self._before]
         told = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
-        for one in gone:
-            if self._known[one].told is None:
-                del self._known[one]  # never reported
-            elif not quiet:
-                told["ends"].append(self._known.pop(one).text or one)
+        told["ends"] = self._ended([one for one in self._known if one not in present], now, quiet)
         for one, text in () if quiet else present.items():
             known = self._known[one]
             if known.told is None and now - known.since >= self._after_s:
@@ -147,6 +166,28 @@ class Notices:
                 continue
             known.told, known.text = now, text
         return [Message(event, texts, self._gateway, now) for event, texts in told.items() if texts]
+
+    def _ended(self, absent: list[str], now: float, quiet: bool) -> list[str]:
+        """Return the words of the absent problems whose end is due. Forget those without a use."""
+        found = []
+        for one in absent:
+            known = self._known[one]
+            away_s = known.is_away(now)
+            if one in self._before:
+                continue
+            if known.told is None:
+                if not known.ends or away_s >= RELAPSE_S or len(self._known) > 2 * MOST:
+                    del self._known[one]
+            elif away_s >= self._calm_s(known.ends) and not quiet:
+                found.append(known.text or one)
+                known.end(now)
+        return found
+
+    def _calm_s(self, ends: int) -> float:
+        """Return for how many seconds a problem must be absent before its next end is due."""
+        if not ends or self._after_s > RELAPSE_S:
+            return self._after_s
+        return float(min(max(self._after_s, 1.0) * SLOWER**ends, RELAPSE_S))
 
     def _state(self) -> str:
         return json.dumps({one: asdict(known) for one, known in self._known.items()})

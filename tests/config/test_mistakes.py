@@ -199,6 +199,76 @@ def test_each_mistake_is_a_line_with_its_place(tmp_path: Path) -> None:
     assert (done.returncode, found["where"]) == (2, str(file))
 
 
+BETWEEN = """\
+[notify]
+mail_to = ["a@b.org"]
+repeat_h = "daily"
+[[listener]]
+bind = ":1"
+systemd = "a"
+nosuch = 1
+[page]
+bind = ":2"
+key = "/k"
+certificate = 5
+[[lora]]
+frequency = 100_000_000
+port = "/p"
+region = 5
+[[quota]]
+users = 5
+[[bridge]]
+name = "b"
+server = "mqtt://far"
+nosuch = 1
+[site]
+members = {a = "h:1", b = "h:1"}
+copies = 5
+"""
+BETWEEN_AT = {
+    1: "mail_to and mail_server need each other",
+    3: "write a number",
+    4: "needs either bind",
+    7: "no such key",
+    11: "should be a path",
+    15: "region",
+    17: "users",
+    18: "says no topics",
+    21: "no such key",
+    22: "two members have the address",
+    24: "copies",
+}
+
+
+def test_mistakes_between_keys_are_told_beside_wrong_keys(tmp_path: Path) -> None:
+    """A check that reads a wrong key says nothing: page, lora, quota and the whole file here."""
+    with pytest.raises(ConfigError) as refused:
+        _load(tmp_path, BETWEEN)
+    told = {item.line: item.what for item in refused.value.mistakes}
+    assert list(told) == list(BETWEEN_AT), refused.value.lines
+    assert len(refused.value.lines) == len(BETWEEN_AT)
+    for line, what in BETWEEN_AT.items():
+        assert what in told[line]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("[web]\nbind = ':1'\n[[listener]]\nbind = ':1'", 2, "two sections have the bind ':1'"),
+        ("[[serial]]\nport = '/a'\n[[lora]]\nport = '/a'", 4, "two sections have the port '/a'"),
+        ("[site]\nmembers = {a = 'h:1'}\n[gateway]\nname = 'c'", 2, "site.members lacks"),
+        ("[gateway]\nname='a'\n[site]\nmembers={a='h:1'}\ncopies = 2", 5, "needs another member"),
+        ("[log]\nlevel = 1\n[[serial]]\nport = '/a'\n[[serial]]\nport = '/a'", 6, "two sections"),
+    ],
+)
+def test_mistake_between_sections_has_its_line(
+    tmp_path: Path, text: str, line: int, said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _load(tmp_path, text)
+    assert [item.what for item in refused.value.mistakes if item.line == line and said in item.what]
+
+
 def test_all_files_that_are_named_are_looked_at(tmp_path: Path) -> None:
     file, missing = tmp_path / "gateway.toml", [tmp_path / "one", tmp_path / "two"]
     parts = [

@@ -1,10 +1,11 @@
 """When people are told: once at the begin, once at the end, again each day, and never at night."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gateway.notify.notices import FILE, Message, Notices
+from gateway.notify.notices import FILE, MOST, Message, Notices
 from gateway.system.without_figures import without_figures
 
 DAY = 86_400.0
@@ -30,8 +31,54 @@ def test_a_problem_is_told_once_when_it_begins_and_once_when_it_ends(tmp_path: P
     assert told(one, ["a"], 30) == ["begins: a"]
     assert told(one, ["a", "b"], 31) == []
     assert told(one, ["a", "b"], 61) == ["begins: b"]
-    assert told(one, ["b"], 62) == ["ends: a"]
-    assert told(one, ["b"], 63) == []
+    assert told(one, ["b"], 62) == []
+    assert told(one, ["b"], 91) == [], "it may come back"
+    assert told(one, ["b"], 92) == ["ends: a"]
+    assert told(one, ["b"], 93) == []
+
+
+def events(notices: Notices, shows: Callable[[int], bool], until: int) -> list[str]:
+    """Return the events of a problem that is present when `shows` is true, until a time."""
+    return [
+        text.split(":")[0]
+        for now in range(until)
+        for text in told(notices, ["a"] * shows(now), now)
+    ]
+
+
+@pytest.mark.parametrize(("period", "lasts", "most"), [(120, 40, 3), (600, 300, 5), (1800, 900, 7)])
+def test_problem_that_comes_and_goes_is_told_a_few_times(
+    tmp_path: Path, period: int, lasts: int, most: int
+) -> None:
+    one = notices(tmp_path)
+    begins = [*["begins", "ends"] * most][:most]
+    assert events(one, lambda now: now % period < lasts, 6 * 3600) == begins
+    for now in range(6 * 3600, 7 * 3600 + 61):
+        if ends := told(one, [], now):
+            break
+    assert ends == ["ends: a"], "once it stays away"
+
+
+def test_problem_that_comes_and_goes_is_known_after_a_restart(tmp_path: Path) -> None:
+    for start in range(0, 7200, 600):
+        found = events(notices(tmp_path), lambda now: now % 120 < 40, 600)
+        assert found == (["begins", "ends", "begins"] if not start else []), start
+
+
+def test_problem_that_is_back_the_next_day_is_told_as_the_first_time(tmp_path: Path) -> None:
+    one = notices(tmp_path)
+    assert events(one, lambda now: now % 43_200 < 60, 100_000) == ["begins", "ends"] * 3
+    assert events(notices(tmp_path / "none"), lambda now: now < 1, 60) == []
+
+
+def test_problems_that_ended_are_forgotten(tmp_path: Path) -> None:
+    one = Notices(tmp_path, "site-1", after_s=0, repeat_s=0)
+    for number in range(5 * MOST):
+        one.take({f"x {number}": "a"}, number / 1000)
+    assert len(one._known) <= 2 * MOST + 1
+    assert one.take({}, 10.0)
+    one.take({}, 4000.0)
+    assert not one._known
 
 
 def test_a_problem_that_ends_soon_is_not_told(tmp_path: Path) -> None:
@@ -68,7 +115,8 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     assert told(one, [], 50) == [], "the gateway has not looked at everything yet"
     assert told(one, ["a"], 51) == []
     assert told(one, [], 52) == []
-    assert told(one, [], 80) == ["ends: a"]
+    assert told(one, [], 81) == []
+    assert told(one, [], 82) == ["ends: a"]
 
 
 def test_waiting_notice_counts_as_told(tmp_path: Path) -> None:
@@ -90,7 +138,8 @@ def test_notice_of_a_problem_begun_after_a_restart_ends_with_the_problem(tmp_pat
     one = notices(tmp_path)
     told(one, ["a"], 0)
     assert told(one, ["a"], 30) == ["begins: a"]
-    assert told(one, [], 31) == ["ends: a"]
+    assert told(one, [], 31) == []
+    assert told(one, [], 61) == ["ends: a"]
 
 
 def test_a_damaged_file_is_begun_again(tmp_path: Path) -> None:
@@ -108,7 +157,8 @@ def test_a_problem_is_one_while_its_figures_change(tmp_path: Path) -> None:
     assert told(one, refused(1030), 30) == [f"begins: {refused(1030)[0]}"]
     assert told(one, refused(1031), 31) == []
     assert told(notices(tmp_path), refused(1040), 40) == []
-    (end,) = told(one, [], 60)
+    told(one, [], 60)
+    (end,) = told(one, [], 90)
     assert end == f"ends: {refused(1030)[0]}", "as it was told"
 
 
@@ -126,7 +176,8 @@ def test_names_with_digits_are_two_problems(tmp_path: Path, one: str, other: str
     made = notices(tmp_path)
     told(made, [one, other], 0)
     assert told(made, [one, other], 30) == [f"begins: {one}, {other}"]
-    assert told(made, [other], 31) == [f"ends: {one}"]
+    assert told(made, [other], 31) == []
+    assert told(made, [other], 61) == [f"ends: {one}"]
 
 
 def test_problem_is_one_while_its_words_change(tmp_path: Path) -> None:
@@ -138,7 +189,7 @@ def test_problem_is_one_while_its_words_change(tmp_path: Path) -> None:
         one.keep()
         if now == 300:
             one = notices(tmp_path)
-    events += one.take({}, 600)
+    events += one.take({}, 600) + one.take({}, 630)
     assert [(event.event, event.problems) for event in events] == [
         ("begins", ["no batch lands: refused"]),
         ("ends", ["no batch lands: refused"]),
@@ -154,7 +205,8 @@ def test_identifier_takes_the_place_of_words_of_an_earlier_version(tmp_path: Pat
     now.keep()
     (end,) = now.take({"boards roof-1 silent": "roof-1: silent for 9 min"}, 80)
     assert (end.event, end.problems) == ("ends", ["roof-2: gone"])
-    (end,) = now.take({}, 90)
+    assert now.take({}, 90) == []
+    (end,) = now.take({}, 120)
     assert (end.event, end.problems) == ("ends", ["roof-1: silent for 5 min"])
 
 

@@ -1,0 +1,93 @@
+"""Checks between the keys of one section while other keys of that section are wrong.
+
+In: the values of a file, and the places of its wrong values. Out: the mistakes between keys.
+pydantic runs the checks of a section after all its keys, and ends at the first one that fails. Here
+each check runs alone on the keys that are right. A check that reads a wrong key says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError, create_model
+
+from gateway.config.lines import Place
+
+
+class Misfit(ValueError):
+    """Error: values of a section do not fit together. place: where to change a value, within the
+    section.
+    """
+
+    def __init__(self, what: str, *place: int | str) -> None:
+        super().__init__(what)
+        self.place = place
+
+
+class _Unknown(Exception):
+    """Error: a check reads a value that is wrong."""
+
+
+class _Right:
+    """The right keys of a section, for a check in place of the section itself."""
+
+    def __init__(self, section: type[BaseModel], part: BaseModel, *, whole: bool) -> None:
+        self._section = section
+        self._part = part
+        self._whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        if name in type(self._part).model_fields or (name == "model_fields_set" and self._whole):
+            return getattr(self._part, name)
+        known = getattr(self._section, name, None)
+        if not isinstance(known, property) or known.fget is None or name == "model_fields_set":
+            raise _Unknown(name)
+        return known.fget(self)
+
+
+def failed_checks(
+    section: type[BaseModel], values: Any, wrong: Collection[Place], place: Place = ()
+) -> Iterator[tuple[Place, ValueError]]:
+    """Yield each failed check of a section, and of the sections in it, with the section's place."""
+    if not isinstance(values, dict):
+        return
+    for name, field in section.model_fields.items():
+        inner = model_of(field.annotation)
+        found = values.get(name)
+        if inner is None or found is None:
+            continue
+        rows = enumerate(found) if isinstance(found, list) else [(None, found)]
+        for number, row in rows:
+            at = (*place, name) if number is None else (*place, name, number)
+            yield from failed_checks(inner, row, wrong, at)
+    bad = {at[len(place)] for at in wrong if at[: len(place)] == place and len(at) > len(place)}
+    right = {
+        name: (field.annotation, field)
+        for name, field in section.model_fields.items()
+        if name not in bad
+    }
+    try:
+        made: Any = create_model("Right", __config__=section.model_config, **right)  # type: ignore[call-overload]
+        part = made.model_validate({key: values[key] for key in right.keys() & values.keys()})
+    except ValidationError:
+        return
+    shown = _Right(section, part, whole=not bad)
+    for check in section.__pydantic_decorators__.model_validators.values():
+        if check.info.mode != "after":
+            continue
+        try:
+            check.func(shown)
+        except _Unknown:
+            continue
+        except ValueError as error:
+            yield place, error
+
+
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the section that a key holds, alone or in a list, if any."""
+    kinds: Sequence[Any] = [annotation, *get_args(annotation)]
+    kinds = [*kinds, *(part for kind in kinds for part in get_args(kind))]
+    return next(
+        (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None
+    )
