@@ -162,8 +162,8 @@ class History:
             log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
 
     def _kept(self, one: _Series) -> list[Any]:
-        """Return the saved form of a series. A number whose UTC is unknown is left out, because the
-        time axis stands still while the gateway does not run.
+        """Return the saved form of a series. A number whose UTC is unknown is left out, because its
+        age is unknown after the next start.
         """
         points = zip(map(self.utc, one.times), one.values, strict=True)
         kept = [(time, value) for time, value in points if time is not None]
