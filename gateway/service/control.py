@@ -339,7 +339,7 @@ class Control:
         if seconds is not None:
             rows = history.since(device, seconds)
         cut = seconds is not None and (age is None or age < seconds)
-        yield {"kept_since": iso(history.utc(kept)), "kept_s": age, "cut": cut}
+        yield {"kept_since": iso(history.utc(kept)), "kept_s": age and round(age, 1), "cut": cut}
         for index, row in enumerate(rows):
             yield row
             if index % _AT_ONCE == 0:
