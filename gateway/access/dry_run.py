@@ -38,6 +38,21 @@ def mistakes(
             f"acl: {_some('board', silent_boards)} can publish nothing, so every reading is"
             ' refused. If not meant: write = ["sensors/%c/#"] in a section with boards = true'
         )
+    others = [board for board in sorted(boards) if board not in silent_boards]
+    if lost := [board for board in others if not _may_report(acl, sections, board)]:
+        found.append(
+            f"acl: {_some('board', lost)} can publish nothing below sensors/NAME/, so the readings"
+            ' of the firmware are refused. If not meant: write = ["sensors/%c/#"] in a section with'
+            " boards = true"
+        )
+    deaf = [
+        name for name in sorted(boards) if not acl.may_subscribe(None, name, f"commands/{name}")
+    ]
+    if deaf:
+        found.append(
+            f"acl: {_some('board', deaf)} may not read commands/NAME, so no command arrives. If not"
+            ' meant: read = ["commands/%c"] in a section with boards = true'
+        )
     if silent_users:
         found.append(
             f"acl: {_some('user', silent_users)} can publish nothing. If not meant: name them in"
@@ -58,6 +73,27 @@ def mistakes(
         and not section.names_boards
     ]
     return found
+
+
+def _may_report(acl: Acl, sections: list[AclSection], board: str) -> bool:
+    """Whether a board can publish to some topic below `sensors/NAME/`, as its firmware does."""
+    filters = [f"sensors/{board}/adc0", "#", *(item for one in sections for item in one.write)]
+    topics = (_topic(item.replace("%c", board), board) for item in filters)
+    return any(
+        acl.may_write(None, board, topic)
+        for topic in topics
+        if topic.startswith(f"sensors/{board}/")
+    )
+
+
+def _topic(topic_filter: str, board: str) -> str:
+    """Return a topic that the filter matches: below `sensors/NAME/`, if it can be."""
+    levels, usual = topic_filter.split("/"), ["sensors", board, "any"]
+    levels += usual[len(levels) :] if levels[-1] == "#" else []
+    usual += ["any"] * len(levels)
+    return "/".join(
+        name if one in ("+", "#") else one for one, name in zip(levels, usual, strict=False)
+    )
 
 
 def takes_anonymous(config: Config, users: Collection[str]) -> bool:

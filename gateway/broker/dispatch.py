@@ -1,9 +1,9 @@
 """Processes a client's bytes, one packet or one run of packets at a time.
 
 In: bytes of a link, which `gateway.mqtt.stream` cuts into packets and runs. Out: the effect of each
-on the connection. The rest waits if the client does not read its output, or if the turn has taken
-long enough (`Connection.interrupted`). A run of PUBLISH packets that differ only in identifier and
-payload is handled in one step, and so is a run of plain acknowledgements.
+on the connection. The rest waits if the client does not read its output, or if the turn is over
+(`Connection.interrupted`). A run (PUBLISH packets that differ only in identifier and payload, or
+plain acknowledgements) is handled in one step.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
-    """Continue a CONNECT after the peer gateways have answered the session lookup. refused: why the
-    client cannot get its session, or None.
-    """
+    """Continue a CONNECT after the session lookup at peers. refused: why there is no session."""
     if connection.state is not State.CLOSED:
         _accept(connection, packet, refused, asked=True)
 
@@ -115,17 +113,18 @@ def _go_on(connection: Connection) -> None:
         ):
             connection.interrupted = True
             break
-        found = stream.take()
+        session = connection.session
+        account = session and session.account
+        metered = account if account and account.metered else None
+        found = stream.take(metered.longest_run) if metered else stream.take()
         if found is None:
             break
-        session = connection.session
         if session is None:
             handshake.connect(connection, cast("Connect", found))  # a stream begins with CONNECT
         elif isinstance(found, PublishRun):
             found.publisher = session
-            account = session.account
-            if account is not None and account.metered:
-                connection.meter(account, found.count, found.count * found.weight)
+            if metered:
+                connection.meter(metered, found.count, found.count * found.weight)
             exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
             _acks(connection, session, found.first, found.ids)

@@ -523,8 +523,8 @@ class QuotaSection(Section):
     connections: Count | None = None
     """Largest number of connections; one more gets 0x97."""
     messages_per_s: Count | None = None
-    """Messages published per second, on average. The gateway reads more slowly from a faster user.
-    Messages to one topic that arrive together are taken together, and the next pause is longer.
+    """Messages published per second, in bursts of about a second's worth. The gateway reads more
+    slowly from a faster user.
     """
     bytes_per_s: Count | None = None
     """Bytes of payloads and properties published per second, limited in the same way."""

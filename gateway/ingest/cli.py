@@ -12,6 +12,7 @@ import typer
 
 from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError, UsageError
+from gateway.ingest import places
 from gateway.ingest.command import Job, build
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.system.durations import seconds
@@ -24,7 +25,9 @@ NO_TIME = "0s"
 Landing = Annotated[
     str,
     typer.Option(
-        metavar="URL", help="Where the gateways' uplinks put batches: a folder, sftp://, s3://, ..."
+        metavar="URL",
+        help="Where the gateways' uplinks put batches: a folder, sftp://, s3://, ...",
+        callback=places.option,
     ),
 ]
 TableName = Annotated[
@@ -32,10 +35,14 @@ TableName = Annotated[
     typer.Option(
         metavar="PATH_OR_NAME",
         help="Delta table for the publications: a path, a URL or a catalog name (SCHEMA.TABLE).",
+        callback=places.option,
     ),
 ]
 Checkpoint = Annotated[
-    str, typer.Option(metavar="URL", help="Folder for Spark's record of what was read.")
+    str,
+    typer.Option(
+        metavar="URL", help="Folder for Spark's record of what was read.", callback=places.option
+    ),
 ]
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Take the batches that are there, and stop.")
@@ -60,6 +67,7 @@ Trusted = Annotated[
     typer.Option(
         metavar="URL",
         help="File of the gateways' keys (`onceway ingest trust`).",
+        callback=places.option,
         show_default="beside the table, TABLE_trusted.json",
     ),
 ]
@@ -349,7 +357,11 @@ def clean(
     landing: Landing,
     table: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL."),
+        typer.Option(
+            metavar="PATH",
+            help="Delta table of the publications: a path or URL.",
+            callback=places.option,
+        ),
     ] = None,
     older_than: Annotated[
         str, typer.Option(metavar="TIME", help="Age above which batches are deleted, e.g. 30d.")
@@ -487,7 +499,12 @@ def _lines(file: str) -> list[str]:
 def report_command(
     landing: Landing,
     table: Annotated[
-        str, typer.Option(metavar="PATH", help="Delta table of the publications: a path or URL.")
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="Delta table of the publications: a path or URL.",
+            callback=places.option,
+        ),
     ],
     trusted: Trusted = None,
     as_json: JsonOption = False,
@@ -544,7 +561,8 @@ def _check_time(text: str, option: str) -> None:
 
 
 def _check_landing(landing: str) -> None:
-    if "://" not in landing and not Path(landing).is_dir():
+    folder = places.local_folder(landing)
+    if folder is not None and not Path(folder).is_dir():
         raise OncewayError(
             "there is no such landing place",
             landing,

@@ -150,8 +150,8 @@ class PacketStream:
                     self._at = 0
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
-        """Return the next complete packet, or a run of at most `most` similar plain packets. None
-        if there is none.
+        """Return the next complete packet, or a run of similar plain packets: at most `most`
+        PUBLISH packets, or acknowledgements. None if there is none.
         """
         buffer, start = self.fresh, self._at
         if self._begun:
@@ -252,7 +252,7 @@ class PacketStream:
                             inner - start,
                         ), after
         elif end - body == 2 and first in _PLAIN_ACKS:
-            acks, after = _acks(buffer, start, most)
+            acks, after = _acks(buffer, start)
             if acks is not None:
                 return acks, after
         return self._decode(first, buffer[body:end]), end
@@ -297,13 +297,13 @@ def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
     return unpack(f">{len(low)}H", joined)
 
 
-def _acks(buffer: bytes, start: int, most: int) -> tuple[Acks | None, int]:
+def _acks(buffer: bytes, start: int) -> tuple[Acks | None, int]:
     """Return the plain acknowledgement at `start` with the similar ones behind it, and their end.
     The run is None if the first one has the packet identifier 0.
     """
     first, count = buffer[start], 1
-    if most > 1 and buffer.startswith(buffer[start : start + 2], start + 4):
-        end = min(len(buffer), start + 4 * most)
+    if buffer.startswith(buffer[start : start + 2], start + 4):
+        end = min(len(buffer), start + 4 * MAXIMUM)
         heads, lengths = buffer[start:end:4], buffer[start + 1 : end : 4]
         count = min(
             len(heads) - len(heads.lstrip(heads[:1])),

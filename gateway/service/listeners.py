@@ -53,7 +53,7 @@ BOARD_FLIGHTS, BOARD_ALIASES = 2, 8
 PUBLISH of the next; and topic aliases.
 """
 
-_GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener is no longer in the configuration"
+_GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener or port is no longer in the configuration"
 
 GreeterFor = Callable[[DeviceAccess], Greeter]
 """A function that makes the greeter of a port."""

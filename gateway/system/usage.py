@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 _BURST_S = 1.0
-"""Tolerance of a rate, in seconds of that rate. One read of a connection may also exceed the rate:
-the data is published, and the user's clients are paused until the rate has caught up."""
+"""Tolerance of a rate, in seconds of that rate."""
+
+_RUN_S = 0.1
+"""Largest run of messages that is published at once beyond that, in seconds of the rate."""
 
 
 _RESERVE = 5
@@ -79,6 +81,7 @@ class Account:
         "_bytes_paid",
         "_messages_paid",
         "connections",
+        "longest_run",
         "metered",
         "quota",
         "sessions",
@@ -113,6 +116,10 @@ class Account:
             quota.messages_per_s is not None or quota.bytes_per_s is not None
         )
         """Whether the rate of publications is limited."""
+        self.longest_run = 1
+        """Largest number of messages that are published at once where the rate is limited."""
+        if quota is not None and quota.messages_per_s and quota.bytes_per_s is None:
+            self.longest_run = max(1, int(quota.messages_per_s * _RUN_S))
         self.spool_share = 1.0 if quota is None else quota.spool_share
 
     def is_idle(self, now: float) -> bool:

@@ -16,9 +16,14 @@ NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
-BEYOND = NO_CLIENTS | {
-    name for name, kind in KINDS.items() if kind.gateways == "several" or kind.sensors
-}
+NO_KILLS = {"number-taken"}
+"""Kinds after which a gateway forgets its sessions at its next start, so that boards and clients
+publish again messages in flight."""
+BEYOND = (
+    NO_CLIENTS
+    | NO_KILLS
+    | {name for name, kind in KINDS.items() if kind.gateways == "several" or kind.sensors}
+)
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
 """Kinds that last for the whole run: at most one fault of each per line."""
@@ -35,7 +40,8 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 class Nemesis(BaseModel):
     """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
     from. "all" means all kinds but sweeps, which count steps from silence, and kinds that need
-    root, a subscriber, boards with a radio, or several gateways.
+    root, a subscriber, boards with a radio, or several gateways. Kinds after which no gateway may
+    start again are left out, too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

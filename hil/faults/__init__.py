@@ -29,7 +29,13 @@ from hil.faults.gateway import (
     UplinkKill,
 )
 from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
-from hil.faults.landing import BatchDamaged, BatchReworded, BatchTwice, LandingUnwritable
+from hil.faults.landing import (
+    BatchDamaged,
+    BatchReworded,
+    BatchTwice,
+    LandingUnwritable,
+    NumberTaken,
+)
 from hil.faults.line import (
     LineBursts,
     LineCut,
@@ -113,6 +119,7 @@ OfUplink = (
     | BatchTwice
     | BatchDamaged
     | BatchReworded
+    | NumberTaken
 )
 OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
 SiteFault = (

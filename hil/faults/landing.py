@@ -1,4 +1,6 @@
-"""Faults of the landing place: an outage, and batches that land twice, damaged or changed."""
+"""Faults of the landing place: an outage, batches that land twice, damaged or changed, and a number
+that is taken.
+"""
 
 import asyncio
 import hashlib
@@ -101,6 +103,33 @@ class BatchTwice(BatchCopy):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         batch, rows = await self.land(fault, system)
         return Evidence(f"batch {batch} with {rows} publications", {"batch": batch, "rows": rows})
+
+
+class NumberTaken(Kind):
+    """A cloned card, with the gateway's name, epoch and key, lands other bytes under the number
+    that the uplink uses next. The uplink must leave them alone, and continue in another epoch. The
+    gateway's next start then forgets its sessions.
+    """
+
+    text: ClassVar[str] = "batch number taken by a clone"
+    part: ClassVar[str] = "landing"
+    lane: ClassVar[str] = "landing copies"
+    looked: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
+    counter: ClassVar[str] = "landed"
+    kind: Literal["number-taken"]
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        await wait_until(lambda: system.spool.origin in system.landing.newest)
+        origin, landed = system.spool.origin, system.spool.landed
+        number, content = system.site.landing.take_number(origin, system.landing.newest[origin])
+        system.landing.leave_out(origin, number, content)
+        if not await comes(lambda: system.spool.landed > landed):
+            return None
+        return Evidence(
+            f"batch {number} of {origin} was a clone's, and later publications have landed",
+            {"batch": number, "rows": system.spool.landed - landed},
+        )
 
 
 class BatchDamaged(BatchCopy):

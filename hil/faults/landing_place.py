@@ -1,16 +1,19 @@
-"""Damages the landing place: an outage, and a batch that lands twice, damaged, or with other
-payloads. In: a landing folder and the uplink's path to it. Out: the same folder, with the damage
-that networks and restored backups cause.
+"""Damages the landing place: an outage, a batch that lands twice, damaged, or with other payloads,
+and a number that a clone has taken. In: a landing folder and the uplink's path to it. Out: the same
+folder, with the damage that networks, restored backups and cloned cards cause.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
 from hil.formats.batches import damaged as damaged_copy
-from hil.formats.batches import first_of_epoch
+from hil.formats.batches import relabelled
 
 Copy = Literal["same", "damaged", "reworded"]
 
@@ -53,12 +56,7 @@ class LandingPlace:
         disk; `reworded`, with other payloads for the same keys, as from a board with another
         board's identity.
         """
-        source = self._landing / origin / f"{number:012d}.parquet"
-        said = source.with_suffix(".json").read_bytes()
-        key = self._keys.get(origin.partition("/")[0], self._key)
-        data, manifest = first_of_epoch(
-            source.read_bytes(), said, epoch, key.read_bytes(), reworded=copy == "reworded"
-        )
+        data, manifest = self._copy(origin, number, epoch, 1, reworded=copy == "reworded")
         if copy == "damaged":
             data = damaged_copy(data)
         target = self._landing / origin.partition("/")[0] / epoch / f"{1:012d}.parquet"
@@ -66,3 +64,27 @@ class LandingPlace:
         target.write_bytes(data)
         target.with_suffix(".json").write_bytes(manifest)
         return int(json.loads(manifest)["rows"])
+
+    def take_number(self, origin: str, number: int) -> tuple[int, str]:
+        """Land a batch under the first free number of an epoch, as a cloned card does. It has the
+        rows of batch `number` in other bytes. Returns the taken number, and the SHA-256 of its
+        data.
+        """
+        gateway, _, epoch = origin.partition("/")
+        for taken in count(number + 1):
+            target = self._landing / gateway / epoch / f"{taken:012d}.parquet"
+            data, manifest = self._copy(origin, number, epoch, taken)
+            with suppress(FileExistsError), target.open("xb") as file:
+                file.write(data)
+                break
+        target.with_suffix(".json").write_bytes(manifest)
+        return taken, hashlib.sha256(data).hexdigest()
+
+    def _copy(
+        self, origin: str, number: int, epoch: str, other: int, *, reworded: bool = False
+    ) -> tuple[bytes, bytes]:
+        """Return a batch under another epoch or number, signed by its gateway."""
+        source = self._landing / origin / f"{number:012d}.parquet"
+        said = source.with_suffix(".json").read_bytes()
+        key = self._keys.get(origin.partition("/")[0], self._key).read_bytes()
+        return relabelled(source.read_bytes(), said, epoch, other, key, reworded=reworded)

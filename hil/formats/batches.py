@@ -1,6 +1,6 @@
 """Batches at the landing place, read and written from their format (gateway/uplink/README.md). In:
-a Parquet file, its manifest and the gateway's key. Out: the same rows as the first batch of another
-epoch, signed; whether a manifest is signed by that key.
+a Parquet file, its manifest and the gateway's key. Out: the same rows as a batch of another epoch
+or number, signed; whether a manifest is signed by that key.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ SIGNED_BEHIND = b"onceway manifest\n"
 SIGNATURE = ("key", "signature")
 
 
-def first_of_epoch(
-    data: bytes, manifest: bytes, epoch: str, key: bytes, *, reworded: bool = False
+def relabelled(
+    data: bytes, manifest: bytes, epoch: str, number: int, key: bytes, *, reworded: bool = False
 ) -> tuple[bytes, bytes]:
-    """Return data and manifest of a batch with the same rows, labelled as the first one of another
-    epoch. key: PEM, of an Ed25519 key. reworded: whether to change each payload.
+    """Return data and manifest of a batch with the same rows and other bytes, under this epoch and
+    number. key: PEM, of an Ed25519 key. reworded: whether to change each payload.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
-    labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": b"1"}
+    labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": str(number).encode()}
     table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
     if reworded:
         others = pa.array([one.as_py() + b"!" for one in table["payload"]], pa.binary())
@@ -39,11 +39,11 @@ def first_of_epoch(
         writer.add_key_value_metadata(labels)
     copy = sink.getvalue().to_pybytes()
     sums = {"bytes": len(copy), "sha256": hashlib.sha256(copy).hexdigest()}
-    return copy, signed({**json.loads(manifest), "epoch": epoch, "number": 1, **sums}, key)
+    return copy, signed({**json.loads(manifest), "epoch": epoch, "number": number, **sums}, key)
 
 
 def damaged(data: bytes) -> bytes:
-    """Return a file of `first_of_epoch` whose last payload has a changed bit."""
+    """Return a file of `relabelled` whose last payload has a changed bit."""
     payload = pq.read_table(pa.BufferReader(data), columns=["payload"])["payload"][-1].as_py()
     at = data.rindex(payload) + len(payload) - 1
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]

@@ -33,6 +33,10 @@ class SpoolHop:
         """Number of times that the store was restored from a backup."""
         self._covered = False
         self._is_dead = False
+        self.origin = ""
+        """`GATEWAY/EPOCH` of the batches that are numbered now."""
+        self._renumbered = False
+        """Whether the uplink has begun another epoch, and has forgotten its earlier batches."""
         self.committed = 0
         self.landed = 0
         self.kept = 0
@@ -99,7 +103,10 @@ class SpoolHop:
     def _look(self) -> None:
         with self._opened() as database:
             meta = dict(database.execute("SELECT key, value FROM meta"))
-            origin = f"{meta['gateway']}/{meta['epoch']}" + " restored" * self._restores
+            numbered = f"{meta['gateway']}/{meta['epoch']}"
+            self._renumbered |= self.origin not in ("", numbered)
+            self.origin = numbered
+            origin = numbered + " restored" * self._restores
             rows = database.execute(QUERY, (self._last,))
             for values in rows:
                 row = dict(zip((name for name, *_ in rows.description), values, strict=True))
@@ -112,7 +119,7 @@ class SpoolHop:
             [self.landed] = _first(
                 database, "SELECT coalesce(sum(rows), 0) FROM batch WHERE landed NOT NULL"
             )
-            if self._restores:  # the store has lost the batches of its earlier life
+            if self._restores or self._renumbered:  # earlier batches are not in the store
                 [waits] = _first(database, "SELECT count(*) FROM spool")
                 self.landed = self.committed - waits
 

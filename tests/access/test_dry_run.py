@@ -42,6 +42,38 @@ def test_users_without_write_access_are_named(
 
 
 @pytest.mark.parametrize(
+    ("section", "lost", "deaf"),
+    [
+        ({"write": ["sensors/%c/#"], "read": ["commands/%c"]}, [], []),
+        ({"write": ["#"], "read": ["commands/#"]}, [], []),
+        ({"write": ["sensors/%c/temperature"], "read": ["commands/+"]}, [], []),
+        ({"write": ["+/+/temperature/#"], "read": ["#"]}, [], []),
+        ({"write": ["sensors/#"], "deny_write": ["sensors/+/adc0"], "read": ["#"]}, [], []),
+        ({"write": ["sensor/%c/#"], "read": ["#"]}, ["roof-1", "roof-2"], []),
+        ({"write": ["sensors/roof-1/#"], "read": ["#"]}, ["roof-2"], []),
+        ({"write": ["#"], "deny_write": ["sensors/#"], "read": ["#"]}, ["roof-1", "roof-2"], []),
+        ({"deny_write": ["sensors/roof-1/#"]}, ["roof-1"], []),
+        ({"write": ["#"]}, [], ["roof-1", "roof-2"]),
+        ({"write": ["#"], "read": ["command/%c"]}, [], ["roof-1", "roof-2"]),
+        ({"deny_read": ["commands/roof-2"]}, [], ["roof-2"]),
+    ],
+    ids=str,
+)
+def test_boards_that_cannot_send_readings_or_hear_commands_are_named(
+    section: dict[str, object], lost: list[str], deaf: list[str]
+) -> None:
+    sections = [AclSection.model_validate({"boards": True} | section)]
+    told = mistakes(sections, [], ["roof-1", "roof-2"])
+    for words, names in (("below sensors/NAME/", lost), ("commands/NAME", deaf)):
+        assert [line for line in told if words in line and all(name in line for name in names)] == [
+            line for line in told if words in line
+        ]
+        assert any(words in line for line in told) is bool(names)
+        for name in {"roof-1", "roof-2"} - set(names):
+            assert not any(name in line for line in told if words in line)
+
+
+@pytest.mark.parametrize(
     ("listener", "section", "told"),
     [
         ({}, {"write": ["sensors/%u/#"]}, True),

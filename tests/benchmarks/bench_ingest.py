@@ -38,7 +38,7 @@ from tests.uplink.readings import sensor_rows
 
 INSIDE = ["throughput", "fixed", "finding", "skipping", "growth"]
 """Parts that run in one warm Spark."""
-PARTS = [*INSIDE, "scale", "executors"]
+PARTS = ["start", *INSIDE, "scale", "executors"]
 GATEWAYS, DEVICES = 10, 100
 EPOCH = "00c0ffee"
 SMALL = 1_000_000
@@ -307,6 +307,56 @@ def inside(folder: Path, parts: list[str], history: int) -> None:
     (folder / "met").write_text(str(report(figures)))
 
 
+def start(folder: Path) -> list[Figure]:
+    """From the start of a process to the first rows in a new table, and when its steps end; beside
+    that, the start of Spark alone. Both take turns.
+    """
+    ours: dict[str, list[float]] = {}
+    bare = []
+    for turn in range(TURNS):
+        place = Place(None, folder / str(turn))
+        land(place.landing, 1, 100)
+        begun = time.time()
+        _run(command.build("jobs/stream.py", place.options, downloaded=True))
+        commits = sorted((place.table / "_delta_log").glob("*.json"))
+        first = next(one for one in commits if '"add"' in one.read_text())
+        steps = {
+            "the table is made": commits[0],
+            "its batches are found": place.checkpoint / "offsets" / "0",
+            "its files are written": max(place.table.glob("*.parquet"), key=modified),
+            "": first,
+        }
+        for step, made in steps.items():
+            ours.setdefault(step, []).append(modified(made) - begun)
+        script = str(Path(__file__).with_name("bare_spark.py"))
+        begun = time.time()
+        _run(command.build(script, [str(place.folder)], downloaded=True))
+        bare.append(modified(place.folder / "done") - begun)
+    medians = {step: statistics.median(times) for step, times in ours.items()}
+    took, alone = medians.pop(""), statistics.median(bare)
+    return [
+        *(Figure(f"ingest: from its start until {step}", at, "s") for step, at in medians.items()),
+        Figure("ingest: from its start to the first rows, new table", took, "s", "≤ 15", alone),
+        Figure(
+            "ingest: that against Spark alone, a session and one row", took / alone, "", "≤ 1.5"
+        ),
+    ]
+
+
+def modified(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def _run(job: command.Job) -> None:
+    line = job.first()
+    subprocess.run(
+        line.arguments,
+        env={**os.environ, **line.environment},
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def restart(folder: Path) -> bool:
     """From the start of a process to its first commit in the large table; and the same after all
     snapshots were lost.
@@ -322,13 +372,7 @@ def restart(folder: Path) -> bool:
         log = place.table / "_delta_log"
         before = max(log.glob("*[0-9].json"))
         begun = time.time()
-        line = command.build("jobs/stream.py", place.options).first()
-        subprocess.run(
-            line.arguments,
-            env={**os.environ, **line.environment},
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
+        _run(command.build("jobs/stream.py", place.options))
         first = log / f"{int(before.stem) + 1:020d}.json"
         figures.append(
             Figure(
@@ -370,12 +414,14 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="bench-ingest-"))
     met = True
     try:
+        if "start" in arguments.parts:
+            met = report(start(folder / "start"))
         if set(INSIDE).intersection(arguments.parts):
             options = ["--inside", str(folder), "--history", str(arguments.history)]
             options += ["--parts", *arguments.parts]
             line = command.build(str(Path(__file__).resolve()), options).submitted()
             subprocess.run(line.arguments, env={**os.environ, **line.environment}, check=True)
-            met = (folder / "met").read_text() == "True"
+            met = (folder / "met").read_text() == "True" and met
         if "growth" in arguments.parts:
             met = restart(folder) and met
         if "scale" in arguments.parts:

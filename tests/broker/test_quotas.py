@@ -112,17 +112,26 @@ def test_properties_count_as_bytes_that_are_published() -> None:
     assert first + len(client.take_all(Puback)) == 10
 
 
-def test_a_run_of_messages_is_taken_whole_before_its_client_rests() -> None:
-    world = World(quota=[QuotaSection(messages_per_s=10)])
-    client = world.accepted("c")
-    run = b"".join(encode(Publish("t", b"x", 1, number), Version.V5) for number in range(1, 101))
-    client.send_bytes(run)
-    client.send_bytes(run)
-    first = len(client.take_all(Puback))
-    assert 10 <= first <= 110
-    for _ in range(30):
-        world.sleep(1)
-    assert first + len(client.take_all(Puback)) == 200
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
+@pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
+def test_rate_holds_for_messages_that_come_in_one_piece(key: str, topics: int, qos: int) -> None:
+    """After any time, no more has passed than the rate gives for that time and a second more."""
+    world = World(quota=[QuotaSection(**{key: 40})])
+    watching = watched(world)
+    fast, begin = world.accepted("fast"), world.broker.now
+    fast.send_bytes(burst(qos, 200, topics))
+    wanted = [b"%d" % number for number in range(200)]
+    due = 200 if key == "messages_per_s" else sum(len(payload) for payload in wanted)
+    for _ in range(400):
+        passed = watching.payloads
+        count = len(passed) if key == "messages_per_s" else sum(len(payload) for payload in passed)
+        since = world.broker.now - begin
+        assert min(due, 40 * (since - 0.2)) <= count <= 40 * (since + 1.2) + 1
+        if count == due:
+            break
+        world.sleep(0.1)
+    assert watching.payloads == wanted
 
 
 def burst(qos: int, count: int = 100, topics: int = 1, first: int = 0) -> bytes:

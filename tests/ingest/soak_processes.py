@@ -1,15 +1,18 @@
-"""The ingest as processes: killed by SIGKILL at every step, and started twice at once. `make
-soak` runs it: it takes minutes.
+"""The ingest as processes: killed by SIGKILL at every step, started twice at once, and without
+Spark's work folder. `make soak` runs it: it takes minutes.
 """
 
 import os
 import shutil
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from gateway.ingest.delta.writers import WriterName
+from tests.durability.disk import SmallDisk
 from tests.ingest.jobs.test_cluster import take_in_on_two_workers
 from tests.ingest.processes import Site
 from tests.uplink.servers import wait_until
@@ -82,6 +85,52 @@ def test_killed_while_tasks_write_files(site: Site) -> None:
     started.wait()
     assert site.start().wait(timeout=200) == 0
     site.check()
+
+
+@pytest.mark.parametrize("fault", ["full", "cleaned"])
+@pytest.mark.parametrize("writer", ["fast", "public"])
+def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
+    site: Site, tmp_path: Path, writer: WriterName, fault: str
+) -> None:
+    """Spark keeps shuffled and cached rows there, and data for Python. A stream without them
+    continues. Else it ends with one sentence, and the next start takes the rest.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("mounts a tmpfs")
+    with closing(SmallDisk(tmp_path, 64_000_000)) as disk:
+        conf = [f"spark.local.dir={disk.mount}"]
+        started = site.start(writer=writer, conf=conf, every="1s")
+        wait_until(lambda: rows_of(site) == sum(site.landed().values()), "the first rows", 300)
+        if fault == "full":
+            disk.fill()
+        else:
+            for folder in disk.mount.iterdir():
+                shutil.rmtree(folder)
+        # each overlaps the one before, so some of its rows are written again by Spark
+        more = [("late", 7, sequence) for sequence in range(100, 150)]
+        for number in range(7, 11):
+            first = 100 + 10 * (number - 7)
+            site.land(number, "late", range(first, first + 20))
+        whole = sum(site.landed(more).values())
+        wait_until(lambda: started.poll() is not None or rows_of(site) == whole, "an end", 300)
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGTERM)
+            started.wait(timeout=120)
+        else:
+            assert started.returncode == 1, site.said()
+            last = site.said().splitlines()[-1]
+            assert last.startswith("error: the ingest stopped: "), site.said()
+            advice = "Make room there" if fault == "full" else "Give Spark a folder of its own"
+            assert advice in last, last
+        if fault == "full":
+            disk.free()
+        assert site.start(writer=writer, conf=conf).wait(timeout=300) == 0, site.said()
+        site.check(more)
+
+
+def rows_of(site: Site) -> int:
+    made = any(site.table.glob("_delta_log/*.json"))
+    return DeltaTable(site.table).count() if made else 0
 
 
 @pytest.mark.parametrize("writer", ["fast", "public"])

@@ -50,7 +50,7 @@ ENV = dict(
     for line in (ROOT / "systemd/centre/ingest.env").read_text().splitlines()
     if line and not line.startswith("#")
 )
-START_S = 240
+START_S = 600
 """Seconds until rows are there, on a busy machine: Java, Ivy, a table."""
 
 

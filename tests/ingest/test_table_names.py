@@ -12,9 +12,10 @@ from deltalake import write_deltalake
 from typer.testing import CliRunner
 
 from gateway.errors import OncewayError
+from gateway.ingest import cli, places
 from gateway.ingest.cli import app
 from gateway.ingest.delta.tables import absolute, is_named
-from gateway.ingest.jobs import stream
+from gateway.ingest.jobs import stream, upkeep
 from gateway.ingest.landing.keys import Keys, keys_url, load, save
 from gateway.uplink.delta_reader import query
 from gateway.uplink.signing import load_or_make
@@ -86,6 +87,53 @@ def test_a_word_that_an_older_version_took_for_a_catalog_s_table_is_asked_about(
     with pytest.raises(OncewayError, match=r"Write \./Publications for the folder, or default"):
         absolute("Publications")
     assert absolute("./Publications") == str(tmp_path / "Publications")
+
+
+NO_PLACES = {
+    "": "it is empty",
+    " ": "it is empty",
+    "/": "it is the root folder",
+    "file:///": "it is the root folder",
+    "delta.`/srv/lake/publications`": "write the path alone",
+    "file:publications": "has a whole path",
+    "file://localhost/srv/lake/publications": "names no machine",
+    "FILE://centre/publications": "names no machine",
+}
+
+
+@pytest.mark.parametrize("name", NO_PLACES)
+def test_a_name_that_spark_and_the_report_would_take_for_two_places_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = {"--landing": "l", "--table": "t", "--checkpoint": "c"}
+    for option in whole:
+        words = [word for pair in {**whole, option: name}.items() for word in pair]
+        with pytest.raises(SystemExit):
+            stream.parse_arguments(words)
+        assert NO_PLACES[name] in " ".join(capsys.readouterr().err.split())
+        told = CliRunner().invoke(app, ["run", *words])
+        assert told.exit_code == 2
+        assert NO_PLACES[name] in " ".join(told.output.replace("│", " ").split())
+    for command in ("report", "clean"):
+        told = CliRunner().invoke(app, [command, "--landing", "l", "--table", name])
+        assert told.exit_code == 2, told.exception
+    assert CliRunner().invoke(app, ["trust", "--table", name]).exit_code == 2
+    with pytest.raises(SystemExit):
+        upkeep.parse_arguments(["--table", name, "compact"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}"])
+def test_a_landing_folder_is_found_in_each_form(tmp_path: Path, form: str) -> None:
+    assert places.local_folder(form.format(tmp_path)) == str(tmp_path)
+    assert places.local_folder("s3://bucket/landing") is None
+    cli._check_landing(form.format(tmp_path))
+    with pytest.raises(OncewayError, match="no such landing place"):
+        cli._check_landing(form.format(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from gateway.errors import OncewayError
-from gateway.ingest import memory
+from gateway.ingest import memory, places
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds
 from gateway.ingest.delta.causes import cause_of, explained, is_java_gone
@@ -94,17 +94,23 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         description="Take batches from a landing place into a Delta table, each publication once.",
     )
     parser.add_argument(
-        "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+        "--landing",
+        required=True,
+        type=places.typed,
+        metavar="URL",
+        help="where the gateways' uplinks put batches",
     )
     parser.add_argument(
         "--table",
         required=True,
+        type=places.typed,
         metavar="PATH_OR_NAME",
         help="Delta table for the publications; made if there is none",
     )
     parser.add_argument(
         "--checkpoint",
         required=True,
+        type=places.typed,
         metavar="URL",
         help="folder for Spark's record of what was read",
     )
@@ -116,7 +122,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help=f"most rows of a micro-batch (default {memory.ROWS}, fewer below 4 GB of memory)",
     )
     parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
-    parser.add_argument("--trusted", metavar="URL", help=TRUSTED_HELP)
+    parser.add_argument("--trusted", type=places.typed, metavar="URL", help=TRUSTED_HELP)
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
     parser.add_argument("--settle", type=_time, default=0.0, metavar="TIME", help=SETTLE_HELP)
     when = parser.add_mutually_exclusive_group()

@@ -15,6 +15,7 @@ from typing import get_args
 from pyspark.sql import SparkSession
 
 from gateway.errors import OncewayError
+from gateway.ingest import places
 from gateway.ingest.delta.causes import explained
 from gateway.ingest.delta.tables import absolute_folder, is_named, mend, sibling_table
 from gateway.ingest.delta.writers import WriterName, table_kind
@@ -42,7 +43,11 @@ log = logging.getLogger("onceway.ingest")
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("upkeep.py", description="Look after the tables of an ingest.")
     parser.add_argument(
-        "--table", required=True, metavar="PATH_OR_NAME", help="Delta table of the publications"
+        "--table",
+        required=True,
+        type=places.typed,
+        metavar="PATH_OR_NAME",
+        help="Delta table of the publications",
     )
     parser.add_argument(
         "--writer", choices=get_args(WriterName), default="auto", help="as for the stream"
@@ -52,10 +57,17 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "release", help="take batches in that were in quarantine and are whole now"
     )
     released.add_argument(
-        "--landing", required=True, metavar="URL", help="where the gateways' uplinks put batches"
+        "--landing",
+        required=True,
+        type=places.typed,
+        metavar="URL",
+        help="where the gateways' uplinks put batches",
     )
     released.add_argument(
-        "--trusted", metavar="URL", help="file of the gateways' keys (default: beside the table)"
+        "--trusted",
+        type=places.typed,
+        metavar="URL",
+        help="file of the gateways' keys (default: beside the table)",
     )
     commands.add_parser("compact", help="join small files")
     commands.add_parser("summarise", help="bring the tables about devices up to date")

@@ -1,19 +1,21 @@
 """Health of each table that users query, from its log and its folder, without Spark.
 
 In: the path or URL of `publications`. Out: for each existing table its rows, and its fault: it is
-unreadable, a file of it is missing or incomplete, or it lacks publications.
+unreadable, a file of it is missing or incomplete, or it lacks publications: `readings` by more than
+a moment, the tables that `summarise` makes by more than two days.
 """
 
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from gateway.ingest.delta import connection
-from gateway.ingest.delta.commits import CommitLog, HistoryGone, stored
+from gateway.ingest.delta.commits import LOOK_BACK, CommitLog, HistoryGone, stored
 from gateway.ingest.delta.tables import sibling_table
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.report.tables import TableFolder
@@ -24,6 +26,12 @@ SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 
 TOGETHER_S = 600.0
 """Seconds within which a commit's readings follow the commit while the stream runs."""
+
+SUMMARISED = ("devices", "quality")
+"""Suffixes of the tables that `onceway ingest summarise` makes, once an hour in the guide."""
+
+STALE_S = 172_800.0
+"""Seconds within which a commit reaches those tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,11 @@ def look(table: str, running: bool) -> list[TableHealth]:
     """Return the state of the existing tables. running: whether the stream runs now."""
     names = [sibling_table(table, suffix) if suffix else table.rstrip("/") for suffix in SUFFIXES]
     found = [_look(name) for name in names]
+    for place, suffix in enumerate(SUFFIXES):
+        one = found[place]
+        if one is not None and one.flaw is None and suffix in SUMMARISED:
+            flaw = _flaw_of(partial(_stale, table, one.name, suffix))
+            found[place] = TableHealth(one.name, one.rows, flaw)
     readings = next((one for one in found if one is not None and one.name == names[1]), None)
     if readings is None:
         lacking = TableHealth(names[1], None, "there is no such table: the next start makes it")
@@ -121,9 +134,41 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
         return None
     return (
         f"it lacks the publications of {len(lacking)} commits, the first of them version"
-        f" {lacking[0]} of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(written))} UTC: the next"
-        " start of the ingest brings them"
+        f" {lacking[0]} of {_text(written)}: the next start of the ingest brings them"
     )
+
+
+def _stale(table: str, name: str, what: str) -> str | None:
+    """Return since when a table of `summarise` lacks publications; None if it is up to date, or
+    stores no progress.
+    """
+    log = CommitLog(TableFolder(name, "_delta_log"))
+    head = log.head() or 0
+    commits = (log.read(version) for version in range(head, max(-1, head - LOOK_BACK), -1))
+    begin, end = f"onceway/{what}-", f"/{opened(table).metadata().id}"
+    covers = next(
+        (
+            number
+            for commit in commits
+            if commit is not None
+            for application, number in commit.progress.items()
+            if application.startswith(begin) and application.endswith(end)
+        ),
+        None,
+    )
+    log = CommitLog(TableFolder(table, "_delta_log"))
+    first = None if covers is None else next(log.after(covers), None)
+    if first is None or time.time() - (written := _written(log, first.version)) < STALE_S:
+        return None
+    return (
+        f"it lacks what came since {_text(written)}: does `onceway ingest summarise` run once an"
+        " hour?"
+    )
+
+
+def _text(moment: float) -> str:
+    """Return a time, in seconds since 1970, in words."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(moment))} UTC"
 
 
 def _covers(readings: str, application: str) -> int | None:

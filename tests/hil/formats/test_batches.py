@@ -47,6 +47,21 @@ def test_a_copy_has_the_same_rows_under_another_epoch(landing: Path, tmp_path: P
     }
 
 
+def test_a_clone_takes_the_next_free_number_with_other_bytes(landing: Path, tmp_path: Path) -> None:
+    place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
+    folder = landing / "site/00000001"
+    (folder / "000000000004.parquet").write_bytes(b"the uplink has put these")
+    number, content = place.take_number("site/00000001", 3)
+    assert number == 5
+    assert (folder / "000000000004.parquet").read_bytes() == b"the uplink has put these"
+    data = (folder / "000000000005.parquet").read_bytes()
+    assert data != (folder / "000000000003.parquet").read_bytes()
+    assert decode(data)[0] == ROWS
+    sums = (len(ROWS), len(data), content)
+    expected = Manifest(Origin("site", "00000001"), 5, *sums)
+    assert (folder / "000000000005.json").read_bytes() == load_or_make(tmp_path).publish(expected)
+
+
 def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> None:
     place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
     place.repeat("site/00000001", 3, "0000beef")

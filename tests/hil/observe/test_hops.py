@@ -83,6 +83,22 @@ def test_spool_rows_are_entered_once_and_counted_after_they_left(
     database.close()
 
 
+def test_rows_of_a_forgotten_epoch_still_count_as_landed(tmp_path: Path, history: History) -> None:
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    database = make_database(tmp_path / "gateway.db")
+    put(database, 1)
+    put(database, 2)
+    put_batch(database, 1, last=1, landed=99)
+    database.execute("DELETE FROM spool WHERE id = 1")
+    hop.look()
+    assert (hop.origin, hop.committed, hop.landed) == ("site/0a1b2c3d", 2, 1)
+    database.execute("DELETE FROM batch")
+    database.execute("UPDATE meta SET value = '0000beef' WHERE key = 'epoch'")
+    hop.look()
+    assert (hop.origin, hop.committed, hop.landed) == ("site/0000beef", 2, 1)
+    database.close()
+
+
 def test_spool_is_not_read_during_a_power_cut(tmp_path: Path, history: History) -> None:
     hop = SpoolHop(tmp_path / "gateway.db", history)
     put(make_database(tmp_path / "gateway.db"), 1)
@@ -223,6 +239,23 @@ def test_batch_changed_after_it_was_seen_is_reported(
         {"batch": f"site/0a1b2c3d/{3:012d}", "how": "is gone"},
         {"batch": f"site/0a1b2c3d/{4:012d}", "how": "is gone"},
     ]
+
+
+def test_a_batch_of_a_clone_has_no_rows_of_the_gateway_and_must_stay(
+    tmp_path: Path, key: Path, history: History
+) -> None:
+    hop = LandingHop(tmp_path / "landing", key, history)
+    for number in (1, 2, 3):
+        land(tmp_path / "landing", number, [number])
+        data = tmp_path / "landing" / f"site/0a1b2c3d/{number:012d}.parquet"
+        if number > 1:
+            hop.leave_out("site/0a1b2c3d", number, hashlib.sha256(data.read_bytes()).hexdigest())
+    hop.look()
+    assert seen(history, "batch") == [(1, "site/0a1b2c3d", 1, "01")]
+    data.write_bytes(b"another")
+    hop.look_again()
+    changed = [event.data for event in read(history.path) if event.event == "changed"]
+    assert changed == [{"batch": f"site/0a1b2c3d/{3:012d}", "how": "is another now"}]
 
 
 def test_a_batch_that_is_not_signed_by_the_gateway_holds_nothing(

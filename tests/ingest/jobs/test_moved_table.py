@@ -86,7 +86,9 @@ def test_a_table_from_a_backup_gets_what_came_since(
     assert f"{FEED} (batch 2 there, 1 in the table)" in caplog.text
 
 
+@pytest.mark.soak
 def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> None:
+    """Beside a checkpoint that is ahead; `make test` has this with a copy, and without one."""
     put(job, 1)
     job.take()
     version = job.version()

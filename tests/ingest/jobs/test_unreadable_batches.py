@@ -35,7 +35,10 @@ def job(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return Job(spark, tmp_path)
 
 
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(
+    "error",
+    ["in time", *(pytest.param(one, marks=pytest.mark.soak) for one in ("refused", "busy"))],
+)
 def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, error: str) -> None:
     place = RaisingPlace(ERRORS[error])
     for gateway in ("a", "bad"):

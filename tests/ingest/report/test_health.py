@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from typer.testing import CliRunner
 
 from gateway.ingest.cli import app
-from gateway.ingest.report import job
+from gateway.ingest.report import health, job
 from tests.ingest.batches import land, row
 from tests.ingest.files import Files
 from tests.ingest.lake import Job
@@ -21,7 +23,7 @@ from tests.ingest.lake import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 PAYLOAD = b'[{"n":"a","v":1}]'
 
@@ -145,6 +147,34 @@ def test_readings_may_follow_a_moment_later_while_the_stream_runs(copy: Path) ->
     assert told.code == 0, told.text
     assert "job: runs since " in told.text
     assert "onceway_ingest_job_running 1" in told.metrics
+
+
+@pytest.mark.parametrize("suffix", ["devices", "quality"])
+def test_a_table_of_summarise_that_is_not_brought_up_to_date_has_a_flaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    table, derived = str(tmp_path / "publications"), str(tmp_path / f"publications_{suffix}")
+    for _ in range(2):
+        write_deltalake(table, pa.table({"device": ["dev"]}), mode="append")
+    application = f"onceway/{suffix}-1/{DeltaTable(table).metadata().id}"
+
+    def flaw(covers: int | None) -> str | None:
+        known = [] if covers is None else [Transaction(application, covers)]
+        properties = CommitProperties(app_transactions=known)
+        write_deltalake(
+            derived, pa.table({"a": [1]}), mode="overwrite", commit_properties=properties
+        )
+        (found,) = (one.flaw for one in health.look(table, False) if one.name == derived)
+        return found
+
+    assert flaw(None) is None, "it does not say how far it goes"
+    assert flaw(0) is None, "it is a moment behind"
+    monkeypatch.setattr(health, "STALE_S", 0.0)
+    behind = flaw(0)
+    assert behind is not None
+    assert behind.startswith("it lacks what came since 20")
+    assert "does `onceway ingest summarise` run" in behind
+    assert flaw(1) is None
 
 
 @pytest.mark.spark

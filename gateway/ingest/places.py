@@ -1,0 +1,47 @@
+"""Places on a command line: landing zone, tables, checkpoint.
+
+In: a folder, a URL, or a table's name in a catalog, as typed. Out: the same text. A text is refused
+if Spark and the readers without Spark would take it for two places, or for an unintended folder.
+"""
+
+import argparse
+import re
+
+import typer
+
+_REFUSED = [
+    (r"", "it is empty. Is a variable not set?"),
+    (r"/+|file:/+", "it is the root folder"),
+    (r"delta\.`.*", "leave out delta.` ` and write the path alone"),
+    (r"file:[^/].*", "a file: URL has a whole path, such as file:/srv/lake"),
+    (r"file://[^/].*", "a file: URL names no machine: file:///srv/lake"),
+]
+"""Patterns of whole texts, each with its flaw in words."""
+
+
+def flaw(text: str) -> str | None:
+    """Return why no command can use a place, or None."""
+    return next(
+        (why for pattern, why in _REFUSED if re.fullmatch(pattern, text.strip(), re.IGNORECASE)),
+        None,
+    )
+
+
+def typed(text: str) -> str:
+    """Return the text of an option of a Spark job. Raises ArgumentTypeError."""
+    if (why := flaw(text)) is not None:
+        raise argparse.ArgumentTypeError(f"{text!r}: {why}")
+    return text
+
+
+def option(text: str | None) -> str | None:
+    """Return the text of an option of `onceway ingest`. Raises BadParameter."""
+    if text is not None and (why := flaw(text)) is not None:
+        raise typer.BadParameter(f"{text!r}: {why}")
+    return text
+
+
+def local_folder(text: str) -> str | None:
+    """Return the path of a folder on this machine; None for another URL."""
+    path = re.sub(r"^file:(//)?(?=/)", "", text)
+    return None if "://" in path else path
