@@ -22,7 +22,9 @@ from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls, certificate_names
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
+from gateway.system.jobs import Job
 from gateway.web.health import problems
+from gateway.web.page_flash import PageFlash
 from gateway.web.source import Source
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from gateway.mirror.json_topics import Mirror
     from gateway.site.wiring.membership import Membership
     from gateway.web.messages import Messages
-    from gateway.web.page_flash import PageFlash
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Management:
             history=registry.history,
             restart=restart,
             absent=[absent],
-            jobs=[*engine.jobs, *registry.jobs],
+            jobs=[*engine.jobs, *registry.jobs, *(membership.jobs if membership else ())],
             doubt=lambda: engine.clock.doubt,
         )
         self._membership = membership
@@ -96,7 +97,8 @@ class Management:
         self.control = Control(
             config.gateway.data, engine, self._source, lending, membership, set_aside
         )
-        self._open: list[_Closing] = [self.control]
+        self._flash = PageFlash(config.gateway.data, registry, ports)
+        self._open: list[_Closing] = [self.control, self._flash]
 
     async def start(self) -> None:
         """Start the control socket, notifications, page and metrics. Raises OncewayError if an
@@ -113,17 +115,17 @@ class Management:
         if config.notify.is_wanted:
             self._start_notify(config.notify)
         if config.mirror is not None or config.page is not None:
-            from gateway.web.page_flash import PageFlash
-
             mirror = self._start_mirror(config.mirror)
-            flash = PageFlash(config.gateway.data, self._registry, self._source.ports)
-            self._open.append(flash)
             if config.home_assistant is not None and config.mirror is not None:
-                self._start_home(config.home_assistant, mirror, config.mirror.topic, flash)
+                self._start_home(config.home_assistant, mirror, config.mirror.topic)
             if config.page is not None:
-                await self._start_page(config.page, mirror, flash)
+                await self._start_page(config.page, mirror)
         if config.web is not None:
             await self._start_web(config.web.bind)
+
+    def watch(self, *jobs: Job) -> None:
+        """Show the background jobs of further parts."""
+        self._source.jobs.extend(jobs)
 
     async def close(self) -> None:
         for part in self._open:
@@ -134,15 +136,17 @@ class Management:
         from gateway.mirror.last import LastReadings
 
         is_open = any(serial.open for serial in self._config.serial)
+        last = LastReadings(self._config.gateway.data)
+        last.axis = lambda: self._engine.broker.now
         mirror = Mirror(
             self._engine,
-            LastReadings(self._config.gateway.data),
+            last,
             section.topic if section is not None else None,
             lambda name: self._registry.tolerates({name}, is_open),
             lambda name: not self._registry.expected.is_problem(name),
         )
         mirror.start()
-        self._source.jobs.extend(mirror.jobs)
+        self.watch(*mirror.jobs)
         self._open.append(mirror)
         self._registry.boards.taken = mirror.take
         return mirror
@@ -158,15 +162,13 @@ class Management:
             Told(self._source).problems,
         )
         teller.start()
-        self._source.jobs.extend(teller.jobs)
+        self.watch(*teller.jobs)
         self._source.untold.append(lambda: teller.failures)
         self._source.ways.extend(teller.ways)
         self.control.test_notify = teller.test
         self._open.append(teller)
 
-    def _start_home(
-        self, section: HomeAssistantSection, mirror: Mirror, topic: str, flash: PageFlash
-    ) -> None:
+    def _start_home(self, section: HomeAssistantSection, mirror: Mirror, topic: str) -> None:
         from gateway.mirror.home_assistant import HomeAssistant
 
         home = HomeAssistant(
@@ -177,13 +179,13 @@ class Management:
             topic,
             self._registry,
             lambda: [item.what for item in problems(self._source)],
-            flash,
+            self._flash,
         )
         home.start()
-        self._source.jobs.append(home.job)
+        self.watch(home.job)
         self._open.append(home)
 
-    async def _start_page(self, section: PageSection, mirror: Mirror, flash: PageFlash) -> None:
+    async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
         from gateway.boards import log as board_log
         from gateway.boards.bundled_firmware import kinds
         from gateway.boards.commands import command
@@ -205,18 +207,19 @@ class Management:
         mirror.on_taken.append(boards.touch)
         self._registry.boards.answered = boards.touch
         live = Live(self._source, mirror.last, boards)
+        logins = PageLogins(
+            self._passwords,
+            section.operators,
+            self._config.gateway.data / "page-logins.json",
+            section.viewers if section.names_roles else ["*"],
+        )
         page = PageServer(
             *split_bind(section.bind),
             tls,
             live,
             Clients(self._source, self._engine.end_session),
             LogLines(),
-            PageLogins(
-                self._passwords,
-                section.operators,
-                self._config.gateway.data / "page-logins.json",
-                section.viewers if section.names_roles else ["*"],
-            ),
+            logins,
             Deeds(
                 partial(command, self._engine),
                 partial(board_log.whole, self._engine),
@@ -224,7 +227,7 @@ class Management:
                 self._where,
                 self._watch,
                 partial(publish, self._engine),
-                flash,
+                self._flash,
                 self._membership.shown if self._membership else None,
                 self.control.test_notify,
             ),
@@ -234,7 +237,7 @@ class Management:
         await page.start()
         self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])
         live.start()
-        self._source.jobs.append(live.job)
+        self.watch(live.job, *logins.jobs)
         self._open.append(page)
         for address in page.addresses:
             scheme = "http" if tls is None else "https"

@@ -80,7 +80,7 @@ def main(
 
 
 class Killed:
-    """The program proper, over its lives. folder: of its journal, on the disk if there is one.
+    """The program proper, over its lives. folder: the place of the journal, on the disk if there is one.
     places: messages at which it is killed.
     """
 
