@@ -80,8 +80,8 @@ def main(
 
 
 class Killed:
-    """The program proper, over its lives. folder: the place of the journal, on the disk if there is one.
-    places: messages at which it is killed.
+    """The program proper, over its lives. folder: where the journal is, on
+    the disk if there is one. places: messages at which it is killed.
     """
 
     def __init__(
