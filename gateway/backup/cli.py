@@ -15,7 +15,7 @@ import typer
 from gateway.backup import contents
 from gateway.backup.landing import Pieces, put, remove_old
 from gateway.backup.restore import make_data_folder, put_back
-from gateway.backup.sealed import SealedReader, SealedWriter
+from gateway.backup.sealed import BackupError, SealedReader, SealedWriter
 from gateway.commands.options import (
     CONFIG_FILE,
     ConfigOption,
@@ -181,13 +181,14 @@ def restore(
     try:
         archive = io.BufferedReader(cast(io.RawIOBase, Pieces(file)))
     except OSError as error:
-        raise OncewayError(f"cannot read the backup ({error.strerror})", str(file)) from error
+        raise BackupError(f"cannot read the backup ({error.strerror})", str(file)) from error
     with archive, tempfile.TemporaryDirectory(prefix=".restore-", dir=_above(target)) as folder:
         try:
             reader = SealedReader(archive, ask_passphrase(twice=False))
             manifest = contents.read(cast(BinaryIO, reader), Path(folder))
         except OncewayError as error:
-            raise OncewayError(error.what, str(file), error.hint) from None
+            error.where = str(file)
+            raise
         data = load(Path(folder) / contents.CONFIG).gateway.data
         make_data_folder(data, manifest)
         with (

@@ -23,6 +23,7 @@ from typing import BinaryIO
 from pydantic import TypeAdapter
 
 from gateway import __version__
+from gateway.backup.sealed import BackupError
 from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.site.pki.folder import KEPT
@@ -154,18 +155,18 @@ def read(archive: BinaryIO, folder: Path) -> Manifest:
             for member in members:
                 content = tar.extractfile(member)
                 if content is None or member.name not in expected:
-                    raise OncewayError(f"the backup holds an unknown file {member.name!r}")
+                    raise BackupError(f"the backup holds an unknown file {member.name!r}")
                 expected.remove(member.name)
                 with (folder / member.name).open("xb") as file:
                     shutil.copyfileobj(content, file)
     except (tarfile.TarError, EOFError, KeyError) as error:  # KeyError: a link to nothing
-        raise OncewayError(f"the backup cannot be read ({error})") from error
+        raise BackupError(f"the backup cannot be read ({error})") from error
     except OSError as error:
         raise OncewayError(f"the backup cannot be unpacked ({error.strerror})") from error
     while archive.read(1 << 16):
         pass  # the end of the stream must be intact, too
     if expected:
-        raise OncewayError(f"the backup lacks {', '.join(sorted(expected))}")
+        raise BackupError(f"the backup lacks {', '.join(sorted(expected))}")
     return manifest
 
 
@@ -184,23 +185,23 @@ def _is_possible(entry: Entry) -> bool:
 def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo | None) -> Manifest:
     file = tar.extractfile(member) if member and member.name == _MANIFEST else None
     if file is None:
-        raise OncewayError("the backup has no list of its files (manifest.json)")
+        raise BackupError("the backup has no list of its files (manifest.json)")
     try:
         values = json.loads(file.read(_MOST_MANIFEST))
         if isinstance(values, dict) and values.get("format") != _FORMAT:
-            raise OncewayError(
+            raise BackupError(
                 f"the backup was made by another version of Onceway ({values.get('version')})",
                 hint="Install that version, or a newer one",
             )
         manifest = TypeAdapter(Manifest).validate_python(values)
     except (ValueError, RecursionError) as error:  # pydantic's errors are ValueErrors
-        raise OncewayError(
+        raise BackupError(
             f"the backup's list of files (manifest.json) is wrong ({error})"
         ) from error
     names = [entry.name for entry in manifest.files]
     for entry in manifest.files:
         if not _is_possible(entry) or names.count(entry.name) > 1:
-            raise OncewayError(f"the backup holds an unknown file {entry.name!r}")
+            raise BackupError(f"the backup holds an unknown file {entry.name!r}")
     if lacking := {STORE, CONFIG} - {entry.name for entry in manifest.files}:
-        raise OncewayError(f"the backup lacks {', '.join(sorted(lacking))}")
+        raise BackupError(f"the backup lacks {', '.join(sorted(lacking))}")
     return manifest

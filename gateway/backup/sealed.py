@@ -22,11 +22,18 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from gateway.errors import OncewayError
+from gateway.store.schema import StoreError
 
 _MAGIC = b"OWBACK1"
 _SALT, _PREFIX, _CHECK, _KEY = 16, 7, 16, 32
 _HEADER = len(_MAGIC) + _SALT + _PREFIX + _CHECK
 _PIECE, _TAG = 1 << 16, 16
+
+
+class BackupError(OncewayError):
+    """A backup cannot be used: it is missing, damaged or of another version."""
+
+    exit_code = StoreError.exit_code
 
 
 class SealedWriter(io.RawIOBase):
@@ -68,7 +75,7 @@ class SealedReader(io.RawIOBase):
     def __init__(self, file: BinaryIO, passphrase: str) -> None:
         self._header = file.read(_HEADER)
         if not self._header.startswith(_MAGIC) or len(self._header) < _HEADER:
-            raise OncewayError("this is not a backup of a gateway")
+            raise BackupError("this is not a backup of a gateway")
         salt = self._header[len(_MAGIC) :][:_SALT]
         self._prefix = self._header[len(_MAGIC) + _SALT :][:_PREFIX]
         key, check = _derive(passphrase, salt)
@@ -101,8 +108,8 @@ class SealedReader(io.RawIOBase):
             raise _damaged() from None
 
 
-def _damaged() -> OncewayError:
-    return OncewayError("the backup is damaged, or was cut off", hint="Use another copy of it")
+def _damaged() -> BackupError:
+    return BackupError("the backup is damaged, or was cut off", hint="Use another copy of it")
 
 
 def _derive(passphrase: str, salt: bytes) -> tuple[bytes, bytes]:

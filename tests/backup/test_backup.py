@@ -25,6 +25,7 @@ from gateway.backup.restore import put_back
 from gateway.backup.sealed import SealedReader
 from gateway.commands import control_client as control
 from gateway.commands import options
+from gateway.commands.exit_codes import FAILED, STORE
 from gateway.config import load
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connect, Publish, Pubrec
@@ -218,7 +219,7 @@ def test_without_a_terminal_no_passphrase_is_asked_for(site: Path) -> None:
     assert not (site / "b.owback").exists()
 
 
-@pytest.mark.parametrize("harm", ["passphrase", "cut", "foreign"])
+@pytest.mark.parametrize("harm", ["passphrase", "cut", "foreign", "gone"])
 def test_nothing_changes_when_the_backup_cannot_be_used(
     site: Path, tmp_path: Path, harm: str
 ) -> None:
@@ -228,6 +229,8 @@ def test_nothing_changes_when_the_backup_cannot_be_used(
         file.write_bytes(file.read_bytes()[:-1])
     if harm == "foreign":
         file.write_bytes(b"something else")
+    if harm == "gone":
+        file.unlink()
     store = (site / "data/gateway.db").read_bytes()
     done = onceway(
         "restore",
@@ -236,7 +239,7 @@ def test_nothing_changes_when_the_backup_cannot_be_used(
         site / "gateway.toml",
         passphrase="correct horse" if harm != "passphrase" else "wrong",
     )
-    assert done.returncode == 1
+    assert done.returncode == (FAILED if harm == "passphrase" else STORE)
     assert done.stderr.startswith(f"error: {file}: ")
     assert len(done.stderr.splitlines()) == 1
     assert (site / "data/gateway.db").read_bytes() == store

@@ -2,9 +2,10 @@
 
 A file beside this one has the promises of a guide: words of the sentence, and the evidence for it
 (`evidence.py`). `first words ... last words` stands for all sentences from the first to the last.
-The evidence stays out of the guide, so a reader of the raw text sees no marker. A sentence that is
-reworded loses its evidence, so an author of the new words looks at the test again. `--write` (as
-part of `make docs`) writes the present values of constants into guides and tables.
+The evidence stays out of the guide, so a reader of the raw text sees no marker. A link to a test in
+the sentence (`[test_x](../tests/test_a.py)`) is evidence, too. A sentence that is reworded loses
+its evidence, so an author of the new words looks at the test again. `--write` (as part of `make
+docs`) writes the present values of constants into guides and tables.
 
 `python -m tests.promises GUIDE` lists the promises of a guide with their evidence. With `--check`,
 the exit code is 1 if a guide has more promises without evidence than its limit in `limits.toml`, or
@@ -13,6 +14,7 @@ words, or their sentence is not a promise. A limit may only go down. A new guide
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import tomllib
@@ -34,6 +36,10 @@ OTHERS = (
     "tests/clients/TABLE.md",
 )
 """Guides without promises of their own: past changes, and pages that are generated."""
+
+
+LINKED = re.compile(r"\[(test_\w+)\]\((?:\.\./)+(tests/[\w/]+\.py)\)")
+"""A test that a guide itself names in a sentence, as the tables of bounds do."""
 
 
 @dataclass
@@ -74,6 +80,10 @@ def audit(guide: str, source: str, marks: dict[str, str | list[str]], root: Path
         for index in promises:
             evidence_of.setdefault(index, []).extend(evidence)
     for index, sentence in enumerate(all_of):
+        for name, file in LINKED.findall(sentence.text) if sentence.promises else ():
+            evidence_of.setdefault(index, []).append(one := f"{file}::{name}")
+            if wrong := fault(one, "", root):
+                result.faults.append(f"{guide}:{sentence.line}: {wrong}")
         if evidence_of.get(index):
             result.held.append((sentence, evidence_of[index]))
         elif sentence.promises:

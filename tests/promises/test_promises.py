@@ -72,6 +72,15 @@ def test_a_comment_in_code_is_a_sentence_in_its_line() -> None:
     assert found == [(1, "at most 3"), (2, "only here")]
 
 
+def test_a_test_that_the_sentence_links_to_is_its_evidence(root: Path) -> None:
+    link = "| only one | [{}](../../tests/x/test_x.py) |\n"
+    found = audit("g.md", link.format("test_once"), {}, root)
+    assert (len(found.held), found.open, found.faults) == (1, [], [])
+    assert found.held[0][1] == [TEST]
+    gone = audit("g.md", link.format("test_twice"), {}, root)
+    assert gone.faults == ["g.md:1: pytest collects no tests/x/test_x.py::test_twice"]
+
+
 @pytest.mark.parametrize(
     "word",
     [

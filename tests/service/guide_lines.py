@@ -33,8 +33,7 @@ LOGGED = "tests/boards/test_log.py::test_log_lines_and_the_number_of_lost_ones"
 UPKEEP = "tests/ingest/test_readme.py::test_one_pass_and_all_upkeep_run_as_they_are_written"
 LANDED = "tests/ingest/test_readme.py::test_a_reading_comes_by_each_kind_of_landing_place"
 BUILT = "tests/firmware/test_porting.py::test_the_line_that_the_page_gives_builds_a_board"
-AFTER = "looks at the folder of such a run"
-RIG = "a rig, for minutes to hours: `make hil` and `make soak`"
+RIG = "tests/hil/test_guide_lines.py::test_lines_of_the_rig_run_as_written"
 RUN_BY = {
     "sudo apt install ./onceway_": ".setup/try_install.py::_follow",
     "apt install --allow-downgrades": INSTALLED,
@@ -65,6 +64,8 @@ RUN_BY = {
         "tests/uplink/test_rescue.py::test_card_lands_in_a_bucket_by_the_line_of_the_guide"
     ),
     "cc -std=gnu11": BUILT,
+    "onceway hil": RIG,
+    ".venv/bin/onceway hil": RIG,
 }
 """Lines that need hardware, a build, Spark or another machine, with the test that runs them."""
 
@@ -76,10 +77,6 @@ EXCEPTED = {
     "make firmware": "a build: `make test` begins with it",
     "make -C firmware": "a build: `make test` and `make size` run it",
     "journalctl -u": "needs the journal of systemd",
-    **{f"onceway hil {word}": RIG for word in ("run", "demo", "glue")},
-    **{f"onceway hil {word}": AFTER for word in ("check", "compare", "replay", "report")},
-    ".venv/bin/onceway hil replay": AFTER,
-    ".venv/bin/onceway hil run": RIG,
     ".venv/bin/python -m": "tests and soaks themselves",
 }
 _FENCE = re.compile(r"```(\w*)")

@@ -213,7 +213,9 @@ async def test_without_its_supply_it_is_not_there_and_forgets_all(bus: Bus) -> N
     await bus.board.radio(False)
     assert await bus.get(VERSION) == 0xFF
     await bus.board.radio(True)
-    await bus.board.run(10 * MS)
+    await bus.board.run(6 * MS)
+    assert await bus.get(VERSION) == 0xFF
+    await bus.board.run(4 * MS)
     assert await bus.get(OP_MODE) == 0x09
 
 
