@@ -33,6 +33,7 @@ from gateway.broker.access import Ask, Refusal
 from gateway.broker.admission import origin
 from gateway.links.fair_queue import FairQueue
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.jobs import Job
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,11 @@ class Logins:
 
     def _line(self, order: Ask) -> _Line:
         return self._lines[order.question.asks_others, _pair(order) in self._trusted]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The job that keeps correct logins over a restart."""
+        return self._trusted.jobs
 
     def stop(self) -> None:
         """Stop all checks."""

@@ -15,22 +15,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.config import DEVICES_TOPIC, INSIDE
+from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Packet, Puback, Publish
 from gateway.runtime.internal_client import Client
+from gateway.system.jobs import Job, SavedFile
 
 if TYPE_CHECKING:
     from gateway.boards.admission import Registry
     from gateway.runtime.engine import Engine
-
-log = logging.getLogger(__name__)
 
 FILE = "device-list.json"
 DAY_S = 86_400
@@ -39,6 +37,8 @@ LOOK_S = 3600
 affect the age.
 """
 RETRY_S = 60
+NOT_TAKEN_S = 600
+"""Longest time in seconds for which a list may not be taken before it is a problem."""
 ANSWER_S = 30
 """Time limit of the answer to a publication, in seconds."""
 _FAILURE = 0x80
@@ -57,7 +57,10 @@ class DeviceList:
         self._file = folder / FILE
         self._utc = utc
         self._changed = asyncio.Event()
-        self._warned = False
+        text = "the list of devices was not taken: the centre goes by the last one"
+        self.job = Job("device_list", f"{DEVICES_TOPIC}: {text}", NOT_TAKEN_S)
+        self._saved = SavedFile(self._file, "the note of the newest list of devices")
+        self.jobs = [self.job, self._saved.job]
         self._task = asyncio.create_task(self._run())
 
     def changed(self) -> None:
@@ -74,8 +77,11 @@ class DeviceList:
                 self._changed.clear()
                 if (text := self._due()) is not None and not await self._publish(text):
                     wait_s = RETRY_S
-            except Exception:
-                log.exception("the list of devices met an internal error")
+                else:
+                    self.job.succeed()
+            except Exception as error:
+                self.job.fail(error)
+                wait_s = RETRY_S
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait_s)
 
@@ -125,16 +131,9 @@ class DeviceList:
         taken = isinstance(packet, Puback) and packet.reason < _FAILURE
         if taken:
             await asyncio.to_thread(self._note, text)
-        elif not self._warned:
+        else:
             reason = packet.reason.name.lower() if isinstance(packet, Puback) else "no answer"
-            log.warning(
-                "%s: the list of devices was not taken (%s): the centre goes by the last one;"
-                " trying again every %d s",
-                DEVICES_TOPIC,
-                reason.replace("_", " "),
-                RETRY_S,
-            )
-        self._warned = not taken
+            self.job.fail(OncewayError(reason.replace("_", " ")))
         return taken
 
     def _last(self) -> dict[str, Any]:
@@ -150,17 +149,12 @@ class DeviceList:
 
     def _note(self, text: str) -> None:
         now = self._utc()
-        new = self._file.with_suffix(".new")
         told = {
             "sha256": _hash(text),
             "time": 0 if now is None else now // 1_000_000,
             "row": self._engine.broker.spool.next - 1,
         }
-        try:
-            new.write_text(json.dumps(told))
-            os.replace(new, self._file)
-        except OSError as error:
-            log.warning("%s: cannot be written (%s)", self._file, error.strerror)
+        self._saved.write(json.dumps(told))
 
 
 def _hash(text: str) -> str:

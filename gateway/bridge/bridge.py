@@ -81,10 +81,10 @@ class Bridge:
     def _sample(self) -> None:
         """Take a sample of the queue, again and again."""
         loop = asyncio.get_running_loop()
+        self._sampler = loop.call_later(SAMPLE_S, self._sample)
         if (session := self._queue.session) is not None:
             flow = session.send_flow
             self._age.sample(loop.time(), flow.next - flow.messages, flow.next)
-        self._sampler = loop.call_later(SAMPLE_S, self._sample)
 
     async def _ensure(self) -> None:
         """Create the session and its subscriptions, whether or not the other broker is
@@ -97,6 +97,8 @@ class Bridge:
                 await self._say(packets)
         except OncewayError as error:
             self._fail(str(error))
+        except Exception as error:
+            self._blame(error)
 
     async def _say(self, packets: list[Packet]) -> None:
         """Send packets to our broker, and wait for the answers."""
@@ -175,14 +177,17 @@ class Bridge:
             except OncewayError as error:
                 self._fail(str(error))
             except Exception as error:
-                log.exception("bridge %s: internal error", self.section.name)
-                self._fail(f"internal error ({error})")
+                self._blame(error)
                 self._pauses.told()
             if self._queue.session is None:  # an administrator may have ended it
                 await self._ensure()
             on_trial = self._established and self._suspects.tries_suspects
             suspects = self._suspects.in_a_row if on_trial else None
             await asyncio.sleep(self._pauses.next(loop.time() - began, suspects))
+
+    def _blame(self, error: Exception) -> None:
+        log.error("bridge %s: internal error", self.section.name, exc_info=error)
+        self._fail(f"internal error ({error})")
 
     def _fail(self, error: str) -> None:
         self._connected = False

@@ -86,10 +86,10 @@ class HomeAssistant:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        self._kinds = await asyncio.to_thread(kinds)
         self.job.begin()
         while True:
             try:
+                self._kinds = self._kinds or await asyncio.to_thread(kinds)
                 if self._inside is None or self._inside.closed:
                     self._inside = InternalClient(
                         self._engine, [f"{self._section.prefix}/status"], self._heard

@@ -140,8 +140,8 @@ class Engine:
 
     @property
     def jobs(self) -> list[Job]:
-        """The background jobs of the store."""
-        return self._writer.jobs
+        """The background jobs of store and logins."""
+        return [*self._writer.jobs, *self._logins.jobs]
 
     @property
     def commit_waits_s(self) -> float:

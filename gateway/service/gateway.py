@@ -50,6 +50,7 @@ from gateway.store.space import release
 from gateway.store.uptime import last_seen, uptime
 from gateway.system.accounts import leave_for_uplink
 from gateway.system.causes import cause
+from gateway.system.jobs import InternalErrors
 from gateway.system.lock import ProcessLock
 from gateway.system.notify import notify
 
@@ -204,6 +205,8 @@ class Gateway:
                 utc,
                 config.gateway.data,
             )
+            errors = InternalErrors()
+            loop.set_exception_handler(errors.take)
             membership = _membership(config, engine, restored is not None)
             bridges = Bridges(engine, config.bridge)
             management = Management(
@@ -222,6 +225,7 @@ class Gateway:
                 self._restart,
                 lambda: listeners.waiting,
             )
+            management.watch(errors)
             management.control.reload = self.reload
             try:
                 if membership is not None:
@@ -267,6 +271,7 @@ class Gateway:
                     closing(Garbage()),
                 ):
                     management.control.look = watch.look
+                    management.watch(*self._devices.jobs)
                     await self._stop.wait()
                 notify("STOPPING=1")
                 if membership is not None and membership.has_company:

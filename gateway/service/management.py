@@ -22,6 +22,7 @@ from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls, certificate_names
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
+from gateway.system.jobs import Job
 from gateway.web.health import problems
 from gateway.web.source import Source
 
@@ -85,7 +86,7 @@ class Management:
             history=registry.history,
             restart=restart,
             absent=[absent],
-            jobs=[*engine.jobs, *registry.jobs],
+            jobs=[*engine.jobs, *registry.jobs, *(membership.jobs if membership else ())],
             doubt=lambda: engine.clock.doubt,
         )
         self._membership = membership
@@ -120,6 +121,10 @@ class Management:
         if config.web is not None:
             await self._start_web(config.web.bind)
 
+    def watch(self, *jobs: Job) -> None:
+        """Show the background jobs of further parts."""
+        self._source.jobs.extend(jobs)
+
     async def close(self) -> None:
         for part in self._open:
             await part.close()
@@ -137,7 +142,7 @@ class Management:
             lambda name: not self._registry.expected.is_problem(name),
         )
         mirror.start()
-        self._source.jobs.extend(mirror.jobs)
+        self.watch(*mirror.jobs)
         self._open.append(mirror)
         self._registry.boards.taken = mirror.take
         return mirror
@@ -153,7 +158,7 @@ class Management:
             Told(self._source).problems,
         )
         teller.start()
-        self._source.jobs.extend(teller.jobs)
+        self.watch(*teller.jobs)
         self._source.untold.append(lambda: teller.failures)
         self._source.ways.extend(teller.ways)
         self.control.test_notify = teller.test
@@ -172,7 +177,7 @@ class Management:
             lambda: [item.what for item in problems(self._source)],
         )
         home.start()
-        self._source.jobs.append(home.job)
+        self.watch(home.job)
         self._open.append(home)
 
     async def _start_page(self, section: PageSection, mirror: Mirror) -> None:
@@ -199,18 +204,19 @@ class Management:
         self._registry.boards.answered = boards.touch
         live = Live(self._source, mirror.last, boards)
         flash = PageFlash(self._config.gateway.data, self._registry, self._source.ports)
+        logins = PageLogins(
+            self._passwords,
+            section.operators,
+            self._config.gateway.data / "page-logins.json",
+            section.viewers if section.names_roles else ["*"],
+        )
         page = PageServer(
             *split_bind(section.bind),
             tls,
             live,
             Clients(self._source, self._engine.end_session),
             LogLines(),
-            PageLogins(
-                self._passwords,
-                section.operators,
-                self._config.gateway.data / "page-logins.json",
-                section.viewers if section.names_roles else ["*"],
-            ),
+            logins,
             Deeds(
                 partial(command, self._engine),
                 partial(board_log.whole, self._engine),
@@ -228,7 +234,7 @@ class Management:
         await page.start()
         self._source.absent.append(lambda: [page.waits_for] if page.waits_for else [])
         live.start()
-        self._source.jobs.append(live.job)
+        self.watch(live.job, *logins.jobs)
         self._open += [flash, page]
         for address in page.addresses:
             scheme = "http" if tls is None else "https"

@@ -8,7 +8,7 @@ on it, and after a power cut the log still has the last entries.
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,10 +67,3 @@ def _is_one(item: Doubt) -> bool:
         and isinstance(item.silent, list)
         and all(isinstance(name, str) for name in item.silent)
     )
-
-
-def write(folder: Path, doubts: Iterable[Doubt]) -> None:
-    """Write the file. Raises OSError."""
-    made = folder / f"{FILE}.new"
-    made.write_text(json.dumps(list(doubts)))
-    made.replace(folder / FILE)

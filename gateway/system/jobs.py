@@ -7,18 +7,26 @@ again.
 
 import logging
 import os
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from time import monotonic
+from typing import Any
 
+from gateway.errors import OncewayError
 from gateway.system.causes import UNKNOWN, cause
 
 log = logging.getLogger(__name__)
 
 FILE_S = 60.0
 """Longest time in seconds for which a file may stay unwritten."""
+FORGET_S = 3600.0
+"""Seconds for which an internal error in the background is a problem."""
 LOOP_S = 60.0
 """Longest time in seconds between two rounds of a loop that has a round each second."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Job:
@@ -85,34 +93,66 @@ class Job:
         first = self.error is None
         known = cause(error)
         self.todo = "" if known is UNKNOWN else known.todo
-        said = str(error) or type(error).__name__
+        late = isinstance(error, TimeoutError)
+        said = str(error) or ("it takes too long" if late else type(error).__name__)
         self.error = said if known is UNKNOWN else f"{known.what}: {said}"
         if first:
-            internal = error if known is UNKNOWN else None
+            expected = known is not UNKNOWN or isinstance(error, OncewayError | TimeoutError)
+            internal = None if expected else error
             log.error("%s (%s). It is tried again", self.what, self.error, exc_info=internal)
+
+
+class InternalErrors(Job):
+    """Errors of tasks and timers outside the other jobs: a problem for FORGET_S after the
+    last one. clock: monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__("internal", "an internal error in the background", FORGET_S, clock)
+        self._last: float | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """The last error as a sentence, or None."""
+        if self._last is None or self._clock() - self._last > FORGET_S:
+            return None
+        return f"{self.what}: {self.error}. Please report it with its lines of the log"
+
+    def take(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an exception of an event loop. An OSError, which a peer may cause, is only logged."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            self.error = str(error) or type(error).__name__
+            self.failures += 1
+            self._last = self._clock()
+        loop.default_exception_handler(context)
 
 
 class SavedFile:
     """A small file that a job writes again and again, whole or not at all. No fsync: after a power
-    cut the last state may be missing. what: the content, as a noun phrase.
+    cut the last state may be missing. what: the content, as a noun phrase. mode: its permissions.
     """
 
-    def __init__(self, file: Path, what: str) -> None:
+    def __init__(self, file: Path, what: str, mode: int = 0o666) -> None:
         self.job = Job(file.name, f"{file}: {what} cannot be written", FILE_S)
         self.unwritten: str | None = None
         """The text of the last failed write, which is tried again; None after a success."""
         self._file = file
+        self._mode = mode
+        self._writing = Lock()
 
     def write(self, text: str) -> None:
-        """Write the file. Runs on any thread, one call at a time."""
+        """Write the file. Runs on any thread."""
         self.job.begin()
         new = self._file.with_suffix(".new")
-        try:
-            new.write_text(text)
-            os.replace(new, self._file)
-        except OSError as error:
-            self.unwritten = text
-            self.job.fail(error)
-        else:
-            self.unwritten = None
-            self.job.succeed()
+        with self._writing:
+            try:
+                with open(os.open(new, _NEW, self._mode), "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(new, self._file)
+            except OSError as error:
+                self.unwritten = text
+                self.job.fail(error)
+            else:
+                self.unwritten = None
+                self.job.succeed()

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import secrets
 import time
 from collections import Counter
@@ -29,6 +28,8 @@ from gateway.broker.admission import origin
 from gateway.config import OWN_NAMES
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.jobs import Job, SavedFile
+from gateway.system.late_file import LateFile
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class PageLogins:
         file: Path | None = None,
         viewers: Collection[str] = ("*",),
     ) -> None:
-        self._file = file
+        self._late: LateFile | None = None
         self._kept = float("-inf")
         self._passwords = passwords
         self._operators = operators
@@ -84,6 +85,8 @@ class PageLogins:
         self._trusted = Trusted(file.with_name("page-trusted.json") if file else None)
         if file is not None:
             self._recall(file)
+            saved = SavedFile(file, "the list of logins to the page", 0o600)
+            self._late = LateFile(saved, self._text, 0)
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
         """Return a token, or an HTTP status and a text for the user."""
@@ -163,8 +166,16 @@ class PageLogins:
         if self._sessions.pop(_hash(token or ""), None) is not None:
             self._keep()
 
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that keep logins over a restart."""
+        own = [] if self._late is None else [self._late.saved.job]
+        return [*own, *self._trusted.jobs]
+
     def close(self) -> None:
         self._trusted.close()
+        if self._late is not None:
+            self._late.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, user: str, passwords: Passwords, now: float) -> str:
@@ -206,10 +217,12 @@ class PageLogins:
 
     def _keep(self) -> None:
         """Write the sessions to the file. Logins are rare, and the file is small."""
-        if self._file is None:
-            return
-        self._kept = now = asyncio.get_running_loop().time()
-        wall = time.time()
+        self._kept = asyncio.get_running_loop().time()
+        if self._late is not None:
+            self._late.changed()
+
+    def _text(self) -> str:
+        now, wall = asyncio.get_running_loop().time(), time.time()
         rows = {
             key.hex(): {
                 "user": one.user,
@@ -220,13 +233,7 @@ class PageLogins:
             }
             for key, one in self._sessions.items()
         }
-        new = self._file.with_suffix(".new")
-        try:
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(json.dumps(rows))
-            os.replace(new, self._file)
-        except OSError as error:
-            log.error("%s: cannot keep who is logged in (%s)", self._file, error.strerror)
+        return json.dumps(rows)
 
     def _recall(self, file: Path) -> None:
         """Load the sessions of users whose passwords are unchanged."""

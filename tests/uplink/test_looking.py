@@ -90,10 +90,12 @@ def test_where_says_when_a_device_was_answered_in_doubt(data, onceway, config):
     from gateway.web.where import where as of_the_page
 
     data.add(2)
-    doubts.write(data.path, [Doubt("other", 1, ["barn"]), Doubt("sensor-1", NOW, ["barn", "mill"])])
+    file = data.path / doubts.FILE
+    known = [Doubt("other", 1, ["barn"]), Doubt("sensor-1", NOW, ["barn", "mill"])]
+    file.write_text(json.dumps(known))
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
     assert "sensor-1 was answered in doubt at 2026-11-25 12:00:00 UTC: barn, mill did not" in text
-    doubts.write(data.path, [*doubts.read(data.path), Doubt("sensor-1", None, [])])
+    file.write_text(json.dumps([*doubts.read(data.path), Doubt("sensor-1", None, [])]))
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
     assert "answered in doubt at an unknown time: a store had been restored, or two" in text
     assert "in doubt" not in onceway("where", "other", "1", "--config", config).stdout

@@ -139,6 +139,7 @@ async def test_restart_logs_out_only_users_with_a_changed_password(
     before.logout(gone)
     session = before.session(token)
     assert session is not None
+    before.close()
     after = start()
     found = after.session(token)
     assert found is not None

@@ -29,12 +29,14 @@ from gateway.links.lora.transports import Transports
 from gateway.links.lora.turns import Others, TurnLink
 from gateway.links.transport import Accept
 from gateway.links.tty import Tty
+from gateway.system.causes import cause
 from gateway.system.logs import about
 from gateway.system.regions import Region
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
+_RECORD = "the record of airtime"
 """Seconds until a missing or failed modem is tried again."""
 
 NUMBERS = range(1, 255)
@@ -346,10 +348,14 @@ class LoraListener:
         if writing.cancelled():
             return
         if (error := writing.exception()) is not None:
-            self._warn(f"the record of airtime cannot be written ({error}): nothing more is sent")
+            why = cause(error).what
+            self._warn(f"{_RECORD} cannot be written: {why} ({error}). Nothing more is sent")
             self._station.not_recorded()
             self._loop.call_later(RETRY_S, self._wake)
             return
+        if self._problem is not None and self._problem.startswith(_RECORD):
+            self._problem = None
+            self._say(f"{_RECORD} is written again")
         self._station.recorded()
         self._flush([])
 

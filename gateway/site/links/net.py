@@ -45,11 +45,14 @@ from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import dialling, serving, why
 from gateway.site.rules.contact import LEASE_S, PROMISE_S
 from gateway.system.dial import connected
+from gateway.system.jobs import FILE_S, Job
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+RENEWAL_S = 86_400.0
+"""Longest time in seconds for which a renewal may fail before it is a problem."""
 HANDSHAKE_S = 10.0
 DIAL_S = 5.0
 _TCP_S = 4.0
@@ -146,6 +149,18 @@ class Net:
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
         self._closing = False
+        folder = config.site_folder
+        text = f"{folder}: the certificate of this gateway, or of a member, cannot be renewed"
+        self._renewing = Job("site_certificate", text, RENEWAL_S)
+        text = f"{folder}: the list of removed members cannot be read"
+        self._removing = Job("site_removed", text, FILE_S)
+        text = f"{folder}: the list of removed members cannot be written"
+        self._keeping = Job("site_removed_file", text, 3 * FILE_S)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that renew certificates and keep the list of removed members."""
+        return [self._renewing, self._removing, self._keeping]
 
     @property
     def port(self) -> int:
@@ -326,6 +341,7 @@ class Net:
         try:
             if link is not None and link.certificate is not None and not data:
                 link.renew(await asyncio.to_thread(renewal.renewed, folder, link.certificate))
+                self._renewing.succeed()
                 return
             if link is None:
                 own = await asyncio.to_thread(renewal.renew_own, folder)
@@ -337,8 +353,9 @@ class Net:
                     "this gateway's certificate is renewed, until %s",
                     f"{own.certificate.not_valid_after_utc:%Y-%m-%d}",
                 )
-        except OncewayError as error:
-            self._warn("renewal", f"a certificate cannot be renewed: {error}")
+            self._renewing.succeed()
+        except Exception as error:
+            self._renewing.fail(error)
 
     def _keep_certificate(self) -> None:
         """Renew this gateway's certificate when half of its life is over."""
@@ -517,7 +534,11 @@ class Net:
         try:
             self._removed.refresh()
         except OncewayError as error:
-            self._warn("removed", str(error))
+            self._removing.fail(error)
+        else:
+            self._removing.succeed()
+        if self._keeping.error is not None and self._may_log("removed"):  # once a minute
+            self._spawn(self._save_removed(), self._saving)
         self._spread(None)
         self._keep_certificate()
         set_off = datetime.now(UTC).timestamp() - now
@@ -555,7 +576,9 @@ class Net:
         try:
             await asyncio.to_thread(self._removed.save)
         except OncewayError as error:
-            self._warn("removed", str(error))
+            self._keeping.fail(error)
+        else:
+            self._keeping.succeed()
 
     # Logging once
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.broker.session import Session
     from gateway.config import Config
     from gateway.runtime.engine import Engine
+    from gateway.system.jobs import Job
 
 
 HOP_S = 2.0
@@ -138,6 +139,11 @@ class Membership:
         kind = frame[0] if frame else 0
         channel = next(item for item in reversed(self._channels) if item.first <= kind)
         channel.received(member, frame)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The background jobs of the site."""
+        return [self.registry.job, self._doubts.job, *self._copies.jobs, *self._net.jobs]
 
     async def start(self) -> None:
         """Start. Raises OncewayError if there is no certificate, or the address is in use."""

@@ -19,6 +19,7 @@ from gateway.errors import OncewayError
 from gateway.site.shared_state.board_entry import Entry
 from gateway.site.shared_state.boards import MOST, BoardSharing
 from gateway.site.shared_state.sharing import Link
+from gateway.system.jobs import Job
 from gateway.system.logs import printable
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 120.0
 """Timeout for the process; a Raspberry Pi starts a Python program in two seconds."""
 RETRY_S = 5.0
+EXCHANGE_S = 300.0
+"""Longest time in seconds for which the exchange may fail before it is a problem."""
 _NAMES = 10
 """Largest number of names in one log line."""
 
@@ -40,7 +43,8 @@ class SiteRegistry:
         """The last frame of entries, by member."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._complained = False
+        text = f"{self._path}: changes to boards cannot be exchanged with the site's other members"
+        self.job = Job("site_registry", text, EXCHANGE_S)
 
     def start(self) -> None:
         self._due.set()
@@ -69,27 +73,17 @@ class SiteRegistry:
             begun = time.monotonic()
             try:
                 entries = await self._exchange(sent)
-            except (OncewayError, OSError, TimeoutError) as error:
-                self._complain(str(error) or "it takes too long")
+                news = self.sharing.entered(entries, [link for link, _ in incoming.values()])
+                self._tell(sorted({*news} & {entry.name for entry in sent}))
+            except Exception as error:
+                self.job.fail(error)
                 self._incoming = incoming | self._incoming
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._complained = False
-            news = self.sharing.entered(entries, [link for link, _ in incoming.values()])
-            self._tell(sorted({*news} & {entry.name for entry in sent}))
+            self.job.succeed()
             # leave half of a core to other work, whatever the members send
             await asyncio.sleep(time.monotonic() - begun)
-
-    def _complain(self, why: str) -> None:
-        if not self._complained:
-            self._complained = True
-            log.error(
-                "%s: changes to boards cannot be exchanged with the other members of the site (%s);"
-                " trying again until the exchange works",
-                self._path,
-                why,
-            )
 
     def _tell(self, names: list[str]) -> None:
         if names:

@@ -31,6 +31,7 @@ from gateway.site.replication.sending import WAIT_S, Copying
 from gateway.store.copies import FILE as SHELF
 from gateway.store.copies import Copies, adopted, is_damaged, put_aside
 from gateway.store.schema import FILE, connect
+from gateway.system.jobs import Job
 from gateway.system.logs import printable
 from gateway.uplink import copied
 
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 RETRY_S = 1.0
+WORK_S = 60.0
+"""Longest time in seconds for which a read or write may fail before it is a problem."""
 _PAGE_ROWS = 1024
 _NO_COPY = (
     ReasonCode.QUOTA_EXCEEDED,
@@ -60,20 +63,20 @@ class _Worker:
     """
 
     def __init__(
-        self, what: str, loop: asyncio.AbstractEventLoop, executor: Executor | None
+        self, name: str, what: str, loop: asyncio.AbstractEventLoop, executor: Executor | None
     ) -> None:
-        self._what = what
+        self.job = Job(name, f"{what} cannot be read or written", WORK_S)
         self._loop = loop
         self._executor = executor or ThreadPoolExecutor(1, what)
         self._pieces: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         """Pieces of work; the first one is in progress."""
-        self._complained = False
         self._closed = False
 
     def run(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Queue a piece of work. done: called on the event loop."""
         self._pieces.append((work, done))
         if len(self._pieces) == 1:
+            self.job.begin()
             self._begin()
 
     def _begin(self) -> None:
@@ -93,19 +96,16 @@ class _Worker:
             self._loop.call_soon_threadsafe(call, said)
 
     def _worked(self, found: Any) -> None:
-        if self._complained:
-            self._complained = False
-            log.warning("%s: it works again", self._what)
+        self.job.succeed()
         _, done = self._pieces.popleft()
         if self._pieces:
+            self.job.begin()
             self._begin()
         if not self._closed:
             done(found)
 
     def _failed(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
-            log.error("%s: %s; trying again until it works", self._what, error)
+        self.job.fail(error)
         if not self._closed:
             self._loop.call_later(RETRY_S, self._begin)
 
@@ -136,7 +136,7 @@ class SiteCopies:
         self._broker = engine.broker
         self._loop = loop
         self._data = data
-        self._shelf_worker = _Worker(f"the shelf ({SHELF})", loop, executor)
+        self._shelf_worker = _Worker("shelf", f"the shelf ({SHELF})", loop, executor)
         self._shelf: Copies | None = None
         self._landing = False
         self._logged: set[int] = set()
@@ -156,13 +156,19 @@ class SiteCopies:
         )
         self._own = None
         if section.copies > 1:
-            worker = _Worker("the spool, for its copies", loop, executor)
+            worker = _Worker("copies", "the spool, for its copies,", loop, executor)
             database = (opened or partial(connect, data / FILE))()
             self._own = _Own(
                 engine, database, worker, send, loop, restored, section.copies_silent_s
             )
         self._timer = loop.call_later(TICK_S, self._tick)
         self._closed = False
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that read and write replicas."""
+        own = [] if self._own is None else [self._own.job]
+        return [self._shelf_worker.job, *own]
 
     async def close(self) -> None:
         self._closed = True
@@ -342,6 +348,7 @@ class _Own:
         self._broker = broker = engine.broker
         self._database = database
         self._worker = worker
+        self.job = worker.job
         self._loop = loop
         last = broker.spool.next - 1
         self._first = broker.spool.next

@@ -2,15 +2,14 @@
 later (`gateway/store/doubts.py`).
 """
 
-import asyncio
-import logging
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.store.doubts import LONGEST, MOST, Doubt, read, write
-
-log = logging.getLogger(__name__)
+from gateway.store.doubts import FILE, LONGEST, MOST, Doubt, read
+from gateway.system.jobs import SavedFile
+from gateway.system.late_file import LateFile
 
 WRITE_S = 5.0
 """Interval of writes: if many clients return while a member is silent, one file is written in this
@@ -24,29 +23,17 @@ class Doubts:
     """
 
     def __init__(self, folder: Path, utc: Callable[[], int | None]) -> None:
-        self._folder = folder
         self._utc = utc
         self._known = deque(read(folder), MOST)
-        self._timer: asyncio.TimerHandle | None = None
+        saved = SavedFile(folder / FILE, "the list of clients whose session was suspect")
+        self._late = LateFile(saved, lambda: json.dumps(list(self._known)), WRITE_S)
+        self.job = saved.job
 
     def add(self, client: str, silent: Sequence[str]) -> None:
         if len(client) > LONGEST:
             return
         self._known.append(Doubt(client, self._utc(), list(silent)))
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_S, self._later)
-
-    def _later(self) -> None:
-        self._timer = None
-        asyncio.get_running_loop().run_in_executor(None, self._write, tuple(self._known))
-
-    def _write(self, doubts: tuple[Doubt, ...]) -> None:
-        try:
-            write(self._folder, doubts)
-        except OSError as error:
-            log.warning("answers for suspect sessions are recorded only in the log: %s", error)
+        self._late.changed()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._write(tuple(self._known))
+        self._late.close()
