@@ -16,7 +16,7 @@ from gateway.commands.options import (
     installed_folder,
     running_folder,
 )
-from gateway.errors import NotAllowed, OncewayError
+from gateway.errors import NotAllowed, OncewayError, UsageError
 from provisioning.boards import catalogue
 from provisioning.registry import Registry
 
@@ -126,7 +126,7 @@ def registry_file(path: Path | None) -> Path:
         return path
     folder = gateway_folder(path)
     if folder is None:
-        raise OncewayError(
+        raise UsageError(
             "there is no gateway here, so no device registry",
             default_file(),
             "Name a gateway with --config FILE, or a registry of your own with --registry FILE",

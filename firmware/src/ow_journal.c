@@ -106,11 +106,26 @@ static void fetch(uint8_t *to, uint16_t address, uint8_t length)
 }
 #endif
 
-/* Reads `length` bytes whose last two are their CRC. */
-static bool read_checked(uint8_t *to, uint16_t address, uint8_t length)
+/* Reads `length` bytes whose last two are their CRC; `to` has room for one more. A bit that has
+ * changed at rest is changed back: each bit in turn, until the CRC matches. At such lengths two valid
+ * contents differ in four bits or more, so there is one answer. */
+static OW_ONE_COPY bool read_checked(uint8_t *to, uint16_t address, uint8_t length)
 {
+    uint8_t *at = to + length, bit = 0;
     fetch(to, address, length);
-    return ow_crc(OW_CRC_INITIAL, to, length) == 0;
+    while (ow_crc(OW_CRC_INITIAL, to, length) != 0) {
+        *at ^= bit;
+        bit <<= 1;
+        if (bit == 0) {
+            if (at == to) {
+                return false;
+            }
+            at--;
+            bit = 1;
+        }
+        *at ^= bit;
+    }
+    return true;
 }
 
 static void seal(uint8_t *record, uint8_t length)
@@ -291,7 +306,7 @@ static void open_held(struct ow_journal *journal)
 {
     bool found = false;
     for (uint8_t cell = 0; cell < 2; cell++) {
-        uint8_t record[HELD_SIZE];
+        uint8_t record[HELD_SIZE + 1];
         if (read_checked(record, held_address(cell), HELD_SIZE) &&
             !(found && (int8_t)(record[0] - journal->held_count) < 0)) {
             found = true;
@@ -303,7 +318,7 @@ static void open_held(struct ow_journal *journal)
 
 static void open_incarnation(struct ow_journal *journal)
 {
-    uint8_t copy[INCARNATION_SIZE];
+    uint8_t copy[INCARNATION_SIZE + 1];
     if (read_checked(copy, INCARNATION_B, INCARNATION_SIZE)) {
         journal->confirmed = true;
         journal->incarnation = ow_get_u32(copy);

@@ -35,6 +35,7 @@ from gateway.system.sync import sync
 from gateway.uplink import credentials
 from gateway.uplink.cli import NoUplink
 from gateway.uplink.landing import Landing, open_landing
+from gateway.uplink.owner import must_be_the_place
 from gateway.uplink.spool import Spool
 
 backup_app = typer.Typer()
@@ -123,7 +124,7 @@ def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None
             file = Path(folder) / "whole"
             manifest, size = _write(file, settings, found), file.stat().st_size
             gateway, now = settings.gateway.name, datetime.now(UTC)
-            where = put(landing, gateway, _epoch(data), file, now)
+            where = put(landing, gateway, _epoch(data, landing), file, now)
             note = note.succeed(data, where)
             remove_old(landing, gateway, keep, now)
     except (OncewayError, OSError) as error:
@@ -139,9 +140,14 @@ def _landing(settings: Config, found: Path) -> Landing:
     return open_landing(settings.uplink.landing, settings.uplink.options, settings.uplink.shared)
 
 
-def _epoch(data: Path) -> str:
+def _epoch(data: Path, landing: Landing) -> str:
+    """Return the epoch of the store. Raises Unreachable if its batches have landed, but not at this
+    place: a folder that is not mounted looks like that.
+    """
     with Spool(data, to_read=True) as spool:
-        return spool.origin().epoch
+        origin = spool.origin()
+        must_be_the_place(landing, origin.gateway, spool.last_landed()[0])
+        return origin.epoch
 
 
 def _restore_error(error: OncewayError | OSError, data: Path) -> OncewayError:

@@ -377,6 +377,7 @@ class Watch:
         self._ports = ports
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
+        registry.history.clock = lambda: (engine.broker.now, engine.broker.utc)
         self._told: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._looks = asyncio.Lock()

@@ -3,6 +3,9 @@
 In: readings as they arrive. Out: the last reading of each name, and its last POINTS numbers (a day
 at one a minute). `DATA/history.json` is written at a clean stop only: a power cut loses this
 history, but no acknowledged reading. The table at the centre has all readings.
+
+While the clock is not synchronised, a reading has its place on the broker's time axis, and so an
+age. It gets its UTC when the clock is known.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import logging
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,9 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class _Series:
-    """The numbers of one name. unit, value, time: the last reading. times: µs since 1970."""
+    """The numbers of one name. unit, value, time: the last reading. times: µs since 1970, or before
+    zero: those on the time axis, see `_on_axis`.
+    """
 
     unit: str | None = None
     value: Any = None
@@ -41,10 +46,12 @@ class _Series:
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
 
-    def take(self, reading: Reading) -> None:
+    def take(self, reading: Reading, now: float) -> None:
         self.unit, self.value = reading.unit, reading.value
         self.time = reading.time if reading.time is not None else reading.received
-        if self.time is None or isinstance(reading.value, str):
+        if self.time is None or self.time < 0:
+            self.time = _on_axis(now)
+        if isinstance(reading.value, str):
             return
         self.times.append(self.time)
         self.values.append(float(reading.value))
@@ -56,6 +63,8 @@ class History:
     """The readings of all boards. folder: the data directory."""
 
     def __init__(self, folder: Path) -> None:
+        self.clock: Callable[[], tuple[float, int | None]] = lambda: (0.0, None)
+        """Returns the time on the time axis in seconds, and in µs since 1970 if that is known."""
         self._file = folder / FILE
         self._boards = _read(self._file)
         self._new = False
@@ -71,7 +80,7 @@ class History:
                 if sum(map(len, self._boards.values())) >= MOST:
                     continue
                 series = self._boards.setdefault(device, {})[reading.name] = _Series()
-            series.take(reading)
+            series.take(reading, self.clock()[0])
             self._new = True
 
     def forget(self, wanted: Iterable[str]) -> None:
@@ -83,27 +92,57 @@ class History:
     def last(self, device: str) -> Iterator[Row]:
         """Return the last reading of each name. device: empty for all boards."""
         for board, name, series in self._series(device):
-            yield _row(board, name, series.time, series.value, series.unit)
+            yield self._row(board, name, series.time, series.value, series.unit)
 
-    def since(self, device: str, begin: int) -> Iterator[Row]:
-        """Return numbers since `begin`, in µs since 1970, sorted by board, name and time."""
+    def since(self, device: str, seconds: float) -> Iterator[Row]:
+        """Return the numbers of the last seconds, sorted by board, name and time. A number of
+        unknown age is left out.
+        """
         for board, name, series in self._series(device):
-            points = sorted(zip(series.times, series.values, strict=True))
-            for time, value in points:
-                if time >= begin:
-                    yield _row(board, name, time, value, series.unit)
+            points = [
+                (-age, time, value)
+                for time, value in zip(series.times, series.values, strict=True)
+                if (age := self.age(time)) is not None and age <= seconds
+            ]
+            for _, time, value in sorted(points):
+                yield self._row(board, name, time, value, series.unit)
 
     def begins(self, device: str) -> int | None:
-        """Return the time from which all readings of these boards are kept, in µs since 1970; None
-        if there are none.
+        """Return the time from which all readings of these boards are kept, as `times` of a series;
+        None if there are none of a known age.
         """
-        return max(
-            (min(series.times) for _, _, series in self._series(device) if series.times),
-            default=None,
-        )
+        known = [
+            max(
+                (time for time in series.times if self.age(time) is not None),
+                key=lambda time: self.age(time) or 0.0,
+                default=None,
+            )
+            for _, _, series in self._series(device)
+        ]
+        found = [time for time in known if time is not None]
+        return min(found, key=lambda time: self.age(time) or 0.0, default=None)
+
+    def age(self, time: int) -> float | None:
+        """Return the seconds since a time of a series; None if they are unknown."""
+        now, utc = self.clock()
+        if time < 0:
+            return now - _off_axis(time)
+        return None if utc is None else (utc - time) / 1e6
+
+    def utc(self, time: int | None) -> int | None:
+        """Return a time of a series in µs since 1970; None if it is unknown."""
+        if time is None or time >= 0:
+            return time
+        now, utc = self.clock()
+        return None if utc is None else utc - round((now - _off_axis(time)) * 1e6)
+
+    def _row(self, board: str, name: str, time: int | None, value: Any, unit: str | None) -> Row:
+        row = {"device": board, "name": name, "time": iso(self.utc(time)), "value": value}
+        age = None if time is None else self.age(time)
+        return row | {"unit": unit, "ago_s": None if age is None else round(age, 1)}
 
     def _series(self, device: str) -> Iterator[tuple[str, str, _Series]]:
-        for board, names in list(self._boards.items()):  # readings may arrive during the iteration
+        for board, names in sorted(self._boards.items()):  # a list: readings may arrive meanwhile
             if device in ("", board):
                 yield from [(board, name, series) for name, series in names.items()]
 
@@ -112,10 +151,7 @@ class History:
         if not self._new:
             return
         rows = {
-            board: {
-                name: [one.unit, one.value, one.time, one.times.tolist(), one.values.tolist()]
-                for name, one in names.items()
-            }
+            board: {name: self._kept(one) for name, one in names.items()}
             for board, names in self._boards.items()
         }
         new = self._file.with_suffix(".new")
@@ -125,9 +161,23 @@ class History:
         except OSError as error:
             log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
 
+    def _kept(self, one: _Series) -> list[Any]:
+        """Return the saved form of a series. A number whose UTC is unknown is left out, because its
+        age is unknown after the next start.
+        """
+        points = zip(map(self.utc, one.times), one.values, strict=True)
+        kept = [(time, value) for time, value in points if time is not None]
+        times, values = [time for time, _ in kept], [value for _, value in kept]
+        return [one.unit, one.value, self.utc(one.time), times, values]
 
-def _row(board: str, name: str, time: int | None, value: Any, unit: str | None) -> Row:
-    return {"device": board, "name": name, "time": iso(time), "value": value, "unit": unit}
+
+def _on_axis(now: float) -> int:
+    """Return a time on the time axis in µs, below zero, for `times` of a series."""
+    return -1 - int(now * 1e6)
+
+
+def _off_axis(time: int) -> float:
+    return (-1 - time) / 1e6
 
 
 def _read(file: Path) -> dict[str, dict[str, _Series]]:

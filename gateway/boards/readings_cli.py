@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.boards.intervals import parse
+from gateway.boards.intervals import parse, words
 from gateway.commands.completion import devices
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import (
@@ -23,7 +23,8 @@ from gateway.system.logs import printable
 app = typer.Typer()
 
 
-COLUMNS = ("device", "name", "time", "value", "unit")
+COLUMNS = ("device", "name", "time", "value", "unit", "ago_s")
+"""The columns of --csv. The time is empty, but not the age, while the clock is not synchronised."""
 
 
 @app.command("readings")
@@ -77,7 +78,9 @@ def readings(
     if not rows:
         typer.echo("no readings yet" if since is None else f"no readings within {since}", err=True)
     if since is not None and kept["cut"]:
-        before = kept["kept_since"]
+        before, age = kept["kept_since"], kept["kept_s"]
+        if before is None and age is not None:
+            before = f"{words(age)} ago"
         what = "no numbers are" if before is None else f"readings before {before} are not"
         typer.echo(f"{what} kept here; the table has all readings", err=True)
 
@@ -85,6 +88,7 @@ def readings(
 def _line(row: dict[str, Any]) -> str:
     unit = f" {row['unit']}" if row["unit"] else ""
     value = printable(f"{row['value']}{unit}")
-    return (
-        f"{row['device']:24} {printable(row['name']):16} {row['time'] or 'unknown time':28} {value}"
-    )
+    time = row["time"]
+    if time is None:
+        time = "unknown time" if row["ago_s"] is None else f"{words(row['ago_s'])} ago"
+    return f"{row['device']:24} {printable(row['name']):16} {time:28} {value}"

@@ -215,7 +215,9 @@ class Boards:
 
     def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")
-        if answer := answers.read(payload):
+        # A log line of eight characters, such as "3 resets", has the form of an answer.
+        is_text = payload.isascii() and text.isprintable()
+        if not is_text and (answer := answers.read(payload)):
             _put(self.answers, name, answer)
             if self.answered is not None:
                 self.answered(name)

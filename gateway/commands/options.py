@@ -112,6 +112,6 @@ def no_gateway(folder: Path) -> NoGateway:
     return NoGateway("no gateway runs here", str(folder), f"{hint} onceway-gateway")
 
 
-def nothing_named(hint: str) -> OncewayError:
+def nothing_named(hint: str) -> UsageError:
     """Return the error for a command that needs a configuration file."""
-    return OncewayError("there is no configuration here", default_file(), hint)
+    return UsageError("there is no configuration here", default_file(), hint)

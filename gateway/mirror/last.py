@@ -8,6 +8,7 @@ displayed values may be ten minutes old. No acknowledged publication is lost.
 import json
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ class LastReadings:
         self._count = 0
         self._new = False
         self._counts_text = self._topics_text = "{}"
+        self.axis: Callable[[], float] = lambda: 0.0
+        """Returns the time on the broker's time axis, in seconds."""
+        self._timeless = HourCounts()
+        """Readings without a UTC, by the time axis: the clock was not synchronised."""
         self._counts = _counts(folder / COUNTS)
         counts, self._counts = self._counts, HourCounts()  # restored readings were counted before
         for name, known in _read(folder / FILE).items():
@@ -71,7 +76,7 @@ class LastReadings:
             for item, topics in kept.items():
                 if (series := self.of(name).get(item)) is not None:
                     series.topics = topics
-        self._new, self._counts = False, counts
+        self._new, self._counts, self._timeless = False, counts, HourCounts()
 
     @property
     def jobs(self) -> list[Job]:
@@ -89,8 +94,11 @@ class LastReadings:
         """Keep a reading of a publication to this topic. Return False if there is no room for its
         name.
         """
-        if not reading.status and (time := reading.time or reading.received) is not None:
-            self._counts.take(device, time)
+        if not reading.status:
+            if (time := reading.time or reading.received) is not None:
+                self._counts.take(device, time)
+            else:
+                self._timeless.take(device, int(self.axis() * 1e6))
         names = self._boards.get(device, {})
         series = names.get(reading.name)
         if series is None:
@@ -125,6 +133,7 @@ class LastReadings:
         """Forget a removed board. Return its names."""
         names = list(self._boards.pop(device, {}))
         self._counts.forget(device)
+        self._timeless.forget(device)
         self._count -= len(names)
         self._new = self._new or bool(names)
         return names
@@ -134,11 +143,12 @@ class LastReadings:
         known = self.of(device).values()
         return max((item.last.received for item in known if item.last.received), default=None)
 
-    def per_hour(self, device: str, utc: int | None) -> int | None:
-        """Return the number of a board's readings in the last hour, to the minute; None while the
-        time is not known.
+    def per_hour(self, device: str, utc: int | None) -> int:
+        """Return the number of a board's readings in the last hour, to the minute. utc: None while
+        the clock is not synchronised; readings of earlier runs do not count then.
         """
-        return None if utc is None else self._counts.of(device, utc)
+        timeless = self._timeless.of(device, int(self.axis() * 1e6))
+        return timeless + (0 if utc is None else self._counts.of(device, utc))
 
     def news(self) -> str | None:
         """Return the text for `write` if anything has changed since the last call, else None."""

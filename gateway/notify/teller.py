@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from smtplib import SMTPNotSupportedError, SMTPRecipientsRefused, SMTPResponseException
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
 
@@ -233,6 +234,18 @@ def _words(error: Exception) -> str:
     """Return the reason of a failure, in words."""
     if isinstance(error, URLError) and isinstance(error.reason, Exception):
         return _words(error.reason)  # it came with "<urlopen error …>"
+    if isinstance(error, SMTPRecipientsRefused) and error.recipients:
+        return _answer(*next(iter(error.recipients.values())))
+    if isinstance(error, SMTPResponseException):
+        return _answer(error.smtp_code, error.smtp_error)
+    if isinstance(error, SMTPNotSupportedError):
+        return "the mail server offers no STARTTLS, or no login"
     if isinstance(error, OSError) and error.strerror and not isinstance(error, HTTPError):
         return error.strerror
     return str(error) or type(error).__name__
+
+
+def _answer(code: int, text: bytes | str) -> str:
+    """Return the answer of a mail server, in words."""
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return f"the mail server answers {code} {' '.join(shown.split())}".rstrip()

@@ -37,8 +37,9 @@ exit `code` of a command, if they are known.
     boards                 one row for each board of the device registry: its state
                            (`gateway/boards/expected.py`), its last value and its age
     readings, client, interval
-                           one row {"kept_since": ISO 8601 or null, "cut": whether earlier readings
-                           were requested}, then one for each reading (`gateway/boards/history.py`);
+                           one row {"kept_since": ISO 8601 or null, "kept_s": its age, "cut":
+                           whether earlier readings were requested}, then one for each reading
+                           (`gateway/boards/history.py`);
                            client: empty for all boards; interval: empty for the last of each name;
                            no row at all for an unknown board
     expect, client, interval
@@ -63,7 +64,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -331,17 +332,14 @@ class Control:
         states = source.expected.states if source.expected is not None else {}
         if device and device not in states:
             return
-        kept = source.history.begins(device)
-        rows: Iterator[Row] = iter(last_rows(source, device))
-        begin, utc = 0, source.broker.utc
-        if request["interval"]:
-            if utc is None:
-                raise OncewayError(
-                    "the gateway does not know the time yet", hint="Try without --since"
-                )
-            begin = utc - int((parse(request["interval"]) or 0.0) * 1e6)
-            rows = source.history.since(device, begin)
-        yield {"kept_since": iso(kept), "cut": bool(begin) and (kept is None or kept > begin)}
+        history = source.history
+        kept = history.begins(device)
+        age = None if kept is None else history.age(kept)
+        rows, seconds = iter(last_rows(source, device)), parse(request["interval"])
+        if seconds is not None:
+            rows = history.since(device, seconds)
+        cut = seconds is not None and (age is None or age < seconds)
+        yield {"kept_since": iso(history.utc(kept)), "kept_s": age and round(age, 1), "cut": cut}
         for index, row in enumerate(rows):
             yield row
             if index % _AT_ONCE == 0:

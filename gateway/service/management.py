@@ -134,9 +134,11 @@ class Management:
         from gateway.mirror.last import LastReadings
 
         is_open = any(serial.open for serial in self._config.serial)
+        last = LastReadings(self._config.gateway.data)
+        last.axis = lambda: self._engine.broker.now
         mirror = Mirror(
             self._engine,
-            LastReadings(self._config.gateway.data),
+            last,
             section.topic if section is not None else None,
             lambda name: self._registry.tolerates({name}, is_open),
             lambda name: not self._registry.expected.is_problem(name),

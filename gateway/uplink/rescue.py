@@ -269,7 +269,9 @@ def _must_hold_a_store(directory: Path) -> None:
         )
     if not readable:
         raise NotAllowed(
-            "this account may not read the gateway's data", str(directory), "Run it as root."
+            "this account may not read the gateway's data",
+            str(directory),
+            "Run the command with sudo",
         )
     if not keyed:
         raise OncewayError(

@@ -134,7 +134,7 @@ class Spool(DamagedRows):
             raise NotAllowed(
                 "this account may not read the gateway's data",
                 str(path),
-                "Run it as the service's account or as root.",
+                "Run the command with sudo",
             ) from error
         except sqlite3.Error as error:
             if not (to_read or os.access(data, os.W_OK) or has_log(path)):

@@ -104,7 +104,7 @@ def last_rows(source: Source, device: str) -> list[Row]:
         if name not in known and expected is not None and value is not None:
             ago = expected.heard_ago(name)
             time = None if utc is None or ago is None else utc - int(ago * 1e6)
-            rows.append({"device": name, **value, "time": iso(time)})
+            rows.append({"device": name, **value, "time": iso(time), "ago_s": _rounded(ago)})
     return rows
 
 

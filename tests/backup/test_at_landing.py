@@ -1,8 +1,10 @@
 """Backups at the landing place: the newest ones stay, of any size, and one that failed is shown."""
 
 import json
+import sqlite3
 import subprocess
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -128,6 +130,24 @@ async def test_a_backup_that_failed_is_a_problem_until_one_is_good(
         (found,) = control.ask(data, do="everything")
         assert not [row for row in found["problems"] if row["part"] == "backup"]
         await running.end()
+
+
+def test_backup_is_refused_where_a_folder_seems_not_to_be_mounted(
+    site: Path, tmp_path: Path
+) -> None:
+    backed_up(site, tmp_path / "b")
+    with closing(sqlite3.connect(site / "data/gateway.db")) as store:
+        store.execute(
+            "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed)"
+            " VALUES (1, 1, 1, 1, 1, '', 0, 0)"
+        )
+        store.commit()
+    done = to_landing(site)
+    assert (done.returncode, "Is the right place mounted?" in done.stderr) == (1, True)
+    assert not (site / "landing/site-7/backups").exists()
+    noted = last_backup(site / "data")
+    assert noted is not None
+    assert "owner mark" in (noted.error or "")
 
 
 @pytest.mark.parametrize("lacks", ["passphrase", "landing", "store", "old"])

@@ -23,8 +23,12 @@ def reading(value: float | str | bool, time: int | None, name: str = "t", **more
     return Reading(name, value, "Cel", time, "synchronised", **more)
 
 
+NOW = 1_000_000 * SECOND
+
+
 def values(history: History, device: str = "", begin: int = 0) -> list[object]:
-    return [row["value"] for row in history.since(device, begin)]
+    history.clock = lambda: (0.0, NOW)
+    return [row["value"] for row in history.since(device, (NOW - begin) / SECOND)]
 
 
 def test_numbers_of_a_time_come_in_its_order(tmp_path: Path) -> None:
@@ -45,7 +49,8 @@ def test_readings_may_come_during_a_read(tmp_path: Path) -> None:
     for board in ("a", "b"):
         history.take(board, [reading(1, SECOND, "t"), reading(1, SECOND, "u")])
     found = []
-    for row in history.since("", 0):
+    history.clock = lambda: (0.0, NOW)
+    for row in history.since("", NOW):
         found.append((row["device"], row["name"]))
         history.take("a", [reading(2, 2 * SECOND, f"new-{len(found)}")])
         history.take(f"new-{len(found)}", [reading(2, 2 * SECOND)])
@@ -57,11 +62,40 @@ def test_texts_statuses_and_readings_without_a_time(tmp_path: Path) -> None:
     history.take(
         "a", [reading("open", 1, "door"), reading(7, None, "u"), reading(1, 1, status=True)]
     )
-    assert values(history) == []
+    assert values(history) == [7]
     assert [(row["name"], row["value"]) for row in history.last("a")] == [
         ("door", "open"),
         ("u", 7),
     ]
+
+
+def test_readings_have_ages_before_the_clock_is_known_and_times_afterwards(tmp_path: Path) -> None:
+    history, axis = History(tmp_path), [100.0]
+    history.clock = lambda: (axis[0], None)
+    for value in range(3):
+        history.take("a", [reading(value, None)])
+        axis[0] += 10.0
+    history.take("b", [reading(9, NOW)])
+    found = [(row["value"], row["time"], row["ago_s"]) for row in history.since("", 25)]
+    assert found == [(1, None, 20.0), (2, None, 10.0)]
+    first = history.begins("a")
+    assert first is not None
+    assert (history.age(first), history.utc(first)) == (30.0, None)
+    assert history.begins("b") is None
+    history.write()
+    assert [row["value"] for row in History(tmp_path).last("a")] == [2]
+    again = History(tmp_path)
+    again.clock = lambda: (5.0, NOW)
+    assert list(again.since("a", 1e6)) == [], "the time without the gateway is not known"
+    history.clock = lambda: (axis[0], NOW)
+    rows = list(history.since("a", 25))
+    assert [(row["time"], row["ago_s"]) for row in rows] == [
+        ("1970-01-12T13:46:20Z", 20.0),
+        ("1970-01-12T13:46:30Z", 10.0),
+    ]
+    history._new = True
+    history.write()
+    assert values(History(tmp_path), "a") == [0, 1, 2]
 
 
 def test_the_oldest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from gateway.boards.reports import FORGET_US, MOST_BOARDS, MOST_FAULTS, Boards, 
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Publish, Version
 from gateway.mqtt.reason import ReasonCode
+from gateway.payload import answers
 from gateway.payload.faults import WORDS, words
 from provisioning.registry import Registry
 from tests.benchmarks.load import connect_packet
@@ -192,6 +193,19 @@ def test_another_boards_word_is_no_report(tmp_path: Path, caplog: pytest.LogCapt
     note_publication(boards, "readings/roof-2", None, 0, b"lost")
     assert caplog.messages == []
     assert troubles(boards, 0) == []
+
+
+def test_a_log_line_of_eight_characters_is_no_answer(tmp_path: Path) -> None:
+    boards = Boards(tmp_path)
+    for text in (b"3 resets", b" warning", b"2 errors"):
+        assert answers.read(text), "it has the form of one"
+        note_publication(boards, "logs/roof-1", None, 0, text)
+    assert not boards.answers
+    note_publication(boards, "logs/roof-1", None, 0, bytes.fromhex("33 616263 00000001"))
+    assert boards.answers["roof-1"].correlation == b"abc"
+    high = bytes.fromhex("23 E1E2E3 F0F0F0F0")
+    note_publication(boards, "logs/roof-1", None, 0, high)
+    assert boards.answers["roof-1"].correlation == high[1:4]
 
 
 def test_other_answers_are_not_taken_for_an_unknown_command(

@@ -142,7 +142,7 @@ def test_the_configuration_is_found_by_itself(tmp_path: Path, command: tuple[str
 def test_missing_configuration_is_reported_with_what_to_name(tmp_path: Path, command: str) -> None:
     missing = tmp_path / "gateway.toml"
     done = _run(*command.split(), ONCEWAY_CONFIG=str(missing))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith(f"error: {missing}: there is no configuration here. Name one")
 
 

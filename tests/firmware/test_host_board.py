@@ -51,6 +51,9 @@ class Board:
         image[0x20:0x24] = record + crc_hqx(record, 0xFFFF).to_bytes(2)
         self._eeprom.write_bytes(image)
 
+    def write_eeprom(self, image: bytes) -> None:
+        self._eeprom.write_bytes(image)
+
     async def power_on(self, seed: int) -> None:
         arguments = [
             "--eeprom",

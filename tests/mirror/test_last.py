@@ -65,6 +65,20 @@ def test_readings_an_hour_and_the_last_receipt_are_counted(tmp_path: Path) -> No
     assert kept.per_hour("roof-1", end) == 60
 
 
+def test_readings_an_hour_are_counted_before_the_clock_is_known(tmp_path: Path) -> None:
+    kept, now = LastReadings(tmp_path), [0.0]
+    kept.axis = lambda: now[0]
+    for _ in range(90):
+        kept.take("roof-1", Reading("t", 1.0, None, None, "unknown"))
+        now[0] += 60.0
+    assert kept.per_hour("roof-1", None) in (59, 60)
+    end = 1_800_000_000_000_000
+    kept.take("roof-1", Reading("t", 1.0, None, end, "synchronised"))
+    assert kept.per_hour("roof-1", end) == kept.per_hour("roof-1", None) + 1
+    (tmp_path / FILE).write_text(kept.news() or "")
+    assert LastReadings(tmp_path).per_hour("roof-1", None) == 0
+
+
 def test_a_value_ends_a_fault_that_was_told(tmp_path: Path) -> None:
     kept = LastReadings(tmp_path)
     fault = Reading("adc0.fault", 4, None, NOW, "synchronised", None, NOW, status=True)

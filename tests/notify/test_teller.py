@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from smtplib import SMTPNotSupportedError, SMTPRecipientsRefused, SMTPResponseException
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -250,6 +251,20 @@ async def test_a_message_that_waited_is_not_sent_at_night(
     running = asyncio.create_task(teller._Line("mail", send, box, save, is_quiet).run())
     assert await asyncio.wait_for(sent.get(), 10) == 0, "looks that were left"
     running.cancel()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SMTPResponseException(421, b"busy,\n come later"), "answers 421 busy, come later"),
+        (SMTPRecipientsRefused({"a@b": (550, b"no such box")}), "answers 550 no such box"),
+        (SMTPNotSupportedError("STARTTLS extension not supported by server."), "no STARTTLS"),
+        (ssl.SSLError(1, "[SSL] unknown authority"), "unknown authority"),
+    ],
+)
+def test_refusal_of_a_mail_server_is_shown_in_words(error: Exception, words: str) -> None:
+    assert words in (said := teller._words(error))
+    assert "b'" not in said
 
 
 @asynccontextmanager

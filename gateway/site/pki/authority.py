@@ -234,7 +234,7 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-_AS_ROOT = "Run it as root or as the gateway's account"
+_AS_ROOT = "Run the command with sudo, or as the gateway's account"
 
 
 def _now() -> datetime:

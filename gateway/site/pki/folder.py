@@ -87,7 +87,7 @@ def os_errors_explained(folder: Path) -> Iterator[None]:
 
 def _unusable(folder: Path, error: OSError) -> OncewayError:
     text = f"the site's files cannot be used ({error.strerror or error})"
-    return OncewayError(text, str(folder), "Run it as root or as the gateway's account")
+    return OncewayError(text, str(folder), "Run the command with sudo, or as the gateway's account")
 
 
 def _hidden(path: Path, data: bytes) -> Path:
