@@ -70,7 +70,7 @@ def test_random_hits_let_no_wrong_replica_land(shelf: Path, hits: int) -> None:
         hit = bytearray(image)
         at, size = draw.randrange(len(hit)), draw.choice([1, 1, 8, 64])
         hit[at : at + size] = draw.randbytes(len(hit[at : at + size]))
-        for end in ("-wal", "-shm"):
+        for end in ("-wal", "-shm", "-journal"):
             (shelf / f"{FILE}{end}").unlink(missing_ok=True)
         (shelf / FILE).write_bytes(hit)
         try:
