@@ -4,6 +4,11 @@
 In: spool rows of other gateways, by their line (a small number for one spool). Out: the same rows,
 a page at a time. The file is separate from the gateway's own store, so backup, salvage and older
 versions ignore it. If it is lost, no reading is lost: each gateway sends its spool again.
+
+Each row has a CRC-32 over its cells (`row_checks.py`), written in the same commit. A row that has
+changed does not leave the file: it is named in the log, and stays in the table `copy_damaged`.
+Version 0.2.0 leaves the tables of checks alone. Its rows, above the last row in `line_check`, get
+their checks when the file is opened.
 """
 
 import json
@@ -15,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.store.apply import put
+from gateway.store.row_checks import row_sum
 from gateway.store.schema import connect
 
 log = logging.getLogger(__name__)
@@ -35,6 +41,11 @@ CREATE TABLE copy (
     boot INTEGER NOT NULL, monotonic INTEGER NOT NULL, received INTEGER) STRICT;
 PRAGMA user_version={_VERSION};
 """
+_CHECKS = """
+CREATE TABLE IF NOT EXISTS copy_check (key INTEGER PRIMARY KEY, sum INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS line_check (number INTEGER PRIMARY KEY, last INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS copy_damaged AS SELECT * FROM copy WHERE 0;
+"""
 _MASK = (1 << _BITS) - 1
 _PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
 
@@ -51,6 +62,12 @@ class Copies:
         self._db = connect(folder / FILE)
         if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
             self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
+        self._db.executescript(_CHECKS)
+        self._db.text_factory = lambda data: data.decode(errors="replace")  # checks find the rest
+        self._file = folder / FILE
+        self._aside = set[int]()
+        """Keys of changed rows that are set aside."""
+        self._add_missing()
 
     def close(self) -> None:
         self._db.close()
@@ -106,10 +123,13 @@ class Copies:
             for number in forgotten:
                 self._drop(number, 1 << _BITS)
                 self._db.execute("DELETE FROM line WHERE number = ?", (number,))
+                self._db.execute("DELETE FROM line_check WHERE number = ?", (number,))
             for number, first in drops.items():
                 self._drop(number, first)
             self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?)", lines)
-            put(self._db, "copy", [(number << _BITS | row[0], *row[1:]) for number, row in rows])
+            found = [(number << _BITS | row[0], *row[1:]) for number, row in rows]
+            put(self._db, "copy", found)
+            self._check(found, [(line[0], line[2]) for line in lines])
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
@@ -117,26 +137,74 @@ class Copies:
             raise
 
     def _drop(self, number: int, first: int) -> None:
-        self._db.execute(
-            "DELETE FROM copy WHERE key >= ? AND key < ?",
-            (number << _BITS, (number << _BITS) + first),
-        )
+        within = number << _BITS, (number << _BITS) + first
+        self._db.execute("DELETE FROM copy WHERE key >= ? AND key < ?", within)
+        self._db.execute("DELETE FROM copy_check WHERE key >= ? AND key < ?", within)
+
+    def _check(self, rows: Iterable[Sequence[Any]], lasts: Iterable[tuple[int, int]]) -> None:
+        """Write the checks of rows, and the last row with a check by line."""
+        many = self._db.executemany
+        many("INSERT OR REPLACE INTO copy_check VALUES (?, ?)", [(r[0], _sum(r)) for r in rows])
+        many("INSERT OR REPLACE INTO line_check VALUES (?, ?)", lasts)
+
+    def _add_missing(self) -> None:
+        """Write the checks of rows that an older version has added."""
+        newer = self._db.execute(
+            "SELECT line.number, line.last, coalesce(line_check.last, -1) FROM line"
+            " LEFT JOIN line_check USING (number) WHERE line.last > coalesce(line_check.last, -1)"
+        ).fetchall()
+        for number, last, checked in newer:
+            with self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                rows = self._db.execute(
+                    "SELECT * FROM copy WHERE key > ? AND key < ?",
+                    ((number << _BITS) + checked, (number + 1) << _BITS),
+                )
+                self._check(rows, [(number, last)])
 
     def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
         """Return rows of a line from id `first` on: at most `count` rows, and at most `most` bytes
-        of payloads, but at least one row.
+        of payloads, but at least one row. A changed row is set aside.
         """
         rows: list[tuple[Any, ...]] = []
+        begin, end = (number << _BITS) + first, (number + 1) << _BITS
         found = self._db.execute(
-            "SELECT * FROM copy WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
-            ((number << _BITS) + first, (number + 1) << _BITS, count),
+            "SELECT copy.*, sum FROM copy LEFT JOIN copy_check USING (key)"
+            " WHERE key >= ? AND key < ? ORDER BY key",
+            (begin, end),
         )
-        for row in found:
+        for *row, check in found:
+            if _sum(row) != check:
+                self._set_aside(row[0])
+                continue
             most -= len(row[6])
             if rows and most < 0:
                 break
             rows.append((row[0] & _MASK, *row[1:]))
+            if len(rows) == count:
+                break
         return rows
+
+    def _set_aside(self, key: int) -> None:
+        if key in self._aside:
+            return
+        self._aside.add(key)
+        log.error(
+            "%s: the copy of row %d of line %d has changed since it was stored. It does not land,"
+            " and stays in the table copy_damaged",
+            self._file,
+            key & _MASK,
+            key >> _BITS,
+        )
+        self._db.execute("INSERT INTO copy_damaged SELECT * FROM copy WHERE key = ?", (key,))
+
+
+def _sum(row: Sequence[Any]) -> int:
+    """Return the check of a row; -1 if a cell has an impossible value."""
+    try:
+        return row_sum(row)
+    except (TypeError, ValueError):
+        return -1
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
@@ -162,16 +230,16 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
     return found
 
 
-def is_damaged(error: sqlite3.Error) -> bool:
+def is_damaged(error: Exception) -> bool:
     """Return whether the error says that the file is not a sound database. After other errors,
     another attempt may succeed.
     """
-    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
-        error, sqlite3.OperationalError
-    )
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+        return True  # its schema has changed
+    return not isinstance(error, OSError | sqlite3.OperationalError)
 
 
-def put_aside(folder: Path, error: sqlite3.Error) -> None:
+def put_aside(folder: Path, error: Exception) -> None:
     """Move an unreadable file aside, so that a new one takes its place. The file must be closed."""
     log.error(
         "%s: copies for other members cannot be read (%s), and are put aside; the members send them"
@@ -213,7 +281,7 @@ def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
                 while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
                     first = rows[-1][0] + 1
                     yield adopted(json.loads(told), rows)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, ValueError) as error:
         if not is_damaged(error):
             raise
         log.error(

@@ -298,19 +298,20 @@ class Verifier:
         number, value = cells[0], _sum(cells)
         if not isinstance(number, int) or value is None:
             return False
-        at = number - self._first
-        if not 0 <= at < len(self._sums):
-            if self._new.get(number) == value:
-                return True
-            found = self._look(number)
-            if found is not None:
-                return found or self._new.get(number) == value
-            at = number - self._first
-        return value == self._sums[at]
+        if self._knows(number, value):
+            return True
+        found = self._look(number)  # also where the check has changed: the row has its time now
+        return found or self._knows(number, value)
 
-    def _look(self, number: int) -> bool | None:
-        """Read the checks around a row. Return None if they are there, True for a row of a version
-        without checks, False for another one. Its check is then lost, unless it is a new row.
+    def _knows(self, number: int, value: int) -> bool:
+        at = number - self._first
+        if 0 <= at < len(self._sums):
+            return value == self._sums[at]
+        return self._new.get(number) == value
+
+    def _look(self, number: int) -> bool:
+        """Read the checks around a row. Return True for a row of a version without checks, which
+        needs none.
         """
         self._sums, self._new = [], {}
         database = self._database
@@ -324,7 +325,7 @@ class Verifier:
         row = database.execute(query, (number,)).fetchone()
         if row is not None and (sums := _opened(*row)) and row[0] <= number:
             self._first, self._sums = row[0], sums
-            return None
+            return False
         (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
         if number <= checked:
             return newest is None  # an older version has made a new store

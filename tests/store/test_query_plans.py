@@ -60,6 +60,7 @@ BOUNDED = {
     ("Copies.gaps", "SCAN rows"): "the start looks for missing replicas",
     ("Copies.orphans", "SCAN copy"): "the start looks for replicas of unknown lines",
     ("Spool.ends", "SCAN spool"): "the oldest, by LIMIT",
+    ("_between", "SCAN page"): "the rows of one page, by LIMIT",
     ("Writer._look", "SCAN spool"): "the oldest, by LIMIT",
     ("AgreedFile._read", "SCAN agreed"): "the start of a bridge reads it, on a thread",
     ("AgreedFile._read", "SCAN doubted"): "the start of a bridge reads it, on a thread",

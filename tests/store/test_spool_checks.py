@@ -337,6 +337,24 @@ def test_checks_are_written_once_for_many_rows(tmp_path: Path) -> None:
     assert written == {(row_checks.EACH,), (2 * row_checks.EACH,)}
 
 
+def test_reader_that_knows_a_check_sees_the_one_that_follows_the_time(tmp_path: Path) -> None:
+    """An uplink cuts a part of a chunk without a time; then the clock becomes known."""
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        checks = SpoolChecks(each=8)
+        for number in range(1, 9):
+            apply(database, commit(row(number, None)), checks)
+        with closing(Spool(tmp_path)) as spool:
+            assert list(spool.damaged(4)) == []
+            late = Commit(2, 1)
+            late.clock = 1_790_000_000_000_000
+            apply(database, late, checks)
+            assert list(spool.damaged(8)) == []
+            assert [it[6] for it in spool.rows(0, 8)] == [
+                late.clock + n * 1000 for n in range(1, 9)
+            ]
+
+
 def test_sum_sees_every_cell() -> None:
     it = row(1)
     for at, cell in enumerate(it):

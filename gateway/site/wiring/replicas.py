@@ -226,7 +226,7 @@ class SiteCopies:
             return []
         try:
             return self._read_shelf()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, ValueError) as error:
             if not is_damaged(error):
                 raise
             if self._shelf is not None:
