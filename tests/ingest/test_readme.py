@@ -35,6 +35,8 @@ from tests.uplink.servers import s3_server, sftp_server, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(1800)
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "gateway/ingest/README.md").read_text()
 LINE = next(line.strip() for line in PAGE.splitlines() if line.startswith("    "))

@@ -4,7 +4,7 @@ are trusted, and that the report reads.
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from gateway.ingest import cli, places
 from gateway.ingest.cli import app
-from gateway.ingest.delta.tables import absolute, is_named
+from gateway.ingest.delta.tables import Table, absolute, is_named
 from gateway.ingest.jobs import stream, upkeep
 from gateway.ingest.landing.keys import Keys, keys_url, load, save
+from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.uplink.delta_reader import query
 from gateway.uplink.signing import load_or_make
 from tests.ingest.batches import land, row
@@ -25,7 +26,20 @@ from tests.ingest.lake import Job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ODD = ["a%20b", "a b", "a#b", "a?b", "größe-λ", "a+b", "100%", "a%2Fb", "a&b=c", "a'b", "a\\b"]
+ODD = [
+    "a%20b",
+    "a b",
+    "a#b",
+    "a?b",
+    "größe-λ",
+    "a+b",
+    "100%",
+    "a%2Fb",
+    "a&b=c",
+    "a'b",
+    "a\\b",
+    "a`b",
+]
 
 
 @pytest.mark.parametrize("folder", ODD)
@@ -71,6 +85,14 @@ def test_a_word_alone_is_a_folder_here_for_the_job_and_for_the_keys(
     assert not is_named(name)
     assert absolute(name) == str(tmp_path / "publications")
     assert load(keys_url(absolute(name))).keys == {"site": [key]}
+
+
+def test_a_folder_with_a_backtick_is_quoted_for_sql() -> None:
+    spark: Any = None
+    assert (
+        Table(spark, "/srv/a`b/publications", PUBLICATIONS).sql == "delta.`/srv/a``b/publications`"
+    )
+    assert Table(spark, "`a b`.publications", PUBLICATIONS).sql == "`a b`.publications"
 
 
 @pytest.mark.parametrize("name", ["default.publications", "spark_catalog.lake.publications"])

@@ -80,7 +80,8 @@ class Table:
     @property
     def sql(self) -> str:
         """Name of the table for SQL."""
-        return f"delta.`{self.name}`" if self._is_path else self.name
+        quoted = self.name.replace("`", "``")
+        return f"delta.`{quoted}`" if self._is_path else self.name
 
     def create(self) -> None:
         """Create the table if there is none, and add columns that an older version lacks. If two

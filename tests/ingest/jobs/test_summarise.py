@@ -185,16 +185,17 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
     assert found["b", 7, "site", "nano", "f1"]
     assert not found["b", 7, "twin", None, None]
     assert ("b", None, "site", "nano", "f1") not in found
-    # lists that are none change nothing
-    before = devices(job)
-    strange = [list(registry(n, at(7))) for n in range(10, 14)]
+
+
+def test_invalid_device_list_changes_nothing(job: Job) -> None:
+    strange = [list(registry(n, at(0))) for n in range(4)]
     for one, payload in zip(strange, (b"\xff", b"{}", b"[1]", b'[{"name": 5}]'), strict=True):
         one[5] = payload
-    land(job.landing, "site", 4, [*map(tuple, strange), row("a", 5, received=at(8))])
+    land(job.landing, "site", 1, [*map(tuple, strange), row("a", 1, received=at(1))])
     job.take()
     bring_up(job)
-    assert [one for one in devices(job) if one[0] != "@site"] == [
-        one for one in before if one[0] != "@site"
+    assert [one for one in devices(job) if one[0] == "a"] == [
+        ("a", 7, "site", None, None, None, True)
     ]
 
 
