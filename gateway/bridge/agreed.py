@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS agreed (topic TEXT PRIMARY KEY, digest BLOB NOT NULL)
 CREATE TABLE IF NOT EXISTS doubted (topic TEXT PRIMARY KEY, sent INTEGER NOT NULL)
     STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS far_mark (id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS clean_stop (id INTEGER PRIMARY KEY) STRICT;
 """
 _Found = TypeVar("_Found")
 _SUFFIXES = ("", "-wal", "-shm")
@@ -50,16 +51,23 @@ class Kept(NamedTuple):
 
 
 class AgreedFile:
-    """The file of one bridge, from its creation until `close`."""
+    """The file of one bridge, from its creation until `close`. volatile: whether our retained
+    message of a topic is in memory only. After a kill such an agreement proves nothing.
+    """
 
-    def __init__(self, data: Path, name: str) -> None:
+    def __init__(
+        self, data: Path, name: str, volatile: Callable[[str], bool] = lambda topic: False
+    ) -> None:
         self._name = name
+        self._volatile = volatile
         self._path = data / FOLDER / f"{name}{AGREED}"
         self._unsaved: dict[str, Digest] = {}
         """Changes that the disk did not take."""
         self._thread = ThreadPoolExecutor(1, f"agreed-{name}")
 
     def close(self) -> None:
+        """Note that the gateway stops in order."""
+        self._thread.submit(self._note_stop)
         self._thread.shutdown(wait=False)
 
     def read(self) -> asyncio.Future[Kept]:
@@ -88,15 +96,30 @@ class AgreedFile:
 
     def _read(self) -> Kept:
         try:
-            with closing(self._open()) as database:
+            with closing(self._open()) as database, database:
                 held = dict(database.execute("SELECT topic, digest FROM agreed").fetchall())
                 found = database.execute("SELECT topic, sent FROM doubted").fetchall()
                 row = database.execute("SELECT number FROM far_mark").fetchone()
                 doubted = {topic: bool(sent) for topic, sent in found}
+                if not self._has_stopped(database):
+                    held = {topic: held[topic] for topic in held if not self._volatile(topic)}
                 return Kept(held, 0 if row is None else row[0], doubted)
         except (sqlite3.Error, OSError, OncewayError) as error:
             self._give_up("cannot be read", error)
             return Kept({}, 0, {})
+
+    def _has_stopped(self, database: sqlite3.Connection) -> bool:
+        """Whether the gateway has stopped in order since the last start."""
+        try:
+            return database.execute("DELETE FROM clean_stop WHERE id = 1").rowcount > 0
+        except sqlite3.Error:  # the disk is full
+            return False
+
+    def _note_stop(self) -> None:
+        with suppress(sqlite3.Error, OSError, OncewayError):
+            if self._path.exists():
+                with closing(self._open()) as database, database:
+                    database.execute("INSERT OR REPLACE INTO clean_stop VALUES (1)")
 
     def _doubt(self, topics: list[str], sent: bool) -> bool:
         for topic in topics:

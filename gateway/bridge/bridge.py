@@ -17,17 +17,19 @@ import logging
 from gateway.bridge.converge import Convergence, Link
 from gateway.bridge.counts import Counts
 from gateway.bridge.exchange import Exchange, Parts
-from gateway.bridge.far import FarConnection
+from gateway.bridge.far import KEPT_S, FarConnection
 from gateway.bridge.far_filters import FarFilters, Request, subscription
 from gateway.bridge.near import NearClient
 from gateway.bridge.own_queue import OwnQueue
 from gateway.bridge.pairing import Pair, Pairing
 from gateway.bridge.pauses import Pauses
+from gateway.bridge.reasons import SAYS
 from gateway.bridge.status import SAMPLE_S, BridgeStatus, QueueAge
 from gateway.bridge.suspects import ANSWER_S, HOLD_S, Release, Suspects
 from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import (
+    Connack,
     Packet,
     Pingreq,
     Publish,
@@ -40,6 +42,11 @@ from gateway.mqtt.properties import Properties, PropertyId
 from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
+
+_MOST_FAILED = 16
+"""Largest number of addresses that are remembered as failed."""
+_SHORT_S = 3600
+"""Session Expiry Interval of the other broker, in seconds, below which the log says so."""
 
 
 class Bridge:
@@ -59,6 +66,8 @@ class Bridge:
         self._most_qos = 2
         """Maximum QoS of the other broker."""
         self._down_since: float | None = None
+        self._failed: list[str] = []
+        """Addresses that take TCP connections and serve none, the latest last."""
         core, name = engine.broker, section.name
         self._counts = Counts(core.config.gateway.name, name, core.log_throttle)
         self._pauses, self._suspects = Pauses(), Suspects()
@@ -191,8 +200,8 @@ class Bridge:
 
     def _fail(self, error: str) -> None:
         self._connected = False
-        is_news = error != self._error or self._down_since is None
-        if is_news and self._may_log(error):
+        plain, before = error.partition(SAYS)[0], self._error.partition(SAYS)[0]
+        if (plain != before or self._down_since is None) and self._may_log(plain):
             log.warning(
                 "bridge %s: %s. Messages wait for it; trying again until it works",
                 self.section.name,
@@ -237,12 +246,15 @@ class Bridge:
         exchange = self._exchange = Exchange(self._parts, loop.time, end)
         far = FarConnection(exchange.from_far, end, exchange.drained, packet_bytes)
         try:
-            answer = await far.open(self.section, self._name_there(pair))
-            if pair.joined and not answer.session_present:
+            answer = await self._open(far, pair)
+            if pair.joined is not answer.session_present:
                 self._pairing.draw()
                 far.close(forget=True)
                 raise OncewayError(
                     "the other broker has forgotten our session: what was under way may come twice"
+                    if pair.joined
+                    else "the other broker has a session that the bridge has not begun; a new one"
+                    " begins"  # [MQTT-3.2.2-4]
                 )
             if not pair.joined:
                 await self._engine.forget_received(self.section.client)
@@ -263,7 +275,9 @@ class Bridge:
                 if (packet := self._filters.request(request, far)) is not None:
                     far.send(packet)
             self._succeed()
-            if (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1):
+            if not (answer.properties or {}).get(PropertyId.RETAIN_AVAILABLE, 1):
+                self.retained.unavailable()
+            else:
                 name, known = self._name_there(pair), answer.session_present
                 mark, tries, lost = self._mark(pair), self._tries_any, self._lost
                 self.retained.begin(Link(far, near, crossings, mark, name, known, tries, lost))
@@ -276,6 +290,16 @@ class Bridge:
             self.retained.end()
             exchange.end()
             far.close(forget=anew)
+
+    async def _open(self, far: FarConnection, pair: Pair) -> Connack:
+        """Connect. Addresses of the other broker's name that fail after TCP are tried last."""
+        failed, self._failed = self._failed, []
+        try:
+            return await far.open(self.section, self._name_there(pair), last=failed)
+        except OncewayError:
+            others = (item for item in failed if item != far.address)
+            self._failed = [*others, *filter(None, [far.address])][-_MOST_FAILED:]
+            raise
 
     # -- suspects (`gateway/bridge/suspects.py`)
 
@@ -337,6 +361,14 @@ class Bridge:
                 most,
             )
         self._most_qos = most
+        kept_s = theirs.get(PropertyId.SESSION_EXPIRY_INTERVAL, KEPT_S)
+        if kept_s < _SHORT_S and self._may_log("short session"):
+            log.warning(
+                "bridge %s: the other broker keeps a session for %d s only. After a longer outage"
+                " messages in flight may arrive twice, and messages for this gateway are lost",
+                self.section.name,
+                kept_s,
+            )
         self._queue.in_flight = theirs.get(PropertyId.RECEIVE_MAXIMUM, 65_535)
         return {PropertyId.RECEIVE_MAXIMUM: self._queue.in_flight}
 
@@ -355,7 +387,3 @@ class Bridge:
         if new:
             packets.append(Subscribe(2, [subscription(item, section.qos) for item in new]))
         return packets
-
-    # -- messages that are set aside
-
-    # -- counts

@@ -18,6 +18,7 @@ from gateway.bridge.agreement import (
     digest,
     digest_of,
 )
+from gateway.bridge.own_topics import OwnTopics
 from gateway.bridge.survey import Survey
 from gateway.bridge.translate import crosses, decoded, returned
 from gateway.broker.core import Core
@@ -45,8 +46,11 @@ class Difference:
 class Comparison:
     """The comparison of one bridge. refused: states that the other broker can never take."""
 
-    def __init__(self, core: Core, section: BridgeSection, refused: dict[str, Digest]) -> None:
+    def __init__(
+        self, core: Core, section: BridgeSection, refused: dict[str, Digest], own: OwnTopics
+    ) -> None:
         self._core = core
+        self._own = own
         self._section = section
         self._refused = refused
 
@@ -106,6 +110,8 @@ class Comparison:
             up = any(topic_matches(item, topic) for item in self._section.up)
             do = agreement.step(topic, ours, theirs, known=known, up=up)
             packet = survey.found.get(prefix + topic)
+            if do is Step.SEND and self._own.is_newer(topic, packet, message):
+                continue  # until the next reading, which replaces both
             if self._has_looped(do, topic, message, packet, mark):
                 found.stuck += 1
                 continue

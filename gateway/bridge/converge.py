@@ -27,6 +27,7 @@ from gateway.bridge.comparison import Comparison
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.far import FarConnection
 from gateway.bridge.near import NearClient
+from gateway.bridge.own_topics import OwnTopics
 from gateway.bridge.survey import Survey
 from gateway.bridge.translate import Translator, Unfit, decoded, without_mark
 from gateway.broker.exchanges import pass_through
@@ -93,7 +94,8 @@ class Convergence:
     def __init__(self, engine: Engine, section: BridgeSection) -> None:
         self._engine = engine
         self._section = section
-        self._file = AgreedFile(engine.broker.config.gateway.data, section.name)
+        own = OwnTopics(engine.broker.config)
+        self._file = AgreedFile(engine.broker.config.gateway.data, section.name, own.has)
         self.agreement = Agreement(0, {}, 0)
         self._read = False
         """Whether `agreement` was read from the disk."""
@@ -108,7 +110,7 @@ class Convergence:
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
-        self._comparison = Comparison(engine.broker, section, self.refused)
+        self._comparison = Comparison(engine.broker, section, self.refused, own)
         self._crossing = False
         """Whether messages cross that make both brokers equal."""
         self._careful = False
@@ -184,6 +186,11 @@ class Convergence:
         if self._section.retained:
             self._task = asyncio.create_task(self._run(link))
 
+    def unavailable(self) -> None:
+        """Tell that the other broker keeps no retained messages."""
+        if self._section.retained:
+            self.error = "the other broker keeps none: set retained = false in [[bridge]]"
+
     def end(self) -> None:
         self._careful = self._crossing
         self.differ, self._crossing = None, False
@@ -245,7 +252,7 @@ class Convergence:
         before = await self._quiet(link)
         survey = Survey(self._section, self._engine.broker.limits)
         try:
-            await survey.begin(f"{link.client}-r")
+            await survey.begin(f"{link.client}-r", link.far.address)
             await survey.read([self._mark_topic(link)])
             number = _number(survey.found.pop(self._mark_topic(link), None))
             await survey.read(self._comparison.filters)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Publish
@@ -12,6 +14,11 @@ log = logging.getLogger(__name__)
 
 _MOST_LOOPS = 16
 """Largest number of loops that are logged, each with the bridge that closes it."""
+_TIMES = 200
+_WITHIN_S = 10.0
+"""A message that crosses _TIMES in _WITHIN_S is probably in a loop."""
+_MOST_KNOWN = 2000
+"""Largest number of different messages that are counted."""
 
 
 class Counts:
@@ -38,6 +45,9 @@ class Counts:
         """Messages given up at their PUBREL. They may have arrived."""
         self._loops: set[str] = set()
         """Bridges that returned messages; each is logged once."""
+        self._crossed = Counter[int]()
+        """How often each message has crossed since `_since`."""
+        self._since = 0.0
 
     def cannot_take(self, topic: str, why: str) -> None:
         """Count and log a message from the other broker that our broker can never accept."""
@@ -65,6 +75,27 @@ class Counts:
                 " the bridges topics that do not meet: up, down and prefix of [[bridge]]",
                 self.bridge,
                 other,
+                quote(packet.topic),
+            )
+
+    def crosses(self, packet: Publish) -> None:
+        """Log a message that crosses again and again: a loop through a bridge that drops the mark.
+        Such a message is not stopped, because a sensor may say the same very often.
+        """
+        if (now := time.monotonic()) > self._since + _WITHIN_S or len(self._crossed) > _MOST_KNOWN:
+            self._crossed.clear()
+            self._since = now
+        key = hash((packet.topic, packet.payload))
+        self._crossed[key] += 1
+        if self._crossed[key] == _TIMES and self._throttle.allows(f"bridge {self._name} repeats"):
+            log.warning(
+                "bridge %s: the same message has crossed %d times in %.0f s, topic %s. If no client"
+                " sends it so often, another bridge returns it and drops user properties: let that"
+                " one use MQTT 5 (mosquitto: bridge_protocol_version mqttv50), or give the bridges"
+                " topics that do not meet",
+                self.bridge,
+                _TIMES,
+                now - self._since,
                 quote(packet.topic),
             )
 

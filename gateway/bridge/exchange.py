@@ -28,7 +28,7 @@ from gateway.bridge.lowered import Lowered
 from gateway.bridge.near import NearClient
 from gateway.bridge.own_queue import OwnQueue
 from gateway.bridge.pauses import Pauses
-from gateway.bridge.reasons import blames_message
+from gateway.bridge.reasons import blames_message, own_words
 from gateway.bridge.suspects import TIMES, Release, Suspects
 from gateway.bridge.translate import Translator, Unfit, crosses, refusal
 from gateway.broker.refusals import words
@@ -175,6 +175,7 @@ class Exchange:
             self._counts.came_back(packet, other)
             return self._done_with(far, packet)
         elif (found := self._translator.to_near(packet)) is not None:
+            self._counts.crosses(packet)
             self._crossings.arrives(found)
             return [found] if self.held.may_go(found) else []
         self._refuse(far, packet, reason, why)
@@ -243,13 +244,14 @@ class Exchange:
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR
         if failed and not blames_message(reason):
             self._pauses.told()
-            self._ended(f"the other broker has no room for more ({reason.name})")
+            text = f"the other broker has no room for more ({reason.name})"
+            self._ended(f"{text}{own_words(packet)}")
             return False
         self._suspects.answered(identifier)
         self._pauses.progress()
         self._crossings.acknowledged(identifier, taken=not failed)
         if failed:
-            self._queue.refused(identifier, reason)
+            self._queue.refused(packet)
         else:
             if isinstance(packet, Puback):
                 self._suspects.message_taken()
@@ -369,6 +371,7 @@ class Exchange:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
             self._queue.put_aside(packet, error.kind, str(error), taken=packet.dup)
             return None
+        self._counts.crosses(packet)
         if packet.qos:
             suspects.sent(identifier, len(data), self._now())
         elif suspects.tries_suspects:

@@ -9,12 +9,12 @@ than the keep alive counts as dead.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
 from gateway.bridge.incoming import IncomingStream
-from gateway.bridge.reasons import blames_message
+from gateway.bridge.reasons import blames_message, own_words
 from gateway.bridge.translate import Unfit
 from gateway.config import READS_REASON_CODES, BridgeSection, split_broker
 from gateway.errors import OncewayError
@@ -90,6 +90,10 @@ class FarConnection(asyncio.Protocol):
         """Maximum Packet Size of the other broker, in bytes."""
         self.qos = 2
         """Maximum QoS of the other broker."""
+        self._wildcards = True
+        """Whether the other broker offers subscriptions with wildcards."""
+        self.address = ""
+        """Address that the connection leads to, empty before there is one."""
         self.told = False
         """Whether the other broker has ended the connection with a reason."""
         self._asked: asyncio.Future[Packet] | None = None
@@ -105,9 +109,18 @@ class FarConnection(asyncio.Protocol):
 
     # -- begin and end
 
-    async def open(self, section: BridgeSection, client: str, kept_s: int = KEPT_S) -> Connack:
+    async def open(
+        self,
+        section: BridgeSection,
+        client: str,
+        kept_s: int = KEPT_S,
+        *,
+        address: str | None = None,
+        last: Sequence[str] = (),
+    ) -> Connack:
         """Connect and send CONNECT. kept_s: Session Expiry Interval; 0 also starts without an
-        earlier session. Raises OncewayError with the reason of a failure.
+        earlier session. address: the only one to try, None for all of the name. last: addresses to
+        try after the others. Raises OncewayError with the reason of a failure.
         """
         host, port, encrypted = split_broker(section.server)
         password = _password(section)
@@ -116,7 +129,8 @@ class FarConnection(asyncio.Protocol):
         )
         try:
             async with asyncio.timeout(CONNECT_S):
-                line = await connected(host, port, TCP_S)
+                line = await connected(address or host, port, TCP_S, last)
+                self.address = line.getpeername()[0]
                 name = host if encrypted else None
                 await self._loop.create_connection(
                     lambda: self, sock=line, ssl=context, server_hostname=name
@@ -216,6 +230,10 @@ class FarConnection(asyncio.Protocol):
             if waiting is not None:
                 waiting.cancel()
         self._pings.clear()
+
+    def offers(self, topic_filter: str) -> bool:
+        """Whether the other broker offers a subscription with this filter."""
+        return self._wildcards or not any(sign in topic_filter for sign in "+#")
 
     # -- packets
 
@@ -324,6 +342,7 @@ class FarConnection(asyncio.Protocol):
             told = answer.properties or {}
             self.most = told.get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
             self.qos = told.get(PropertyId.MAXIMUM_QOS, 2)
+            self._wildcards = bool(told.get(PropertyId.WILDCARD_SUBSCRIPTION_AVAILABLE, 1))
             self._connack.set_result(answer)
         if any(isinstance(packet, Connack | Auth) for packet in packets):
             self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]
@@ -340,7 +359,7 @@ class FarConnection(asyncio.Protocol):
         if bye is not None:
             self.told = bool(bye.reason)
             blamed = not bye.reason or blames_message(bye.reason)
-            self._drop(f"it ended the connection ({bye.reason.name})", blamed)
+            self._drop(f"it ended the connection ({bye.reason.name}){own_words(bye)}", blamed)
 
     def _takes(self, packet: Packet) -> bool:
         """Handle an answer to PINGREQ or to `ask`. Return False for any other packet."""
@@ -388,4 +407,5 @@ def _password(section: BridgeSection) -> bytes | None:
 def _refused(section: BridgeSection, answer: Connack) -> OncewayError:
     what = answer.reason.name.lower().replace("_", " ")
     hint = "Look at user and password_file of the bridge" if answer.reason in _LOGIN else None
-    return OncewayError(f"refuses the connection: {what}", section.server, hint)
+    text = f"refuses the connection: {what}{own_words(answer)}"
+    return OncewayError(text, section.server, hint)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from gateway.bridge.far import FarConnection
 from gateway.bridge.pairing import Pair, Pairing
+from gateway.bridge.reasons import SAYS, own_words
 from gateway.bridge.suspects import TIMES, Suspects
 from gateway.bridge.translate import Unfit
 from gateway.config import BridgeSection
@@ -45,6 +46,10 @@ class FarFilters:
         self.lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._subscribed: Pair | None = None
+        self._qos = section.qos
+        """QoS of the subscriptions, within the limits of the other broker."""
+        self._granted: dict[str, int] = {}
+        """QoS that the other broker has granted, by filter."""
 
     def requests(self, pair: Pair) -> list[Request]:
         """Return the requests to the other broker: unsubscribe from filters that are no longer
@@ -71,7 +76,7 @@ class FarFilters:
 
     def _lack(self, item: str, why: str) -> None:
         """Log that there is no subscription to a filter."""
-        if self.lacking.get(item) != why:
+        if self.lacking.get(item, "").partition(SAYS)[0] != why.partition(SAYS)[0]:
             log.warning(
                 "bridge %s: the other broker refuses the subscription to %s: %s",
                 self._section.name,
@@ -89,6 +94,10 @@ class FarFilters:
             if subscribe
             else Unsubscribe(identifier, [item])
         )
+        self._qos = min(self._section.qos, far.qos)
+        if subscribe and not far.offers(item):
+            self._lack(item, "it offers no wildcards")
+            return None
         try:
             size = len(far.encoded(packet))
         except Unfit as error:
@@ -111,9 +120,18 @@ class FarFilters:
             return
         reason = packet.reasons[0]
         if reason >= ReasonCode.UNSPECIFIED_ERROR:
-            self._lack(item, reason.name)
-        else:
-            self.lacking.pop(item, None)
+            self._lack(item, f"{reason.name}{own_words(packet)}")
+            return
+        self.lacking.pop(item, None)
+        if reason < self._qos and self._granted.get(item) != reason:
+            log.warning(
+                "bridge %s: the other broker grants QoS %d for %s. Messages may be lost or arrive"
+                " twice after an outage",
+                self._section.name,
+                reason,
+                item,
+            )
+        self._granted[item] = reason
 
     def _unsubscribed(self, item: str) -> None:
         """Note that the other broker has ended a subscription."""

@@ -13,6 +13,7 @@ from gateway.bridge.aside import BridgeAside
 from gateway.bridge.counts import Counts
 from gateway.bridge.near import NearClient
 from gateway.bridge.pairing import Pairing
+from gateway.bridge.reasons import own_words
 from gateway.bridge.setting_aside import take_out
 from gateway.bridge.suspects import TIMES, Release, Suspects
 from gateway.broker.exchanges import pass_through
@@ -22,7 +23,6 @@ from gateway.broker.session import Session
 from gateway.config import BridgeSection
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Ack, Puback, Pubcomp, Publish, Pubrec
-from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.wire import encode_string
 from gateway.runtime.engine import Engine
 
@@ -150,11 +150,12 @@ class OwnQueue:
 
         self._engine.call_later(0, serve)
 
-    def refused(self, identifier: int, reason: ReasonCode) -> None:
+    def refused(self, answer: Puback | Pubrec) -> None:
         """Set aside a message that the other broker refuses for good."""
-        kind = f"the other broker refuses a message for good: {reason.name}"
+        kind = f"the other broker refuses a message for good: {answer.reason.name}"
+        reason = f"{kind}{own_words(answer)}"
         self._engine.begin()
-        self._counts.refused += self._set_aside(identifier, kind, kind, taken=False)
+        self._counts.refused += self._set_aside(answer.packet_id, kind, reason, taken=False)
 
     def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> bool:
         session = self.session

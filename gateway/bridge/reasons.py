@@ -6,7 +6,13 @@ DISCONNECT that blames it counts as a close at the message in flight. After ever
 message waits, and is sent again later.
 """
 
+from gateway.mqtt.errors import quote
+from gateway.mqtt.packets import Connack, Disconnect, Puback, Pubrec, Suback, Unsuback
+from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
+
+SAYS = " (it says: "
+"""Start of the other broker's own words, which may be different each time."""
 
 OF_THE_MESSAGE: dict[ReasonCode, str] = {
     ReasonCode.UNSPECIFIED_ERROR: "the broker does not want it, and does not say why",
@@ -55,3 +61,15 @@ OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
 def blames_message(reason: ReasonCode) -> bool:
     """Whether a failure blames the message."""
     return reason in OF_THE_MESSAGE
+
+
+def own_words(packet: Connack | Disconnect | Puback | Pubrec | Suback | Unsuback) -> str:
+    """Return the Reason String and Server Reference of a packet in brackets, for the log. Return an
+    empty string if the packet has neither.
+    """
+    properties = packet.properties or {}
+    text = properties.get(PropertyId.REASON_STRING)
+    found = [quote(text)] if text else []
+    if server := properties.get(PropertyId.SERVER_REFERENCE):
+        found.append(f"use the server {quote(server)}")
+    return f"{SAYS}{', '.join(found)})" if found else ""

@@ -65,9 +65,9 @@ class Survey:
             self._came, lambda reason, blamed: None, lambda: None, limits.packet_bytes
         )
 
-    async def begin(self, client: str) -> None:
-        """Connect. Raises OncewayError."""
-        await self._far.open(self._section, client, 0)
+    async def begin(self, client: str, address: str) -> None:
+        """Connect to the address where the bridge's messages go. Raises OncewayError."""
+        await self._far.open(self._section, client, 0, address=address)
         self._far.listen()
 
     def end(self) -> None:
@@ -89,6 +89,9 @@ class Survey:
     async def read(self, filters: Iterable[str]) -> None:
         """Read the retained messages that match filters, one filter after the other."""
         for item in filters:
+            if not self._far.offers(item):
+                self.unreadable.add(item)
+                continue
             await self._subscribe([item])
             await self._silent()
             await self._ask(Unsubscribe(next(self._numbers), [item]))

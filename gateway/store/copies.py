@@ -60,14 +60,18 @@ class Copies:
 
     def __init__(self, folder: Path) -> None:
         self._db = connect(folder / FILE)
-        if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-            self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
-        self._db.executescript(_CHECKS)
-        self._db.text_factory = lambda data: data.decode(errors="replace")  # checks find the rest
         self._file = folder / FILE
         self._aside = set[int]()
         """Keys of changed rows that are set aside."""
-        self._add_missing()
+        try:
+            if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
+            self._db.executescript(_CHECKS)
+            self._db.text_factory = lambda data: data.decode(errors="replace")  # checks find them
+            self._add_missing()
+        except BaseException:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         self._db.close()

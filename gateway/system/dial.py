@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 DELAY_S = 0.25
 """Seconds until the next address is tried, too: RFC 8305, Connection Attempt Delay."""
+_LAST_S = 3.0
+"""The same, before an address that the caller wants to be tried last."""
 _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 """Name lookups in progress."""
@@ -34,15 +37,18 @@ _lock = threading.Lock()
 """Guards `_lookups` and `_throttle`: several threads dial at once."""
 
 
-def connect(host: str, port: int, until: float) -> socket.socket:
+def connect(host: str, port: int, until: float, last: Sequence[str] = ()) -> socket.socket:
     """Return a connected, non-blocking socket. Blocks the calling thread, which may be any. until:
-    deadline on the clock of `time.monotonic`. Raises OSError if no address connects, and
-    TimeoutError if the name server or every address is silent.
+    deadline on the clock of `time.monotonic`. last: addresses to try after the others, in this
+    order. Raises OSError if no address connects, and TimeoutError if the name server or every
+    address is silent.
     """
-    return _Race(host, _addresses(host, port, until)).run(until)
+    return _Race(host, _addresses(host, port, until), last).run(until)
 
 
-async def connected(host: str, port: int, within_s: float) -> socket.socket:
+async def connected(
+    host: str, port: int, within_s: float, last: Sequence[str] = ()
+) -> socket.socket:
     """Do the same as `connect` in a thread of its own, within some seconds."""
     loop, until = asyncio.get_running_loop(), time.monotonic() + within_s
     wanted: asyncio.Future[socket.socket] = loop.create_future()
@@ -59,7 +65,7 @@ async def connected(host: str, port: int, within_s: float) -> socket.socket:
     def work() -> None:
         found: socket.socket | Exception
         try:
-            found = connect(host, port, until)
+            found = connect(host, port, until, last)
         except Exception as error:
             found = error
         try:
@@ -99,20 +105,29 @@ def _start(thread: threading.Thread) -> None:
 
 
 def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:
+    found: list[Any] | Exception
     try:
-        lookup.set_result(socket.getaddrinfo(*key, type=socket.SOCK_STREAM))
+        found = socket.getaddrinfo(*key, type=socket.SOCK_STREAM)
     except Exception as error:
-        lookup.set_exception(error)
+        found = error
     with _lock:
-        del _lookups[key]
+        del _lookups[key]  # before the result is known: a later caller asks again
+    if isinstance(found, Exception):
+        lookup.set_exception(found)
+    else:
+        lookup.set_result(found)
 
 
 class _Race:
-    """Attempts to connect to the addresses of one name. found: results of getaddrinfo."""
+    """Attempts to connect to the addresses of one name. found: results of getaddrinfo. last:
+    addresses to try after the others.
+    """
 
-    def __init__(self, host: str, found: list[Any]) -> None:
+    def __init__(self, host: str, found: list[Any], last: Sequence[str]) -> None:
         self._host = host
-        self._waiting = deque(_alternating(found))
+        self._last = {address: number for number, address in enumerate(last, 1)}
+        rank = self._last.get
+        self._waiting = deque(sorted(_alternating(found), key=lambda item: rank(item[4][0], 0)))
         self._several = len(found) > 1
         self._open = selectors.DefaultSelector()
         """Attempts in progress, with their addresses."""
@@ -127,7 +142,7 @@ class _Race:
                 if self._waiting and (now >= next_at or not self._open.get_map()):
                     if (won := self._begin()) is not None:
                         return won
-                    next_at = now + DELAY_S
+                    next_at = now + (_LAST_S if self._only_last() else DELAY_S)
                     continue
                 wait = min(next_at, until) if self._waiting else until
                 for key, _ in self._open.select(max(0.0, wait - now)):
@@ -138,6 +153,10 @@ class _Race:
             raise self._error()
         finally:
             self._close()
+
+    def _only_last(self) -> bool:
+        """Whether only addresses wait that the caller wants to be tried last."""
+        return bool(self._waiting) and self._waiting[0][4][0] in self._last
 
     def _begin(self) -> socket.socket | None:
         """Begin to connect to the next address. Return a socket that is connected at once."""

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.mqtt.packets import (
     Connect,
+    Disconnect,
     Puback,
     Pubcomp,
     Publish,
@@ -190,3 +191,51 @@ async def test_changed_property_crosses_after_an_outage(tmp_path: Path) -> None:
                     if (packet.properties or {})[PropertyId.CONTENT_TYPE] == "b":
                         break
                     await asyncio.sleep(0.2)
+
+
+async def test_there_offers_little_and_each_lack_is_told(tmp_path: Path) -> None:
+    """No wildcards, no retained messages, a short session, a lower QoS than its Maximum QoS. What
+    the bridge does not use changes nothing.
+    """
+    lacks = dict.fromkeys(
+        ("wildcard_subscription", "subscription_identifier", "shared_subscription", "retain"), 0
+    )
+    limits = {f"{name}_available": value for name, value in lacks.items()}
+    text = f'{UP}down = ["down/#", "+", "one"]\n'
+    async with (
+        picky(
+            **limits, session_expiry_interval=10, server_keep_alive=65_535, topic_alias_maximum=5
+        ) as far,
+        bridged(tmp_path, far.port, text) as near,
+        wire(near.port, Connect("b")) as board,
+    ):
+        far.properties[PropertyId.ASSIGNED_CLIENT_IDENTIFIER] = "other"
+        await retain(board, "up/a", b"1", 1)
+        await far.until(1)
+        found = await until(tmp_path, waiting=0, error=None)
+        await near.logged("grants QoS 0 for s/one")
+        asked = [
+            item.topic_filter
+            for one in far.came
+            if isinstance(one, Subscribe)
+            for item in one.subscriptions
+        ]
+        assert asked == ["s/one"], "[MQTT-3.2.2.3.11]: a wildcard would be a protocol error"
+        assert sorted(found["lacking"]) == ["s/+", "s/down/#"]
+        assert "retained = false" in found["retained"]
+        lines = [line for line in near.log if "WARNING" in line]
+        for words in ("s/down/#: it offers no wildcards", "keeps a session for 10 s only"):
+            assert sum(words in line for line in lines) == 1, lines
+        assert len(lines) == 4, lines
+
+
+@pytest.mark.mqtt("MQTT-3.2.2-4")
+async def test_session_there_that_the_bridge_has_not_begun_is_ended(tmp_path: Path) -> None:
+    async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
+        first, hello = await far.meet(present=True)
+        bye = await first.pick(Disconnect)
+        assert (bye.properties or {}) == {PropertyId.SESSION_EXPIRY_INTERVAL: 0}
+        await near.logged("has a session that the bridge has not begun")
+        _, again = await far.meet(present=False)
+        assert again.client_id != hello.client_id
+        await near.logged("connected after")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from gateway.bridge.counts import Counts
 from gateway.bridge.pairing import FOLDER, Pairing
 from gateway.bridge.translate import MARK, NO_MARK, Translator
 from gateway.commands import control_client as control
 from gateway.mqtt.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe
 from gateway.mqtt.properties import MOST_OF_ONE, PropertyId
+from gateway.system.log_throttle import LogThrottle
 from tests.bridge.mosquitto import mosquitto
 from tests.bridge.picky import picky
 from tests.bridge.test_bridge import (
@@ -177,6 +180,23 @@ async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
         found = await until(tmp_path, looped=2, waiting=0)
         assert (found["aside"], found["refused"], found["dropped"]) == (0, 0, 0)
         await near.logged("came back by way of other/bridge, topic")
+
+
+def test_message_that_crosses_again_and_again_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A loop through a bridge that drops the mark, such as mosquitto's before MQTT 5."""
+    counts = Counts("a", "b", LogThrottle(time.monotonic))
+    for number in range(5000):
+        counts.crosses(Publish("t", b"%d" % number))
+        counts.crosses(Publish(f"t/{number}", b"on"))
+    for _ in range(150):
+        counts.crosses(Publish("t", b"on"))
+    assert not caplog.records
+    for _ in range(1000):
+        counts.crosses(Publish("t", b"on"))
+    assert len(caplog.records) == 1
+    assert "a/b: the same message has crossed 200 times" in caplog.text
 
 
 def test_the_mark_names_the_last_bridge() -> None:

@@ -8,6 +8,7 @@ import pytest
 from gateway.mqtt.packets import Connect
 from tests.bridge.mosquitto import mosquitto
 from tests.bridge.test_bridge import publish, subscribe, take
+from tests.bridge.test_loops import section
 from tests.bridge.test_topologies import held, named, retain
 from tests.service.process import free_port
 from tests.service.wire import wire
@@ -56,3 +57,24 @@ async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
         await publish(ours, "s/down/x", b"end", 2, 9)
         assert (await take(there)).payload == b"end", "nothing came twice"
         assert not [line for line in here.log if "WARNING" in line], here.log
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+async def test_loop_with_mosquitto_s_bridge_is_told(tmp_path: Path, version: str) -> None:
+    """With MQTT 5 it is stopped, too."""
+    port = free_port()
+    bridge = (
+        f"allow_anonymous true\nconnection b\naddress 127.0.0.1:{port}\n"
+        f"bridge_protocol_version {version}\nrestart_timeout 1\ntopic loop/# out 2\n"
+    )
+    async with mosquitto(tmp_path / "far", bridge) as far:
+        ours = section("to-far", far.port, 'up = ["loop/#"]\n')
+        async with named(tmp_path / "here", port, ours) as here, wire(port, Connect("c")) as client:
+            await here.logged("bridge to-far: connected")
+            await retain(far.port, b"1", "loop/state")
+            await arrives(port, loop_state=b"1")
+            await publish(client, "loop/x", b"1", 2, 7)
+            stopped = "came back by way of a bridge that leaves no mark"
+            told = "the same message has crossed 200 times"
+            await here.logged(stopped if version == "mqttv50" else told)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mqtt.packets import Connect, Puback, Publish
+from gateway.mqtt.packets import Connack, Connect, Puback, Publish, Side, Version
+from gateway.mqtt.properties import PropertyId
+from gateway.mqtt.reason import ReasonCode
 from tests.bridge.mosquitto import Mosquitto, mosquitto
 from tests.bridge.test_bridge import (
     FOREVER,
@@ -21,7 +23,7 @@ from tests.bridge.test_bridge import (
 from tests.bridge.test_retained import BRIDGE, equal, say
 from tests.links.certificates import Authority
 from tests.service.process import free_port, gateway, start
-from tests.service.wire import wire
+from tests.service.wire import Wire, wire
 
 UP = 'up = ["up/#"]\n'
 HIDDEN = ("unshare", "-m", "sh", "-c")
@@ -69,6 +71,36 @@ async def test_other_broker_that_moves_to_another_address_is_found(tmp_path: Pat
         for server in servers:
             server.close()
         await near.end(signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another /etc/hosts")
+async def test_next_address_is_used_if_the_first_one_takes_connections_and_no_client(
+    tmp_path: Path,
+) -> None:
+    """The first address refuses with its own words, and another time closes."""
+    (tmp_path / "hosts").write_text("::1 far\n127.0.0.1 far\n")
+    words = {PropertyId.REASON_STRING: "no\nroom", PropertyId.SERVER_REFERENCE: "x:1"}
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Wire(reader, writer, Version.V5, Side.CLIENT)
+        await client.pick(Connect)
+        client.send(Connack(False, ReasonCode.USE_ANOTHER_SERVER, words))
+        writer.close()
+
+    shell = f'mount --bind {tmp_path}/hosts /etc/hosts && exec "$@"'
+    async with scripted() as far:
+        server = await asyncio.start_server(refuse, "::1", far.port)
+        file = configuration(tmp_path, far.port, UP)
+        file.write_text(file.read_text().replace("mqtt://127.0.0.1", "mqtt://far"))
+        near = await start("--config", str(file), before=(*HIDDEN, shell, "sh"))
+        try:
+            await near.ready()
+            await far.meet(present=False)
+            said = r"use another server (it says: 'no\nroom', use the server 'x:1')"
+            assert any(said in line for line in near.log), near.log
+        finally:
+            server.close()
+            await near.end(signal.SIGKILL)
 
 
 async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_path: Path) -> None:

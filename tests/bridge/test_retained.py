@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -9,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from gateway.bridge.own_topics import OwnTopics
+from gateway.broker.retained import Retained
+from gateway.config import Config, MirrorSection
 from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription
 from gateway.mqtt.properties import PropertyId
 from tests.bridge.mosquitto import mosquitto
 from tests.bridge.test_bridge import bridged, onceway, publish, until
+from tests.bridge.test_topologies import held as held_of
+from tests.bridge.test_topologies import states
+from tests.links.board import Pty
+from tests.service.boards import Sensor
 from tests.service.process import GatewayProcess
 from tests.service.wire import wire
 
@@ -204,6 +212,53 @@ async def test_state_of_the_gateway_and_mirrored_messages_are_retained_there(
             while await retained_there(far.port) != b"online":
                 pass
         await until(tmp_path, retained="equal", differ=0)
+
+
+async def test_readings_of_a_board_stay_there_after_a_kill_of_the_gateway(tmp_path: Path) -> None:
+    """Mirrored readings are in memory here. The bridge deletes nothing there after their loss."""
+    line = Pty()
+    board = f'[mirror]\n[[serial]]\nport = "{line.path}"\nopen = true\n'
+    text = f'up = ["readings/#"]\nprefix = "s/"\n{board}'
+    async with mosquitto(tmp_path / "far") as far:
+        async with near(tmp_path, far.port, text) as here:
+            sensor = Sensor(line, "roof-1")
+            await sensor.connect()
+            await sensor.measure(3.25)
+            shown = await readings(far.port)
+            assert json.loads(shown["s/readings/roof-1/adc0"])["value"] == 3.25
+            async with asyncio.timeout(60):
+                while (await states(tmp_path))[0]["agreed"] < 3:
+                    pass
+            await here.end(signal.SIGKILL)
+        async with near(tmp_path, far.port, text):
+            async with asyncio.timeout(60):
+                while (await states(tmp_path))[0]["retained"] != "equal":
+                    pass
+            assert await readings(far.port) == shown
+    os.close(line.master)
+
+
+def test_later_reading_there_is_not_replaced() -> None:
+    own = OwnTopics(Config(mirror=MirrorSection(topic="r")))
+
+    def is_newer(topic: str, theirs: bytes, ours: bytes) -> bool:
+        return own.is_newer(topic, Publish(topic, theirs), Retained(topic, "", 0, ours))
+
+    early, late = b'{"time": "2026-01-01T00:00:00Z"}', b'{"time": "2026-01-01T00:00:01Z"}'
+    assert is_newer("r/a/b", late, early)
+    for topic, theirs, ours in (("r/a/b", early, late), ("r/a/b", late, late), ("x", late, early)):
+        assert not is_newer(topic, theirs, ours)
+    for strange in (b"", b"1", b"online", b'{"time": 3}', b'{"time": "x"}', b"[" * 100_000):
+        assert not is_newer("r/a/b", strange, early)
+        assert not is_newer("r/a/b", late, strange)
+
+
+async def readings(port: int) -> dict[str, bytes]:
+    """Return the retained readings at the other broker, as soon as it has any."""
+    async with asyncio.timeout(60):
+        while not (found := await held_of(port, "s/readings/+/adc0")):
+            pass
+    return found
 
 
 async def retained_there(port: int) -> bytes:

@@ -1,6 +1,7 @@
 """A bit that flips in a replica, or in a row on its way to one, becomes no reading elsewhere."""
 
 import random
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -66,17 +67,19 @@ def test_changed_replica_does_not_land_and_is_told(
 @pytest.mark.parametrize("hits", [150, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_random_hits_let_no_wrong_replica_land(shelf: Path, hits: int) -> None:
     image, draw, count = (shelf / FILE).read_bytes(), random.Random(44), 0
-    for _ in range(hits):
+    for number in range(hits):
         hit = bytearray(image)
         at, size = draw.randrange(len(hit)), draw.choice([1, 1, 8, 64])
         hit[at : at + size] = draw.randbytes(len(hit[at : at + size]))
-        for end in ("-wal", "-shm", "-journal"):
-            (shelf / f"{FILE}{end}").unlink(missing_ok=True)
-        (shelf / FILE).write_bytes(hit)
+        folder = shelf / f"{number}"  # SQLite shares locks of one file within a process
+        folder.mkdir()
+        (folder / FILE).write_bytes(hit)
         try:
-            found = landing(shelf)
+            found = landing(folder)
         except (sqlite3.Error, ValueError, OverflowError):
             continue  # told, and nothing lands
+        finally:
+            shutil.rmtree(folder)
         assert not [it for it in found if it not in RIGHT], f"{size} bytes at {at}"
         count += 1
     assert count > hits / 3

@@ -36,8 +36,8 @@ def silent(host: str = "127.0.0.1", port: int = 0) -> Iterator[Place]:
 
 
 @contextmanager
-def listening() -> Iterator[Place]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+def listening(host: str = "127.0.0.1") -> Iterator[Place]:
+    with socket.create_server((host, 0)) as server:
         yield server.getsockname()
 
 
@@ -103,6 +103,24 @@ def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = time.monotonic()
         connect("name", 1, begin + 30).close()
         assert time.monotonic() - begin < 40 * DELAY_S
+
+
+@pytest.mark.parametrize(
+    ("last", "wanted"), [([], 0), (["127.0.0.1"], 1), (["127.0.0.1", "127.0.0.2"], 0)]
+)
+def test_addresses_that_served_nothing_are_tried_last(
+    monkeypatch: pytest.MonkeyPatch, last: list[str], wanted: int
+) -> None:
+    with listening() as one, listening("127.0.0.2") as two:
+        named(monkeypatch, one, two)
+        with connect("name", 1, time.monotonic() + 30, last) as found:
+            assert found.getpeername() == (one, two)[wanted]
+
+
+def test_last_address_is_tried_if_no_other_one_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with silent("::1") as dead, listening() as good:
+        named(monkeypatch, good, dead)
+        connect("name", 1, time.monotonic() + 30, [good[0]]).close()
 
 
 async def test_silent_name_server_delays_no_other_connection(

@@ -1,0 +1,45 @@
+"""Retained messages of the gateway itself: readings as JSON, and topics for Home Assistant.
+
+In: the configuration, and retained messages of both ends. Out: which of two states is newer.
+
+These messages are in memory only (`gateway/mirror/`). After a kill or a power cut some are missing
+here, or up to ten minutes old. So their absence proves no deletion then, and no reading replaces a
+later one at the other broker. The next reading of the board makes both ends equal.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from gateway.broker.retained import Retained
+from gateway.config import Config
+from gateway.mqtt.packets import Publish
+
+
+class OwnTopics:
+    """The topics of one gateway."""
+
+    def __init__(self, config: Config) -> None:
+        starts = [config.mirror.topic] if config.mirror else []
+        starts += [config.home_assistant.prefix] if config.home_assistant else []
+        self._starts = tuple(f"{item}/" for item in starts)
+
+    def has(self, topic: str) -> bool:
+        """Whether only the gateway publishes to a topic."""
+        return topic.startswith(self._starts)
+
+    def is_newer(self, topic: str, theirs: Publish | None, ours: Retained | None) -> bool:
+        """Whether the other broker has a later reading of this gateway than the gateway itself."""
+        if theirs is None or ours is None or not self.has(topic):
+            return False
+        there, here = _time(theirs.payload), _time(ours.payload)
+        return there is not None and here is not None and there > here
+
+
+def _time(payload: bytes) -> datetime | None:
+    """Return the time of a reading as JSON, None if it has none."""
+    try:
+        return datetime.strptime(json.loads(payload)["time"], "%Y-%m-%dT%H:%M:%S%z")
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
