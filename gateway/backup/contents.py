@@ -178,6 +178,7 @@ def _is_possible(entry: Entry) -> bool:
         and entry.name not in ("", ".", "..", _MANIFEST)
         and os.path.basename(entry.name) == entry.name
         and os.path.isabs(entry.path)
+        and Path(entry.path).name not in ("", "..")
         and 0 <= entry.mode <= 0o777
     )
 

@@ -357,6 +357,8 @@ MANIFESTS = [
             {"name": 3},
             {"path": "x"},
             {"path": ""},
+            {"path": "/"},
+            {"path": "/etc/.."},
             {"path": "/a\0b"},
             {"path": "/a\nb"},
             {"mode": -1},

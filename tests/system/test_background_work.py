@@ -53,7 +53,7 @@ PLACES = {
         "DeviceList._publish": "job device_list",
     },
     "boards/nowhere.py": {"Nowhere.among": "part boards: the last reply stays in force"},
-    "bridge/agreed.py": {"AgreedFile._do": "part bridge"},
+    "bridge/agreed.py": {"AgreedFile._do": "part bridge", "AgreedFile.close": "part bridge"},
     "bridge/aside.py": {"BridgeAside.again": "a command, which is told"},
     "bridge/bridge.py": {"Bridge._sample": CAUGHT, "Bridge.start": "part bridge"},
     "bridge/converge.py": {
