@@ -326,7 +326,7 @@ class Scene:
             session_expiry_s=1000,
             keep_alive_s=60,
             receive_maximum=60,
-            quota=[QuotaSection(users=[VICTIM], messages_per_s=5)],
+            quota=[QuotaSection(users=[VICTIM], messages_per_s=10)],
         )
         self.reader, self.writer = Reader(world), Writer(world)
         world.accepted("former").publish("kept/1", b"r", 1, retain=True)

@@ -10,6 +10,7 @@ import pytest
 
 import gateway
 import provisioning
+from gateway.backup.sealed import BackupError
 from gateway.commands import exit_codes
 from gateway.commands.exit_codes import MEANINGS
 from gateway.commands.options import NoGateway
@@ -52,9 +53,9 @@ def test_each_code_has_one_cause_and_each_cause_one_code() -> None:
 
 def test_each_error_has_the_code_of_its_cause() -> None:
     """A class outside these families has none of their codes."""
-    families: dict[int, type[OncewayError]] = {
+    families: dict[int, type[OncewayError] | tuple[type[OncewayError], ...]] = {
         exit_codes.LOCKED: Locked,
-        exit_codes.STORE: StoreError,
+        exit_codes.STORE: (StoreError, BackupError),
         exit_codes.NAME_TAKEN: OwnedByAnother,
         exit_codes.NO_UPLINK: NoUplink,
         exit_codes.NO_GATEWAY: NoGateway,
