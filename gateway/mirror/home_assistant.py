@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, Protocol
@@ -35,6 +36,7 @@ from gateway.mqtt.packets import Publish
 from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import InternalClient
 from gateway.system.jobs import LOOP_S, Job
+from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import printable
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,7 @@ class HomeAssistant:
         self._registry = registry
         self._problems = problems
         self._writer = writer
+        self._throttle = LogThrottle(time.monotonic)  # any client may ask
         self._announced: dict[str, bytes] = {}
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
@@ -151,7 +154,7 @@ class HomeAssistant:
             why: str | None = "it has the bundled firmware, or the registry knows none"
         else:
             why = await self._writer.start("Home Assistant", "update", device, "", "", False)
-        if why is not None:
+        if why is not None and self._throttle.has_room():
             log.warning("%s: not updated for Home Assistant: %s", printable(device), why)
 
     def _newest(self, listed: Listed) -> str | None:
