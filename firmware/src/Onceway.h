@@ -287,6 +287,16 @@ void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health);
  */
 bool ow_journal_application(const uint8_t *bytes, uint8_t length);
 
+/**
+ * Reads the application's bytes from `at` on, of which the last two are the CRC of those before
+ * (ow_crc of ow_crc.h). A bit that has changed at rest is changed back: of 3 to 6 bytes with their CRC there is
+ * one that fits.
+ *
+ * @param bytes  has room for one more than `length`
+ * @return false: the CRC does not match, also with each bit changed
+ */
+bool ow_journal_application_read(uint8_t *bytes, uint8_t at, uint8_t length);
+
 /* --- time --- */
 
 /**
