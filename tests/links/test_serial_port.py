@@ -389,10 +389,45 @@ async def test_a_board_that_starts_again_and_again_is_named(
     assert caplog.text.count("starts again and again") == 1
 
 
+async def test_a_board_that_its_watchdog_resets_before_it_answers_is_no_matter_of_the_wire(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop with delay(3000) polls once: the greeting goes out, and no answer is ever read."""
+    async with listening(broker, line.path) as listener:
+        for boot in range(1, 2 * UNHEARD_AFTER):
+            received = listener.ports[0].statistics.frames_received
+            greeting = DeviceLink("roof-1", boot=boot, key=bytes(16))
+            greeting.tick(10.0)
+            os.write(line.master, greeting.take())
+            await until(lambda: listener.ports[0].statistics.frames_received > received)  # noqa: B023
+        (port,) = listener.ports
+        assert (port.unheard, port.starts) == (False, boot)
+        assert (port.problem or "").startswith("the board starts again and again (5 times in 0 s)")
+    assert caplog.text.count("starts again and again") == 1
+    assert "does not hear us" not in caplog.text
+
+
+@pytest.mark.parametrize(("every_s", "span"), [(3, "12 s"), (60, "4 minutes"), (840, "56 minutes")])
+def test_restarts_at_any_pace_of_an_hour_are_a_loop_until_they_end(every_s: int, span: str) -> None:
+    restarts = Restarts()
+    for boot in range(4):
+        restarts.started(boot, False, every_s * boot)
+        assert not restarts.verdict(every_s * boot)
+    restarts.started(4, False, 4 * every_s)
+    assert f"(5 times in {span})" in (restarts.verdict(4 * every_s) or "")
+    over = 4 * every_s + max(4 * every_s, 60)
+    assert restarts.verdict(over)
+    assert not restarts.verdict(over + 1)
+
+
 def test_restarts_that_are_far_apart_or_sessions_of_one_start_are_no_loop() -> None:
     restarts = Restarts()
-    assert not any(restarts.started(boot, False, 20.0 * boot) for boot in range(30))
-    assert not any(restarts.started(1, False, 900.0 + second) for second in range(30))
+    for boot in range(30):
+        restarts.started(boot, False, 901.0 * boot)
+        assert not restarts.verdict(901.0 * boot)
+    for second in range(30):
+        restarts.started(29, False, 29 * 901.0 + second)
+        assert not restarts.verdict(29 * 901.0 + second)
 
 
 async def test_other_version_of_the_link_is_reported_with_the_command(
