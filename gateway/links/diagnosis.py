@@ -33,8 +33,11 @@ BY_WATCHDOG = (
 _BY_RESET = f"a reset, not its supply, begins each. {BY_WATCHDOG}"
 
 _LINES = 3
-"""Number of lines of text among damaged frames that cannot be an accident."""
+"""Number of printed texts among damaged frames that cannot be an accident."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
+_PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
+"""All that stands between two delimiters; a frame has a code and a CRC, too."""
+_LONGEST = 256
 
 
 class Diagnosis:
@@ -82,25 +85,28 @@ class Diagnosis:
 
 
 class PrintedText:
-    """The search for lines of text between the frames of one port, as `Serial.println`
-    makes them.
+    """The search for text between the frames of one port, as `Serial.print` and `Serial.println`
+    make it.
     """
 
     def __init__(self) -> None:
         self._lines = 0
+        self._rest = b""
         self.verdict: str | None = None
 
     def bytes_received(self, data: bytes, damaged: bool) -> str | None:
         """Take bytes. damaged: whether a frame was damaged since the last call. Return the
         sentence, at most once.
         """
-        found = _LINE.findall(data)
+        *pieces, rest = (self._rest + data).split(b"\0")
+        self._rest = rest[-_LONGEST:]
+        found = _LINE.findall(data) or [one for one in pieces if _PRINTED.fullmatch(one)]
         if not damaged or not found or self._lines >= _LINES:
             return None
         self._lines += len(found)
         if self._lines < _LINES:
             return None
-        excerpt = " ".join(found[-1].decode("ascii").split())[:_EXCERPT]
+        excerpt = " ".join(max(found, key=len).decode("ascii").split())[:_EXCERPT]
         self.verdict = (
             f"its sketch prints to the link's own UART ({excerpt!r}), which damages frames: take"
             " Serial.print out, and call ow_log instead, whose lines `onceway device log` shows"

@@ -20,7 +20,7 @@ from gateway.errors import OncewayError
 from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
-from gateway.links.handshake import KEYED, PLAIN
+from gateway.links.handshake import KEYED, PLAIN, Hello
 from gateway.links.holders import holders
 from gateway.links.keys import NO_KEY, cmac
 from gateway.links.reliable import (
@@ -171,6 +171,8 @@ class SerialPort:
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
+        self._greeting: Hello | None = None
+        """The last HELLO that was looked at."""
         self._told_restarts = False
         """Whether the log has the present sentence about restarts."""
         self._speaks = False
@@ -294,7 +296,8 @@ class SerialPort:
         intact, damaged = self.link.statistics.frames_received, self._damaged
         now = self._loop.time()
         events = self.link.receive(data, now)
-        if (hello := self.link.greeting) is not None:
+        if (hello := self.link.greeting) is not None and hello is not self._greeting:
+            self._greeting = hello
             self._restarts.started(hello.boot, hello.power_on, now)
             self._tell_restarts(now)
         if self.link.statistics.frames_received != intact:

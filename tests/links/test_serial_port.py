@@ -345,14 +345,15 @@ async def test_a_board_that_does_not_hear_the_gateway_is_named(
         board.power_off()
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b" ", b"\t\r"])
 async def test_a_sketch_that_prints_between_the_frames_is_named(
-    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, end: bytes
 ) -> None:
     async with listening(broker, line.path) as listener:
         board = Board(line, "roof-1")
         await until(lambda: board.started)
         for number in range(20):
-            os.write(line.master, b"T=%d.5\r\n" % number)
+            os.write(line.master, b"T=%d.5%b" % (number, end))
             board.write(b"reading " * 4)
             await asyncio.sleep(0.05)
             if listener.ports[0].problem:
@@ -365,7 +366,13 @@ async def test_a_sketch_that_prints_between_the_frames_is_named(
 
 
 @pytest.mark.parametrize(
-    "data", [b"sensors/roof-1/status and more of it", b"\x00\xff\x01\n" * 50, b"a line\n" * 9]
+    "data",
+    [
+        b"sensors/roof-1/status and more of it",
+        b"\x00\xff\x01\n" * 50,
+        b"a line\n" * 9,
+        b"\x00\x1f{'json': 'of a frame'}\x07\x91\x00",
+    ],
 )
 def test_content_of_frames_is_not_taken_for_printed_text(data: bytes) -> None:
     prints = PrintedText()

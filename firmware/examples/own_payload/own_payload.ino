@@ -18,8 +18,8 @@ static const uint8_t CONTACT = A0;
 static const uint16_t EVERY_MS = 20;
 // In steps of the converter, half way between two states.
 static const int16_t CLOSED = 256, OPEN = 597, BROKEN = 853;
-// 0 is closed, 1 open. A change counts when the next measurement has it, too; half a second without a value
-// is a fault.
+// 0 is closed, 1 open. A change counts when the next measurement has it, too; half a second without
+// a value is a fault.
 static const ow_sensor_limits LIMITS = {0, 1, 0, 25};
 static const uint32_t FAULT = 0xFFFFFF00; // in place of a number: and a fault
 

@@ -32,8 +32,9 @@
 #endif
 
 /* What the sensor at A0 can give, in steps of the converter (1,024 are 5 V): without these options
- * anything. A transmitter of 1 to 5 V has -DSENSOR_LEAST=164: less than 0.8 V means that it is absent or
- * has no supply. SENSOR_STEP: the largest step between two values that needs no second one near it. */
+ * anything. A transmitter of 1 to 5 V has -DSENSOR_LEAST=164: less than 0.8 V means that it is absent
+ * or has no supply. SENSOR_STEP: the largest step between two values that needs no second one near
+ * it. */
 #define SENSOR_LARGEST 1023
 #ifndef SENSOR_LEAST
 #define SENSOR_LEAST 0

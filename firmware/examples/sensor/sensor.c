@@ -301,11 +301,12 @@ static uint32_t stored_interval(void)
     return whole ? to_milliseconds(&first) : SENSOR_INTERVAL_MS;
 }
 
-/* Judges a value of the sensor; returns whether it is a sample. Else its turn is over only with a
- * fault; without one the next turn measures again. */
+/* Judges a value of the sensor; returns whether it is a sample. If it is neither a sample nor a
+ * fault, the next turn measures again. */
 static bool is_sample(uint8_t *source, uint16_t value)
 {
     if (!ow_sensor_judge(&sensor, &limits, OW_SENSOR_WELL, value)) {
+        waited += interval;
         return false;
     }
     bool well = sensor.fault == OW_SENSOR_WELL;
@@ -314,12 +315,12 @@ static bool is_sample(uint8_t *source, uint16_t value)
         if (ow_mqtt_publish_source(&client, source) == OW_ACCEPTED) {
             ow_sensor_told(&sensor);
             if (well) {
-                return false; /* the journal takes the value in the next turn */
+                waited += interval; /* the journal takes the value in the next turn */
+                return false;
             }
         }
     }
     if (!well) {
-        waited -= interval;
         packed = 0;
     }
     return well;
@@ -373,11 +374,11 @@ static void sample(void)
     if (interval == 0 || waited < interval) {
         return;
     }
+    waited -= interval;
     uint16_t value = ow_hal_adc_read(CHANNEL);
     if (SENSOR_HAS_LIMITS && !is_sample(source, value)) {
         return;
     }
-    waited -= interval;
     if (!take_sample(source, value)) {
         return;
     }
