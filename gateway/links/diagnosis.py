@@ -24,7 +24,7 @@ _EXCERPT = 40
 _STARTS = 5
 _WITHIN_S = 3600.0
 _SOON_S = 60.0
-"""Seconds that a loop of starts goes on for at least, whatever its pace."""
+"""Shortest time without a start that ends a loop, in seconds."""
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
@@ -36,7 +36,7 @@ _LINES = 3
 """Number of printed texts among damaged frames that cannot be an accident."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
-"""All that stands between two delimiters; a frame has a code and a CRC, too."""
+"""The whole of the bytes between two delimiters; a frame also has a code and a CRC."""
 _LONGEST = 256
 
 
@@ -133,7 +133,7 @@ class Restarts:
             self.count += 1
 
     def verdict(self, now: float) -> str | None:
-        """Return the sentence while there are many starts, at a pace that goes on."""
+        """Return the sentence while the starts follow each other at this pace."""
         if len(self._starts) < _STARTS:
             return None
         lasted = self._starts[-1] - self._starts[0]
