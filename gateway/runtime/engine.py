@@ -265,24 +265,26 @@ class Engine:
     def _turn_is_over(self) -> bool:
         return time.monotonic() > self._turn_ends
 
-    def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
+    def dismiss(self, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
         """End connections from the gateway's side. Their DISCONNECT is written at once, and one log
         line says how many connections there are.
         """
-        self._do(self._dismiss, whom, reason, text)
+        self._do(self._dismiss, chosen, reason, text)
 
-    def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        found = {item: item.name for item in self.broker.connections if whom(item)}
+    def _dismiss(self, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
+        found = {item: item.name for item in self.broker.connections if chosen(item)}
         if found:
             more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
             names = ", ".join(islice(found.values(), _MOST_NAMES))
             log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
         self._dismiss_now(found.__contains__, reason, text)
 
-    def _dismiss_now(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
+    def _dismiss_now(
+        self, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
+    ) -> None:
         self.begin()
         for connection in list(self.broker.connections):
-            if whom(connection):
+            if chosen(connection):
                 self.broker.hang_up(connection, reason, text)
         self.broker.settle()
         self._write()

@@ -133,8 +133,8 @@ class Gateway:
                     log.error("not reloaded, the old configuration stays in force: %s", text)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
-            gone, self._passwords = self._passwords.changed(passwords), passwords
-            self._restart[:] = left = needs_restart(self.config, found)
+            changed_users, self._passwords = self._passwords.changed(passwords), passwords
+            self._restart[:] = unchanged = needs_restart(self.config, found)
             spooled, self.config = bool(self.config.spooled), config
             engine.begin()
             with engine.broker.step:
@@ -145,7 +145,7 @@ class Gateway:
                 self._devices.changed()
             engine.dismiss(
                 lambda connection: (
-                    connection.user in gone and connection.peer.certificate_name is None
+                    connection.user in changed_users and connection.peer.certificate_name is None
                 ),
                 *_PASSWORD,
             )
@@ -153,11 +153,11 @@ class Gateway:
                 lambda connection: not connection.policy.access.holds(connection), *_NOT_TAKEN
             )
             log.info("configuration, users and certificates read again")
-            for key in left:
+            for key in unchanged:
                 log.warning("%s has changed: it takes effect at the next start of the service", key)
-            waits = f"Reloaded; at the next start only: {', '.join(left)}" if left else ""
+            waits = f"Reloaded; at the next start only: {', '.join(unchanged)}" if unchanged else ""
             notify(f"STATUS={waits}")
-            return None, left
+            return None, unchanged
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
         """Serve until `stop`. started: called when clients may connect. Raises BrokenState if the
