@@ -38,6 +38,7 @@ from gateway.links.serial_port import LENT, PortStatus
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.payload.readings import readings
+from gateway.runtime.administration import dismiss
 from gateway.runtime.engine import Engine
 from gateway.system.jobs import LOOP_S, Job, SavedFile
 from gateway.system.lock import holder
@@ -440,9 +441,9 @@ class Watch:
                 )
             return revoked
 
-        self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+        dismiss(self._engine, is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
         text = "the device has another key now"
-        self._engine.dismiss(is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
+        dismiss(self._engine, is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
 
     def _look_at_boards(self) -> None:
         """Judge which boards of the registry are a problem. In a site, each gateway judges the

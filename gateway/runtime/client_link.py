@@ -21,9 +21,8 @@ from gateway.broker.refusals import say
 from gateway.broker.session import Attached
 from gateway.links.transport import Lingering, Transport
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.output import MANY, Output
 
-MANY = 65_536
-"""A connection with more unsent bytes than this counts towards the total of unsent bytes."""
 _FEW = 4_096
 """Bytes that are read from a client even if they must wait. The client may send PINGREQ while it
 does not read its output, and each stop of reading takes a system call.
@@ -46,33 +45,34 @@ _SOON_S = 0.01
 """Shortest time, in seconds, until a paused client is checked."""
 
 
+class LinkCommits(Protocol):
+    """The engine's commits, as a link sees them."""
+
+    @property
+    def has_backlog(self) -> bool: ...
+
+    def hold_back(self, link: "ClientLink") -> None: ...
+
+
 class LinkEngine(Protocol):
     """The engine, as a link sees it."""
 
     broker: Broker
+    output: Output
+
+    @property
+    def commits(self) -> LinkCommits: ...
+
     in_turn: bool
     awaited: int
     broken: bool
     """Whether shared state may be half changed. If so, no more input is accepted."""
-
-    @property
-    def has_backlog(self) -> bool: ...
 
     def begin(self) -> None: ...
 
     def hear(self) -> None: ...
 
     def put_off(self, link: "ClientLink") -> None: ...
-
-    def hold_back(self, link: "ClientLink") -> None: ...
-
-    def note_unsent(self, link: "ClientLink", unsent: int) -> None: ...
-
-    def feed_later(self, link: "ClientLink") -> None: ...
-
-    def hold(self, payload: memoryview) -> None: ...
-
-    def release(self, payload: memoryview) -> None: ...
 
     def forget(self, connection: Attached) -> None: ...
 
@@ -155,13 +155,13 @@ class ClientLink:
             self._transport.write(data)
         else:
             view = memoryview(data)
-            self._engine.hold(view)
+            self._engine.output.hold(view)
             self._waiting.append(view)
             self.waiting += len(view)
-            self._engine.feed_later(self)
+            self._engine.output.feed_later(self)
         unsent = self._transport.unsent
         if unsent > MANY or self.unsent or self.waiting:
-            self._engine.note_unsent(self, unsent)
+            self._engine.output.note_unsent(self, unsent)
             most = self._engine.broker.limits.outgoing_bytes
             if unsent + self.waiting > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
@@ -187,9 +187,9 @@ class ClientLink:
                 self._waiting[0] = rest
             else:
                 self._waiting.popleft()
-                engine.release(view)
+                engine.output.release(view)
         if self._waiting:
-            engine.feed_later(self)
+            engine.output.feed_later(self)
         elif self.stuck and transport.unsent <= transport.high_water:
             # a transport that took all without a pause does not call `writable`
             self._free()
@@ -197,9 +197,9 @@ class ClientLink:
     def discard(self) -> None:
         """Drop all waiting output, because the connection has ended."""
         while self._waiting:
-            self._engine.release(self._waiting.popleft())
+            self._engine.output.release(self._waiting.popleft())
         self.waiting = 0
-        self._engine.note_unsent(self, 0)
+        self._engine.output.note_unsent(self, 0)
 
     def writable(self) -> None:
         engine = self._engine
@@ -209,13 +209,13 @@ class ClientLink:
     def _writable(self) -> None:
         self.feed()
         if self.waiting:
-            self._engine.note_unsent(self, self._transport.unsent)
+            self._engine.output.note_unsent(self, self._transport.unsent)
         else:
             self._free()
 
     def _free(self) -> None:
         """Send more and read on, because nothing waits any more."""
-        self._engine.note_unsent(self, self._transport.unsent)
+        self._engine.output.note_unsent(self, self._transport.unsent)
         self.stuck = False
         self.resume()
 
@@ -227,7 +227,7 @@ class ClientLink:
 
     def look(self) -> int:
         """Return the number of bytes that the peer has not read."""
-        self._engine.note_unsent(self, self._transport.unsent)
+        self._engine.output.note_unsent(self, self._transport.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
@@ -393,8 +393,8 @@ class ClientLink:
             if connection.pause is not None:
                 connection.unheard = connection.unheard or connection.stops_reading
                 self.throttle()
-            if engine.has_backlog:
-                engine.hold_back(self)
+            if engine.commits.has_backlog:
+                engine.commits.hold_back(self)
             elif connection.full:
                 connection.unheard = not self.stuck
                 self.throttle()

@@ -30,6 +30,7 @@ from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.administration import dismiss
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.runtime.garbage import Garbage
@@ -143,15 +144,12 @@ class Gateway:
                 tell_use_of_spool(engine.broker)
             if self._devices is not None:
                 self._devices.changed()
-            engine.dismiss(
-                lambda connection: (
-                    connection.user in changed_users and connection.peer.certificate_name is None
-                ),
+            dismiss(
+                engine,
+                lambda one: one.user in changed_users and one.peer.certificate_name is None,
                 *_PASSWORD,
             )
-            engine.dismiss(
-                lambda connection: not connection.policy.access.holds(connection), *_NOT_TAKEN
-            )
+            dismiss(engine, lambda one: not one.policy.access.holds(one), *_NOT_TAKEN)
             log.info("configuration, users and certificates read again")
             for key in unchanged:
                 log.warning("%s has changed: it takes effect at the next start of the service", key)
@@ -249,7 +247,7 @@ class Gateway:
                 started(self)
                 parts = {
                     "event loop's clockwork": lambda: engine.stalled_s,
-                    "store's writer": lambda: engine.writer_stalled_s,
+                    "store's writer": lambda: engine.commits.stalled_s,
                     "links": lambda: listeners.stalled_s,
                 }
                 with (

@@ -37,6 +37,7 @@ from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
 from gateway.links.transport import Receiver, Transport
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.administration import dismiss
 from gateway.runtime.engine import Engine
 from gateway.store.uptime import uptime
 from gateway.system.regions import REGIONS
@@ -292,7 +293,7 @@ class Listeners:
             await item.take(section, tls, config, passwords, names)
         self._network = [item for item, _, _ in staying] + coming
         closed = [item.access for item in going]
-        self._engine.dismiss(lambda connection: connection.policy.access in closed, *_GONE)
+        dismiss(self._engine, lambda connection: connection.policy.access in closed, *_GONE)
         for item in going:
             await item.listener.close()
         await self._change_serial(config.serial)
@@ -365,10 +366,9 @@ class Listeners:
         wanted = {(section.port, section.baud): section for section in sections}
         self._serial = []
         closed = {port for port, baud in known if (port, baud) not in wanted}
-        self._engine.dismiss(
-            lambda connection: (
-                connection.peer.device is not None and connection.peer.listener in closed
-            ),
+        dismiss(
+            self._engine,
+            lambda one: one.peer.device is not None and one.peer.listener in closed,
             *_GONE,
         )
         for place, item in known.items():
@@ -415,7 +415,7 @@ class Listeners:
         going = [item for item in self._lora if item.section not in sections]
         self._lora = [item for item in self._lora if item.section in sections]
         closed = [item.access for item in going]
-        self._engine.dismiss(lambda connection: connection.policy.access in closed, *_GONE)
+        dismiss(self._engine, lambda connection: connection.policy.access in closed, *_GONE)
         for item in going:
             await item.listener.close()
         known = [item.section for item in self._lora]
@@ -460,9 +460,8 @@ class Listeners:
 
     def send_away(self, clients: Collection[str], reason: ReasonCode, text: str) -> None:
         """Disconnect these network clients."""
-        self._engine.dismiss(
-            lambda one: one.client in clients and self._is_network(one), reason, text
-        )
+        engine = self._engine
+        dismiss(engine, lambda one: one.client in clients and self._is_network(one), reason, text)
 
     def _is_network(self, connection: Attached) -> bool:
         return any(connection.policy.access is item.access for item in self._network)
