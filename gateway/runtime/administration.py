@@ -15,18 +15,18 @@ _MOST_NAMES = 5
 
 
 def dismiss(
-    engine: Engine, whom: Callable[[Attached], bool], reason: ReasonCode, text: str
+    engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
 ) -> None:
     """End connections from the gateway's side. Their DISCONNECT is written at once, and one log
     line says how many connections there are.
     """
-    engine.do(_dismiss, engine, whom, reason, text)
+    engine.do(_dismiss, engine, chosen, reason, text)
 
 
 def _dismiss(
-    engine: Engine, whom: Callable[[Attached], bool], reason: ReasonCode, text: str
+    engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
 ) -> None:
-    found = {item: item.name for item in engine.broker.connections if whom(item)}
+    found = {item: item.name for item in engine.broker.connections if chosen(item)}
     if found:
         more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         names = ", ".join(islice(found.values(), _MOST_NAMES))

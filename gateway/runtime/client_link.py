@@ -93,10 +93,9 @@ class ClientLink:
     __slots__ = (
         "_engine",
         "_enough",
-        "_gone",
         "_held_back",
-        "_left",
         "_looked",
+        "_lost_reason",
         "_paced",
         "_paused",
         "_pausing",
@@ -104,6 +103,7 @@ class ClientLink:
         "_quota_pause",
         "_quota_pause_ends",
         "_transport",
+        "_undelivered",
         "_waiting",
         "connection",
         "stuck",
@@ -127,14 +127,14 @@ class ClientLink:
         """Whether input waits that arrived while the user exceeded the quota."""
         self._looked = float("-inf")
         """Time at which the last bytes arrived."""
-        self._gone: str | None = None
+        self._lost_reason: str | None = None
         """Why the transport is gone. Set while input of its client still waits."""
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False
         self.stuck = False
         """Whether the peer has not read its output."""
-        self._left = 0
+        self._undelivered = 0
         """Bytes that had not reached the peer at the last check."""
         self.unsent = 0
         """Unsent bytes of the transport at the last check; 0 if they are few."""
@@ -149,7 +149,7 @@ class ClientLink:
 
     def write(self, data: Piece) -> None:
         """Send bytes. If the peer does not read, little more is read from it."""
-        if self._gone is not None:
+        if self._lost_reason is not None:
             return
         if type(data) is bytes and not self.waiting:
             self._transport.write(data)
@@ -235,13 +235,16 @@ class ClientLink:
         the gateway does not read.
         """
         if self.stuck:
-            before, self._left = self._left, self._transport.undelivered + self.waiting
-            if self._left < before:
+            before, self._undelivered = (
+                self._undelivered,
+                self._transport.undelivered + self.waiting,
+            )
+            if self._undelivered < before:
                 self.connection.seen = self._engine.broker.now
 
     def close(self) -> None:
         """Close the link. If a client has much unread output and has not read for long, drop it."""
-        if self._gone is not None:
+        if self._lost_reason is not None:
             return
         if self._transport.unsent + self.waiting > MANY:
             self._transport.abort()
@@ -302,8 +305,8 @@ class ClientLink:
         self.throttle()
 
     def _wake_later(self) -> None:
-        left = self._quota_pause_ends - self._engine.broker.now
-        self._engine.call_later(min(max(left, _SOON_S), _LOOK_S), self.wake)
+        remaining_s = self._quota_pause_ends - self._engine.broker.now
+        self._engine.call_later(min(max(remaining_s, _SOON_S), _LOOK_S), self.wake)
 
     @property
     def _is_due_for_reading(self) -> bool:
@@ -322,8 +325,8 @@ class ClientLink:
         ends = self.connection.pause_ends
         if ends is not None and not self._pausing:
             self._pausing = True
-            left = max(_SOON_S, ends - self._engine.broker.now)
-            self._engine.call_later(left, self._after_pause)
+            remaining_s = max(_SOON_S, ends - self._engine.broker.now)
+            self._engine.call_later(remaining_s, self._after_pause)
 
     def _after_pause(self) -> None:
         self._engine.begin()
@@ -351,7 +354,7 @@ class ClientLink:
         self._paced = self._paced and (self._quota_pause or interrupted)
         paused = stopped or ((full or interrupted) and connection.kept > _FEW)
         paused = paused and not self._is_due_for_reading
-        if paused != self._paused and self._gone is None:
+        if paused != self._paused and self._lost_reason is None:
             self._paused = paused
             if paused:
                 self._transport.pause_reading()
@@ -366,7 +369,7 @@ class ClientLink:
             return
         self.receive(b"")
         self.throttle()
-        if self._gone is not None:
+        if self._lost_reason is not None:
             self._end()
 
     def receive(self, data: bytes) -> None:
@@ -401,7 +404,7 @@ class ClientLink:
             engine.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
-        self._gone = reason
+        self._lost_reason = reason
         self._engine.begin()
         self._engine.serve(self.connection, "its end is noted", self._end)
 
@@ -412,5 +415,5 @@ class ClientLink:
         connection = self.connection
         if self._paced and connection.kept and connection.closing is None and not connection.full:
             return
-        connection.lost(self._gone or "")
+        connection.lost(self._lost_reason or "")
         self._engine.forget(connection)

@@ -249,8 +249,8 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            told = {"error": error.what, "where": error.where, "hint": error.hint}
-            return told | {"code": error.exit_code}
+            fields = {"error": error.what, "where": error.where, "hint": error.hint}
+            return fields | {"code": error.exit_code}
         return {"done": True}
 
     async def _lend(

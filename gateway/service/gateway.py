@@ -134,8 +134,8 @@ class Gateway:
                     log.error("not reloaded, the old configuration stays in force: %s", text)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
-            gone, self._passwords = self._passwords.changed(passwords), passwords
-            self._restart[:] = left = needs_restart(self.config, found)
+            changed_users, self._passwords = self._passwords.changed(passwords), passwords
+            self._restart[:] = unchanged = needs_restart(self.config, found)
             spooled, self.config = bool(self.config.spooled), config
             engine.begin()
             with engine.broker.step:
@@ -146,16 +146,16 @@ class Gateway:
                 self._devices.changed()
             dismiss(
                 engine,
-                lambda one: one.user in gone and one.peer.certificate_name is None,
+                lambda one: one.user in changed_users and one.peer.certificate_name is None,
                 *_PASSWORD,
             )
             dismiss(engine, lambda one: not one.policy.access.holds(one), *_NOT_TAKEN)
             log.info("configuration, users and certificates read again")
-            for key in left:
+            for key in unchanged:
                 log.warning("%s has changed: it takes effect at the next start of the service", key)
-            waits = f"Reloaded; at the next start only: {', '.join(left)}" if left else ""
+            waits = f"Reloaded; at the next start only: {', '.join(unchanged)}" if unchanged else ""
             notify(f"STATUS={waits}")
-            return None, left
+            return None, unchanged
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
         """Serve until `stop`. started: called when clients may connect. Raises BrokenState if the
