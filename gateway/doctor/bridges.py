@@ -13,16 +13,16 @@ from gateway.commands.control_client import NotRunning, ask
 from gateway.config import BridgeSection, Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.system.amounts import wait, were
+from gateway.system.amounts import wait
 
 
 def bridges(config: Config) -> Iterator[Finding]:
     if not config.bridge:
         return
-    told: dict[str, BridgeStatus] = {}
+    states: dict[str, BridgeStatus] = {}
     with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
         (found,) = ask(config.gateway.data, do="status")
-        told = {item["name"]: read(item) for item in found["bridges"]}
+        states = {item["name"]: read(item) for item in found["bridges"]}
     for section in config.bridge:
         part = f"bridge {section.name}"
         try:
@@ -32,7 +32,7 @@ def bridges(config: Config) -> Iterator[Finding]:
             yield wrong(part, f"{where}{error.what}", error.hint or _MEND)
             continue
         yield from _secret(part, section)
-        if (state := told.get(section.name)) is None:
+        if (state := states.get(section.name)) is None:
             yield unseen(part, "the running gateway does not have this bridge", _RESTART)
         else:
             yield from _state(part, state)
@@ -50,14 +50,8 @@ def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
 
 def _state(part: str, state: BridgeStatus) -> Iterator[Finding]:
     """Yield the problems of a bridge of the running gateway, the connection first."""
-    if state.error is None and not state.dropped:
+    if state.error is None:
         yield ok(part, f"connected; {wait(state.waiting)}, {state.sent:,} sent")
-    if state.dropped:
-        yield warning(
-            part,
-            f"{were(state.dropped)} dropped because too many waited",
-            "Set max_messages and max_bytes of the bridge higher",
-        )
     for kind, text in problems(state):
         yield (wrong if kind == "bridge" else warning)(part, text, REMEDIES[kind])
 

@@ -36,6 +36,7 @@ from hil.judge import (
     remains,
     sessions,
     starts,
+    states,
     turns,
 )
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
@@ -135,11 +136,13 @@ def check(events: Iterable[Event]) -> Result:
     of_readings = [
         way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])
     ]
-    left = "when the run gave up waiting" if seen.ended else "where the history breaks off"
+    moment = "when the run gave up waiting" if seen.ended else "where the history breaks off"
     unsure = (
         list(doubts.causes(seen))
-        + [f"{under_way} still under way {left}", *doubts.without_delivery(seen)] * bool(under_way)
+        + [f"{under_way} still under way {moment}", *doubts.without_delivery(seen)]
+        * bool(under_way)
         + sessions.doubts(events)
+        + list(states.doubts(events))
         + doubts.found(seen)
         + list(commands.unshown(seen))
         + coverage.doubts(events)
@@ -160,6 +163,7 @@ def check(events: Iterable[Event]) -> Result:
         + aside.wrong(seen)
         + remains.wrong(events)
         + sessions.wrong(events)
+        + states.wrong(events)
         + lists.wrong(
             seen.listed, seen.reworded, seen.devices, seen.claim if _keeps_all(seen) else None
         )
@@ -198,7 +202,7 @@ def _keeps_all(seen: Seen) -> bool:
     """
     return (
         seen.ended
-        and not (seen.stalled or seen.doubled)
+        and not (seen.stalled or seen.replicated)
         and not (seen.restores or seen.died or seen.deaths or seen.broken or seen.quarantined)
     )
 
@@ -263,11 +267,11 @@ def _disordered(hop: str, seen: Seen) -> set[Key]:
             first[row.origin] = min(row.position, first.get(row.origin, row.position))
         for origin, position in first.items():
             arrivals[origin, key.device, key.incarnation].append((position, key))
-    late = set()
+    disordered = set()
     for arrived in arrivals.values():
         newest = 0
         for _, key in sorted(arrived):
             if key.sequence < newest:
-                late.add(key)
+                disordered.add(key)
             newest = max(newest, key.sequence)
-    return late
+    return disordered

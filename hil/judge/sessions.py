@@ -68,13 +68,15 @@ class _Subscriber:
     receive_maximum: int
     events: list[Event] = field(default_factory=list)
     complete: bool = False
+    there: bool = False
+    """Whether it is at the other end of a bridge, which may send a message at QoS 1 again."""
     share: str | None = None
     """The name of the shared subscription that it takes part in."""
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each kind of mistake of a subscriber."""
-    messages, subscribers = _taken(events)
+    messages, subscribers = _sort_events(events)
     reasons: list[str] = []
     groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)
     for subscriber in subscribers:
@@ -90,18 +92,18 @@ def wrong(events: Iterable[Event]) -> list[str]:
 def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
     """Yield a sentence for each kind of mistake: the first one, and the number of others."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for what, which in faults:
-        found[what][which] = None
-    for what, each in found.items():
+    for mistake, subject in faults:
+        found[mistake][subject] = None
+    for mistake, each in found.items():
         first, more = next(iter(each)), len(each) - 1
-        yield f"{name} {what}: {first}" + f", and {more} more" * bool(more)
+        yield f"{name} {mistake}: {first}" + f", and {more} more" * bool(more)
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
     """Return subscribers that were not followed until the end, and those without any message at a
     QoS. (The second may be right at QoS 0, or in sessions that end.)
     """
-    messages, subscribers = _taken(events)
+    messages, subscribers = _sort_events(events)
     return [
         f"not read to the end: {subscriber.name}"
         for subscriber in subscribers
@@ -122,10 +124,10 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing
-    listened, came = [], set()
+    listened, received = [], set()
     for event in subscriber.events:
         if event.event == "received":
-            came.add(event.data["qos"])
+            received.add(event.data["qos"])
             if message := messages.get((event.data["topic"], CLIENTS, event.data["sequence"])):
                 newest = max(newest or 0, message.t)
         elif event.event == "subscribed":
@@ -145,10 +147,10 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
         if matches(subscriber.filter, topic)
         and any(begin <= message.t <= end for begin, end in listened)
     )
-    return sorted(qos for qos, count in due.items() if count >= SOME and qos not in came)
+    return sorted(qos for qos, count in due.items() if count >= SOME and qos not in received)
 
 
-def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
+def _sort_events(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
     messages: dict[Key, _Message] = {}
     published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
     lines = Lines()
@@ -192,6 +194,7 @@ def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
             table["qos"],
             table["clean"],
             table.get("receive_maximum", 65_535),
+            there=table.get("there", False),
             share=shared(table["filter"])[0],
         )
         for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
@@ -330,7 +333,8 @@ class _Model:
             data["qos"] == 2 and sequence is not None and message.t > self.connected
         )
         self.times[key] += 1
-        if self.times[key] > 1 + message.repeats:
+        any_number = self.subscriber.there and data["qos"] == 1
+        if self.times[key] > 1 + message.repeats and not any_number:
             yield f"got too often at QoS {data['qos']}", named
         if key not in self.in_session:
             yield from self._in_order(key, message, named)
@@ -355,7 +359,7 @@ class _Model:
         """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
         It may send one and be killed before the commit, and then take it from its publisher as new.
         """
-        if message.acknowledged is None or message.repeats:
+        if message.acknowledged is None or message.repeats or self.subscriber.there:
             return False
         return message.acknowledged < self.sent_until.get(key, 0)
 

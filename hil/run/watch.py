@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from hil.bench.bench import Bench
 from hil.devices.client import Client
+from hil.devices.other_broker import OtherBroker
 from hil.devices.subscriber import Subscriber
 from hil.observe.counters import Counters, wait_until
 from hil.observe.errors import note_errors
@@ -53,6 +54,7 @@ class Watch:
         self.devices: list[Device] = []
         self.clients: list[Client] = []
         self.subscribers: list[Subscriber] = []
+        self.other_broker: OtherBroker | None = None
         self._table = TableHop(folder.table, folder.readings, history)
         self._bench = bench
         self._folder = folder
@@ -61,7 +63,7 @@ class Watch:
         self._ingest_log = folder.logs / "ingest.log"
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
-        self._told = 0
+        self._logged_periods = 0
         self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
 
     async def follow(self, site: Site) -> None:
@@ -101,9 +103,11 @@ class Watch:
         waiting = sum(source.waiting for source in self.sources)
         counts = [self.counters[name] for name in SHOWN["table"]]
         # Spark starts slowly, but logs
-        said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
+        log_size = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
         received = sum(subscriber.received for subscriber in self.subscribers)
-        moved = (waiting, received, self.progress.begun, self.progress.ended, said, *counts)
+        changes = self.other_broker.changes if self.other_broker else 0
+        ingest = (self.progress.begun, self.progress.ended, log_size)
+        moved = (waiting, received, changes, *ingest, *counts)
         if moved != self._moved:
             self._moved, self._moved_at = moved, time.monotonic()
 
@@ -121,8 +125,8 @@ class Watch:
 
     def _gives_up(self) -> bool:
         quiet_s, limit = self.quiet_s(), self._bench.stall_s
-        if (periods := int(quiet_s // QUIET_EVERY)) != self._told:
-            self._told = periods
+        if (periods := int(quiet_s // QUIET_EVERY)) != self._logged_periods:
+            self._logged_periods = periods
             if periods and quiet_s < limit:
                 self._display.say(
                     f"  nothing has moved for {quiet_s:.0f} s; the run gives up at {limit:.0f} s"
@@ -154,10 +158,11 @@ class Watch:
             any(device.waiting for device in self.devices)
             or any(spool.landed < spool.committed or spool.kept for spool in self.spools.values())
             or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
+            or (self.other_broker is not None and not self.other_broker.agrees)
         )
-        taken = self.progress.taken() if self._bench.until == "table" else self.landing.newest
+        ingested = self.progress.taken() if self._bench.until == "table" else self.landing.newest
         return not on_the_way and all(
-            taken.get(feed, 0) >= newest for feed, newest in self.landing.newest.items()
+            ingested.get(feed, 0) >= newest for feed, newest in self.landing.newest.items()
         )
 
     @property
@@ -178,11 +183,11 @@ class Watch:
 
     def read_ends(self) -> None:
         """Read truth and claim to the end, after all programs have ended."""
-        told = [device.close_ledgers() for device in self.devices]
-        told += [client.close() for client in self.clients]
+        complete = [device.close_ledgers() for device in self.devices]
+        complete += [client.close() for client in self.clients]
         for subscriber in self.subscribers:
             subscriber.close()
-        if all(told):
+        if all(complete):
             self._history.add("board", "complete")
         for program in self._measured:
             note_errors(self._history, program, self._folder.logs / f"{program}.log")
