@@ -352,7 +352,7 @@ async def test_a_sketch_that_prints_between_the_frames_is_named(
     async with listening(broker, line.path) as listener:
         board = Board(line, "roof-1")
         await until(lambda: board.started)
-        for number in range(20):
+        for number in range(1200):  # a repeated frame stands apart from the text
             os.write(line.master, b"T=%d.5%b" % (number, end))
             board.write(b"reading " * 4)
             await asyncio.sleep(0.05)
