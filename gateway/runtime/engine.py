@@ -122,6 +122,7 @@ class Engine:
         self._stopped = False
         self._writing = 0
         self._submitted = 0.0
+        self._folder = folder
         self._writer = writer(
             folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
         )
@@ -619,7 +620,7 @@ class Engine:
         if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
             self._loop.call_soon_threadsafe(self.fail, error, "a commit was written")
             return
-        self._loop.call_soon_threadsafe(self._do, self._refuse, cause(error).what)
+        self._loop.call_soon_threadsafe(self._do, self._refuse, cause(error, self._folder).what)
 
     def _refuse(self, lack: str) -> None:
         self.broker.disk_lack = lack

@@ -353,7 +353,7 @@ def unusable(folder: Path, error: Exception) -> StoreError:
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
     if isinstance(error, sqlite3.OperationalError) and not damaged:
-        what, todo = why = cause(error)
+        what, todo = why = cause(error, folder)
         if why == UNKNOWN:
             todo = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
         return StoreError(f"the store cannot be opened: {what} ({error})", str(folder / FILE), todo)

@@ -33,6 +33,7 @@ from gateway.store.schema import (
     leave_log,
     refuse_half_salvaged,
 )
+from gateway.system.causes import cause
 from gateway.uplink.damaged_rows import HELD, DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, Numbers
@@ -182,10 +183,9 @@ class Spool(DamagedRows):
     def _unusable(self, error: sqlite3.Error) -> StoreError:
         if (closed := closed_to_us(self._path, error)) is not None:
             return closed
+        what, todo = cause(error, self._path.parent)
         return StoreError(
-            f"the gateway's database cannot be used ({error})",
-            str(self._path),
-            "See: onceway store check",
+            f"the gateway's database cannot be used: {what} ({error})", str(self._path), todo
         )
 
     @contextmanager

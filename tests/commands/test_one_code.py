@@ -97,7 +97,10 @@ def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(script, "_command", lambda _: fail)
     code, out, err = run("where", "roof-1", "1")
     assert (code, out) == (exit_codes.STORE, "")
-    assert err == "error: the database cannot be used (disk I/O error)\n"
+    assert err == (
+        "error: the database cannot be used: an error without a known cause (disk I/O error). See"
+        " the log\n"
+    )
     assert "sqlite3" in sys.modules
 
 
