@@ -407,6 +407,7 @@ COLUMNS = {
         *("id", "bridge", "at", "topic", "qos", "retain", "properties", "expires", "payload"),
         "reason",
     ),
+    "given_part": ("id", "key", "part", "body"),
 }
 """The checked columns by table, as they stand in a row, the key first. A retained message's version
 comes after them: the gateways of a site change it.
@@ -455,9 +456,17 @@ def teach_contents(database: sqlite3.Connection) -> None:
 
 def put_checks(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
     """Write the checks of rows that the same transaction writes."""
-    width = len(COLUMNS[table])
-    checks = []
-    for row in rows:
-        cells = (cell.encode() if isinstance(cell, str) else cell for cell in row[:width])
-        checks.append((table, str(row[0]), cells_sum(*cells)))
+    checks = [(table, str(row[0]), _sum_of_row(table, row)) for row in rows]
     database.executemany("INSERT OR REPLACE INTO content_check VALUES (?, ?, ?)", checks)
+
+
+def is_whole(database: sqlite3.Connection, table: str, row: Sequence[Any]) -> bool:
+    """Return whether a row has the cells with which it was stored."""
+    query = "SELECT sum FROM content_check WHERE kind = ? AND key = ?"
+    found = database.execute(query, (table, str(row[0]))).fetchone()
+    return found is not None and bool(found[0] == _sum_of_row(table, row))
+
+
+def _sum_of_row(table: str, row: Sequence[Any]) -> int:
+    cells = row[: len(COLUMNS[table])]
+    return cells_sum(*(cell.encode() if isinstance(cell, str) else cell for cell in cells))
