@@ -162,18 +162,16 @@ def _forbidden(error: PermissionError) -> OncewayError:
 
 def _of_machine(error: Exception) -> OncewayError | None:
     """Return an error with its cause and remedy; None if it is an internal error."""
-    from gateway.system.causes import cause, of_machine  # not at each start
+    from gateway.system.causes import advised, cause, of_machine  # not at each start
 
-    found = of_machine(error)
     if isinstance(error, OncewayError):
-        if error.hint is None and found is not None:
-            error.hint = found.todo
-        return error
+        return advised(error)
     if type(error).__module__ == "sqlite3":
         what, todo = cause(error)
         told = OncewayError(f"the database cannot be used: {what} ({error})", None, todo)
         told.exit_code = STORE
         return told
+    found = of_machine(error)
     return found and OncewayError(f"{found.what} ({error})", None, found.todo)
 
 

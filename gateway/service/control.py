@@ -86,7 +86,7 @@ from gateway.payload.readings import iso
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.service import device_commands
-from gateway.system.causes import of_machine
+from gateway.system.causes import advised
 from gateway.system.logs import about
 from gateway.web.everything import board_row, everything, last_rows, port_rows
 from gateway.web.health import status
@@ -249,10 +249,7 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            found = of_machine(error)
-            hint = error.hint or (found and found.todo)
-            told = {"error": error.what, "where": error.where, "hint": hint}
-            return told | {"code": error.exit_code}
+            return advised(error).as_json | {"code": error.exit_code}
         return {"done": True}
 
     async def _lend(

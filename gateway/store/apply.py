@@ -149,7 +149,8 @@ def _move(database: sqlite3.Connection, moves: Moves) -> None:
     failed = {wanted.key for wanted in moves.imports if wanted.wrong}
     many("UPDATE given SET member = ? WHERE key = ?", moves.redirected)
     forgotten = [(key,) for key in moves.forgotten if key not in failed]
-    delete_parts(database, forgotten)
+    if forgotten:
+        delete_parts(database, forgotten)
     many("DELETE FROM given WHERE key = ?", forgotten)
     for key, row in moves.places.items():
         if row is None:

@@ -185,7 +185,7 @@ class StoredParts(Sequence[bytes]):
         return int(self._parts)
 
     def __getitem__(self, index: Any) -> Any:
-        if not isinstance(index, int) or not 0 <= index < len(self):
+        if not isinstance(index, int) or not 0 <= index < self._parts:
             raise IndexError(index)
         found = self._database.execute(
             "SELECT id, key, part, body FROM given_part WHERE key = ? AND part = ?",
@@ -197,7 +197,7 @@ class StoredParts(Sequence[bytes]):
                 " changed there. Its client begins a new session",
                 name(name_of(self._key)),
                 index + 1,
-                len(self),
+                self._parts,
             )
             raise IndexError(index)
         body = found[3]

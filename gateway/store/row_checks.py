@@ -415,10 +415,11 @@ comes after them: the gateways of a site change it.
 
 
 def cells_sum(*cells: Any) -> int:
-    """Return the check of these cells. A text is given as its UTF-8."""
+    """Return the check of these cells. A text counts as its UTF-8."""
     value = 0
     for cell in cells:
-        data = cell if isinstance(cell, bytes) else repr(cell).encode()
+        plain = cell.encode() if isinstance(cell, str) else cell
+        data = plain if isinstance(plain, bytes) else repr(plain).encode()
         value = crc32(data, crc32(b"%d:" % len(data), value))
     return value
 
@@ -456,17 +457,13 @@ def teach_contents(database: sqlite3.Connection) -> None:
 
 def put_checks(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
     """Write the checks of rows that the same transaction writes."""
-    checks = [(table, str(row[0]), _sum_of_row(table, row)) for row in rows]
+    width = len(COLUMNS[table])
+    checks = [(table, str(row[0]), cells_sum(*row[:width])) for row in rows]
     database.executemany("INSERT OR REPLACE INTO content_check VALUES (?, ?, ?)", checks)
 
 
 def is_whole(database: sqlite3.Connection, table: str, row: Sequence[Any]) -> bool:
-    """Return whether a row has the cells with which it was stored."""
+    """Return whether a row, with its checked columns, has the cells with which it was stored."""
     query = "SELECT sum FROM content_check WHERE kind = ? AND key = ?"
     found = database.execute(query, (table, str(row[0]))).fetchone()
-    return found is not None and bool(found[0] == _sum_of_row(table, row))
-
-
-def _sum_of_row(table: str, row: Sequence[Any]) -> int:
-    cells = row[: len(COLUMNS[table])]
-    return cells_sum(*(cell.encode() if isinstance(cell, str) else cell for cell in cells))
+    return found is not None and bool(found[0] == cells_sum(*row))

@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from gateway.errors import OncewayError
+
 
 class Cause(NamedTuple):
     """The cause of an error. what: a clause. todo: the remedy, a sentence without a full stop."""
@@ -112,6 +114,13 @@ def of_machine(error: BaseException | None) -> Cause | None:
             return found if found in _OF_MACHINE else None
         error = error.__cause__
     return None
+
+
+def advised(error: OncewayError) -> OncewayError:
+    """Give an error without a hint the remedy of its cause. Return the error."""
+    if error.hint is None and (found := of_machine(error)):
+        error.hint = found.todo
+    return error
 
 
 def _of_folder(folder: Path) -> Cause | None:
