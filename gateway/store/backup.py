@@ -57,7 +57,7 @@ def backup(folder: Path, target: Path) -> None:
         new.unlink(missing_ok=True)
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
-        what, todo = cause(error, target.parent)
+        what, todo = cause(error, path.parent, target.parent)
         text = f"{path} could not be copied: {what} ({error})"
         raise StoreError(text, str(target), todo) from error
 

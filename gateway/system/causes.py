@@ -89,9 +89,9 @@ _OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
 """Causes whose remedy is the same for each file and each program."""
 
 
-def cause(error: BaseException, folder: Path | None = None) -> Cause:
-    """Return the cause of an error, or UNKNOWN if the table has none. folder: of the database.
-    SQLite has one code for all errors of a write, so a file that is written there tells the cause.
+def cause(error: BaseException, *folders: Path) -> Cause:
+    """Return the cause of an error, or UNKNOWN if the table has none. folders: the folders of the
+    databases. SQLite has one code for all write errors, so a file written there tells the cause.
     """
     if isinstance(error, OSError):
         return _SYSTEM.get(error.errno or 0, UNKNOWN)
@@ -99,9 +99,8 @@ def cause(error: BaseException, folder: Path | None = None) -> Cause:
     if code is None:
         return UNKNOWN
     found = _EXTENDED.get(code) or _SQLITE.get(code & 0xFF, UNKNOWN)
-    if folder is not None and found in (FAILS, CANNOT_OPEN):
-        return _of_folder(folder) or found
-    return found
+    tried = folders if found in (FAILS, CANNOT_OPEN) else ()
+    return next(filter(None, map(_of_folder, tried)), found)
 
 
 def of_machine(error: BaseException | None) -> Cause | None:
