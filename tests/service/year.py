@@ -191,7 +191,9 @@ class Machine:
         self._lines = 0
 
     def day(self, readings: int = READINGS, wait_s: float = 0.0) -> dict[str, float]:
-        """Live through a day. Return the sample at its end. wait_s: seconds between two readings."""
+        """Live through a day. Return the sample at its end. wait_s: the wait between two readings,
+        in seconds.
+        """
         away = Peer(self._port, clean=False, client="reader")
         away.subscribe([b"year/#"], 1)
         away.socket.close()
