@@ -83,7 +83,7 @@ def test_soak_and_release_run_what_the_guide_says() -> None:
     assert f"{DAYS} days of {READINGS:,} readings from ten clients" in text
     assert (CLIENTS, FLOOR) == (10, 1.0)
     release = (year.GUIDE.parents[2] / "CONTRIBUTING.md").read_text()
-    assert "python -m tests.service.year --real 24" in release
+    assert "`python -m tests.service.year --real`" in release
     soak = (year.GUIDE.parents[2] / "Makefile").read_text()
     assert "python -m tests.service.year\n" in soak
 

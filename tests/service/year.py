@@ -9,8 +9,8 @@ the files, the rows of every table, size and free pages of the store, and the li
 run fits a slope to each quantity. It fails if one grows faster than the guide says: the table "What
 grows in a year" in gateway/docs/card.md.
 
-`--real HOURS` sends one reading a second in real time instead, with a sample every ten minutes: 24
-hours of it belong to a release. `--plant memory` (or another quantity) makes the gateway leak: then
+`--real [HOURS]` sends one reading a second in real time instead, with a sample every ten minutes: a day
+of it belongs to a release. `--plant memory` (or another quantity) makes the gateway leak: then
 the run must fail.
 """
 
@@ -344,7 +344,7 @@ def report(samples: dict[str, Series]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--days", type=int, default=DAYS, help="at least 8")
-    parser.add_argument("--real", type=float, metavar="HOURS", help="at least 2")
+    parser.add_argument("--real", type=float, nargs="?", const=24.0, metavar="HOURS")
     parser.add_argument("--plant", choices=PLANTS, default="")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="year-") as folder:
