@@ -9,9 +9,9 @@ the files, the rows of every table, size and free pages of the store, and the li
 run fits a slope to each quantity. It fails if one grows faster than the guide says: the table "What
 grows in a year" in gateway/docs/card.md.
 
-`--real [HOURS]` sends one reading a second in real time instead, with a sample every ten minutes: a day
-of it belongs to a release. `--plant memory` (or another quantity) makes the gateway leak: then
-the run must fail.
+`--real [HOURS]` sends one reading a second in real time instead, with a sample every ten minutes.
+A day of it belongs to a release. `--plant memory` (or another quantity) makes the gateway leak:
+then the run must fail.
 """
 
 import argparse
