@@ -107,10 +107,12 @@ def of_machine(error: BaseException | None) -> Cause | None:
     """Return the cause of an error if disk, memory or files of the machine are the cause, or None.
     An error that has none of its own is looked up by the error that it was raised from.
     """
-    while error is not None:
+    known = set[int]()
+    while error is not None and id(error) not in known:  # an error can be its own cause
         found = cause(error)
         if found is not UNKNOWN:
             return found if found in _OF_MACHINE else None
+        known.add(id(error))
         error = error.__cause__
     return None
 

@@ -18,7 +18,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import open_store, unusable
 from gateway.store.writer import Writer
 from gateway.system import causes
-from gateway.system.causes import Cause, cause, remedy
+from gateway.system.causes import Cause, cause, of_machine, remedy
 from gateway.system.lock import ProcessLock, holder
 from gateway.uplink.runner import _words
 from gateway.web.health import problems
@@ -94,6 +94,14 @@ def test_cause_has_its_sentence_and_a_remedy(error: Exception, words: str) -> No
     assert found.todo == remedy(found.what) or found == causes.UNKNOWN
     if "full" not in words:
         assert "full" not in found.what
+
+
+def test_error_that_is_its_own_cause_has_none_of_the_machine() -> None:
+    error, other = OncewayError("a"), OncewayError("b")
+    error.__cause__, other.__cause__ = other, error
+    assert of_machine(error) is None
+    other.__cause__ = of_system("ENOSPC")
+    assert of_machine(error) == causes.FULL
 
 
 def test_causes_differ_in_their_words() -> None:
