@@ -164,7 +164,7 @@ def advice(config: Config) -> list[str]:
     if loose and config.access.identifiers == "any":
         found.append(
             "acl: %c is the client identifier, and access.identifiers lets a user choose any that"
-            " is free: one user may read what is meant for another's device. If not meant: %u, or"
+            " is free: one user may read messages for another's device. If not meant: %u, or"
             ' identifiers = "user name prefix"'
         )
     page = config.page

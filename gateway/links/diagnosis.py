@@ -27,7 +27,7 @@ _BY_POWER = "its supply fails. Check the cable, the supply and what else it feed
 _BY_RESET = (
     "a reset, not its supply, begins each. The watchdog resets a board whose loop() takes more than"
     " 2 s without ow_mqtt_poll: look for a delay() or a sensor that is waited for. Or the sketch"
-    " crashes, or somebody presses its reset"
+    " crashes, or a person presses its reset"
 )
 
 _LINES = 3

@@ -109,7 +109,7 @@ class _Import:
     ) -> None:
         order = self._order
         if key_of(client, user, incarnation) != order.key:
-            raise Unfit("it is the session of somebody else")
+            raise Unfit("it is the session of another client")
         self._incarnation = incarnation
         left = max(0, min(left + self._later, order.now))
         self._put("session", order.session, client, expiry, left, incarnation, user)

@@ -354,7 +354,7 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         "SELECT key, count(*) FROM given_part WHERE key NOT IN (SELECT key FROM given) GROUP BY key"
     )
     found = [
-        (key, f"{gone:,} parts are gone of what has left for {printable(member)}")
+        (key, f"{gone:,} parts of the session that moved to {printable(member)} are missing")
         for key, member, gone in incomplete.fetchall()
     ]
     found += [
@@ -374,7 +374,7 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
     for (number,) in database.execute(
         "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
     ):
-        yield Missing(f"batch {number} is gone, but for which readings it holds")
+        yield Missing(f"batch {number} is gone, except for the list of its readings")
     for number, rows, there in database.execute(
         "SELECT number, rows, (SELECT count(*) FROM spool WHERE id BETWEEN first AND last) AS there"
         " FROM batch WHERE landed IS NULL AND rows <> there"

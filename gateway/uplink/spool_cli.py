@@ -32,7 +32,7 @@ from gateway.uplink.spool import Spool
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The spool of a gateway: what waits there, and what becomes of it without an uplink.",
+    help="The spool of a gateway: list waiting publications, or save them without an uplink.",
 )
 
 

@@ -145,7 +145,7 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
     assert await log_in("carol", "right", listed=False) is not None, "only the hook would know"
 
 
-async def test_who_has_logged_in_before_passes_after_a_restart(tmp_path: Path) -> None:
+async def test_earlier_login_is_accepted_after_a_restart(tmp_path: Path) -> None:
     """A hook knows the user: that the name exists is known from before."""
     program = tmp_path / "hook"
     program.write_text("#!/bin/sh\nread line\ncase $line in *right*) exit 0;; esac\nexit 1\n")
@@ -165,7 +165,7 @@ async def test_who_has_logged_in_before_passes_after_a_restart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[1]", '[["a"]]', '{"a": 1}', "[[1, 2, 3]]"])
-def test_a_damaged_file_of_earlier_logins_keeps_nobody_out(
+def test_damaged_file_of_earlier_logins_refuses_no_user(
     text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / TRUSTED

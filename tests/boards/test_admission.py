@@ -371,7 +371,7 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
     assert not admitted.refresh()
 
 
-def test_a_port_that_is_open_under_another_of_its_names_is_there(tmp_path: Path) -> None:
+def test_port_that_is_open_by_another_name_counts_as_present(tmp_path: Path) -> None:
     """The configuration named /dev/ttyUSB0 before, and now a name by the board's number."""
     device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
     device.touch()

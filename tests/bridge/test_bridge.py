@@ -289,7 +289,9 @@ async def test_a_session_that_one_side_lost_is_not_met_again(tmp_path: Path) -> 
         assert (await there.pick(Publish)).payload == b"2"
 
 
-async def test_no_room_there_means_later_and_a_refusal_means_never(tmp_path: Path) -> None:
+async def test_quota_of_the_other_broker_means_a_retry_and_a_refusal_means_never(
+    tmp_path: Path,
+) -> None:
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, UP) as near,

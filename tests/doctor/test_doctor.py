@@ -215,7 +215,7 @@ def test_set_aside_messages_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     assert "commands/#" in lacking.what
 
 
-def test_a_key_that_everybody_may_read(tmp_path: Path) -> None:
+def test_key_file_readable_by_all_users(tmp_path: Path) -> None:
     config = certificate(tmp_path, 200)
     (tmp_path / "key.pem").chmod(0o644)
     assert [item.state for item in settings.tls(config)] == [State.OK, State.WRONG]

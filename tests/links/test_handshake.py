@@ -63,7 +63,7 @@ class Clock:
 # The gateway's end
 
 
-def test_opened_port_gets_who() -> None:
+def test_opened_port_gets_a_who_frame() -> None:
     link = GatewayLink(Greeter(3))
     link.open(0.0)
     assert sent(link) == [Who(3), Who(None)]

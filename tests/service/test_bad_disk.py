@@ -46,7 +46,7 @@ def faulty(library: Path, plan: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("fault", ["eio", "enospc"])
-async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afterwards(
+async def test_failing_disk_stops_acknowledgements_until_it_works_again(
     tmp_path: Path, library: Path, fault: str
 ) -> None:
     plan = tmp_path / "plan"

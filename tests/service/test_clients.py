@@ -408,7 +408,7 @@ async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_say
         ("connections = 4", 4, (R.QUOTA_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE)),
     ],
 )
-async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
+async def test_excess_clients_are_refused_in_their_version_and_logged_once(
     tmp_path: Path, limits: str, refused_from: int, reasons: tuple[R, ...]
 ) -> None:
     async with gateway(

@@ -368,7 +368,7 @@ def test_control_socket_is_silent_without_a_gateway(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["gateway status", "session list", "session show", "session end", "retained list"]
 )
-def test_each_command_is_there_and_has_an_example(command: str) -> None:
+def test_each_command_exists_and_has_an_example(command: str) -> None:
     program = Path(sys.executable).with_name("onceway")
     shown = subprocess.run(
         [program, *command.split(), "--help"], capture_output=True, text=True, check=True

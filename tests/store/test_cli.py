@@ -49,7 +49,7 @@ def test_nothing_is_salvaged_while_a_gateway_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "salvage"])
-def test_without_a_store_there_is_a_word_about_it(tmp_path: Path, command: str) -> None:
+def test_missing_store_is_mentioned(tmp_path: Path, command: str) -> None:
     assert "there is no store here" in str(
         runner.invoke(app, [command, "--data", str(tmp_path)]).exception
     )

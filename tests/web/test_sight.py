@@ -85,7 +85,7 @@ async def test_requests_without_the_role_are_refused(tmp_path: Path, rules: str)
         ("viewers = []\n", 403, 403),
     ],
 )
-async def test_page_lets_in_who_has_a_role(
+async def test_page_admits_users_with_a_role(
     tmp_path: Path, section: str, lena: int, otto: int
 ) -> None:
     async with page(tmp_path, [], section=PLAIN + section) as shown, browser(shown.url) as client:

@@ -142,7 +142,7 @@ class Trust:
                 b64decode(announced.signature.value, validate=True), _signed(announced)
             )
         except (InvalidSignature, NotBase64, ValueError):
-            return "its signature is wrong: somebody has changed the manifest"
+            return "its signature is wrong: the manifest was changed"
         return None
 
 

@@ -193,7 +193,7 @@ def test_an_identifier_of_qos_1_is_free_after_puback_whatever_dup_says(version: 
 @pytest.mark.mqtt("311:MQTT-3.3.5-2", "311:MQTT-4.8.0-2")
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_message_that_is_not_allowed_is_answered_so_or_closes_an_older_connection(
+def test_forbidden_message_is_refused_or_closes_an_older_connection(
     version: Version, qos: int
 ) -> None:
     world = World()

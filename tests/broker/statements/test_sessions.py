@@ -355,7 +355,7 @@ def test_topic_aliases_of_ours_end_with_the_connection_too(power_cut: bool) -> N
 
 
 @pytest.mark.mqtt("MQTT-3.3.2-12", "MQTT-3.3.2-7", "MQTT-3.3.2-8")
-def test_aliases_of_a_client_mean_what_it_said_last_even_in_repeated_and_refused_messages() -> None:
+def test_alias_has_its_last_topic_even_in_repeated_and_refused_messages() -> None:
     world = World(topic_aliases=65535, spool_bytes=1)
     hearer = world.accepted(answers=True)
     hearer.subscribe("#")

@@ -138,9 +138,7 @@ def test_a_commit_of_ours_whose_vector_is_not_whole_is_taken_back(
     assert "was cut off, for example by a power cut" in caplog.text
 
 
-def test_the_rows_of_a_delete_that_was_taken_back_are_there_again(
-    spark: "SparkSession", copy: Any
-) -> None:
+def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -> None:
     table = copy(SECOND)
     (file,) = files_of(commit_of(table, SECOND))
     assert sequences(spark, table) == [0, 2, 3, 4, 10, 13, 14]

@@ -153,7 +153,7 @@ def test_the_command_tells_the_figures() -> None:
     assert 0 < told["gateway"]["share"] < 0.1
     assert "band P" in told["rule"]
     text = _radio("plan", "--sensors", "100", "--every", "10m", "--sf", "7").stdout
-    assert "108.0 ms in all" in text
+    assert "108.0 ms together" in text
 
 
 def test_the_command_refuses_a_site_that_cannot_work_and_names_the_rule() -> None:
