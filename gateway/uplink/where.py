@@ -242,8 +242,8 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
 def _doubt(item: Doubt) -> str:
     moment = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
     return (
-        f"was answered in doubt {moment}: {doubts.reason(item.silent)}. What it had published"
-        " before may have come again here; the table keeps one"
+        f"was answered in doubt {moment}: {doubts.reason(item.silent)}. Messages that"
+        " it had published before may have come again here; the table keeps one"
     )
 
 

@@ -176,7 +176,7 @@ async def test_an_ignored_identity_refuses_the_start_and_names_the_line(tmp_path
         assert 'users = ["heating"]' in str(error.value)
         assert 'identity = ["boiler"]' in str(error.value)
         own.connack = Connack(False, properties={})
-        with pytest.raises(NoIdentity, match="is no Onceway gateway"):
+        with pytest.raises(NoIdentity, match="is not an Onceway gateway"):
             async with to(own, tmp_path):
                 raise AssertionError
         assert own.publishes == []

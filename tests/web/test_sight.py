@@ -113,8 +113,8 @@ def test_roles_that_are_missing_or_empty_are_warned_about() -> None:
     for given, word in (
         ({}, "every user with a password may look"),
         ({"bind": ":8080"}, "every user with a password may look"),
-        ({"operators": []}, "nobody may log in"),
-        ({"viewers": []}, "nobody may log in"),
+        ({"operators": []}, "no user may log in"),
+        ({"viewers": []}, "no user may log in"),
         ({"viewers": ["*"]}, None),
         ({"operators": ["otto"]}, None),
     ):

@@ -124,8 +124,8 @@ class Table:
             raise OncewayError(
                 "this is not a Delta table, and its folder is not empty",
                 self.name,
-                "Give the ingest a folder of its own. If the table was deleted, delete what is left"
-                " of it, too",
+                "Give the ingest a folder of its own. If the table was deleted, delete its"
+                " remaining files, too",
             )
         other = []
         other += [

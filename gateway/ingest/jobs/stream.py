@@ -119,7 +119,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=int,
         default=memory.rows(),
         metavar="N",
-        help=f"most rows per micro-batch (default {memory.ROWS}, fewer below 4 GB of memory)",
+        help=f"row limit of a micro-batch (default {memory.ROWS}, fewer below 4 GB of memory)",
     )
     parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
     parser.add_argument("--trusted", type=places.typed, metavar="URL", help=TRUSTED_HELP)

@@ -106,7 +106,7 @@ class Trust:
             shown = sorted(waiting)[:SHOWN]
             more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
             log.warning(
-                "held: %d gateways are not trusted: %s%s. Nothing of them is taken until `onceway"
+                "held: %d gateways are not trusted: %s%s. Their batches wait until `onceway"
                 " ingest trust` was given their keys (`onceway uplink key`)",
                 len(waiting),
                 ", ".join(shown),
