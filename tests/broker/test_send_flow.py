@@ -184,7 +184,7 @@ def test_messages_that_waited_for_the_disk_were_not_sent(version: Version, power
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
-def test_nothing_is_sent_again_while_the_connection_stands() -> None:
+def test_open_connection_repeats_no_packet() -> None:
     world = World()
     subscriber = kept(world)
     subscriber.subscribe("t")

@@ -49,7 +49,7 @@ async def connected(
 @pytest.mark.mqtt(
     "MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4", "311:MQTT-6.0.0-1", "311:MQTT-6.0.0-4"
 )
-async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broker) -> None:
+async def test_binary_messages_with_any_borders_arrive(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
         assert client.protocol == "mqtt"
         for piece in (b"CON", b"NECTPUB", b"LISH"):

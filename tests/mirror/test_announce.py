@@ -38,7 +38,7 @@ def test_present_and_later_subscribers_get_it() -> None:
     assert (packet.topic, packet.payload, packet.retain) == ("readings/roof-1/adc0", b"2", True)
 
 
-def test_nothing_of_it_goes_to_the_disk_or_into_the_spool() -> None:
+def test_announcements_reach_neither_disk_nor_spool() -> None:
     there = world()
     there.commits.clear()
     say(there, "readings/roof-1/adc0", b"1")

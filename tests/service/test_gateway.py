@@ -45,7 +45,7 @@ async def collect(subscriber: aiomqtt.Client, count: int) -> list[aiomqtt.Messag
     return messages
 
 
-async def test_aiomqtt_sees_everything_on_hash_whatever_version_and_qos(tmp_path: Path) -> None:
+async def test_aiomqtt_gets_all_messages_on_hash_in_each_version_and_qos(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with client(running.port) as subscriber:
             await subscriber.subscribe("#", qos=2)

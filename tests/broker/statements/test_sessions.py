@@ -172,9 +172,7 @@ def test_our_disconnect_has_no_expiry_interval(reason: R) -> None:
 @pytest.mark.mqtt("MQTT-3.1.4-3", "311:MQTT-3.1.4-2")
 @pytest.mark.parametrize("before", [V3, V4, V5])
 @pytest.mark.parametrize("after", [V3, V4, V5])
-def test_a_session_is_taken_over_whatever_versions_are_spoken(
-    before: Version, after: Version
-) -> None:
+def test_session_is_taken_over_between_any_versions(before: Version, after: Version) -> None:
     world = World()
     old = kept(world, "c", before)
     old.subscribe("t")

@@ -159,7 +159,7 @@ def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) 
 
 
 @pytest.mark.parametrize("version", [CHANGED, RESTORED])
-def test_commits_of_others_stay_whatever_their_vectors(copy: Any, version: int) -> None:
+def test_commits_of_others_stay_with_any_vectors(copy: Any, version: int) -> None:
     table = copy(version)
     for file in files_of(commit_of(table, version)):
         damage(file, "absent")
@@ -167,7 +167,7 @@ def test_commits_of_others_stay_whatever_their_vectors(copy: Any, version: int) 
     assert versions(table)[-1] == version
 
 
-def test_a_shallow_clone_stays_whatever_its_vectors_are(copy: Any) -> None:
+def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
     table = copy(1, "clone")
     (file,) = files_of(commit_of(table, 1))
     damage(file, "absent")

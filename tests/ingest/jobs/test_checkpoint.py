@@ -283,7 +283,7 @@ def test_stream_continues_after_any_record(
 
 
 @pytest.mark.parametrize("fault", [missing, garbage])
-def test_the_checkpoint_of_another_stream_is_refused_whatever_else_is_torn(
+def test_checkpoint_of_another_stream_is_refused_even_if_torn(
     begun: Begun, fault: Callable[[Path], None]
 ) -> None:
     begun.restore()

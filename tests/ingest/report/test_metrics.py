@@ -144,7 +144,7 @@ tests:
 OLD = {
     "summary": "The report of the ingest is older than an hour.",
     "description": (
-        "Nobody knows how far the ingest has come. Look at onceway-ingest-report.service."
+        "The progress of the ingest is unknown. Look at onceway-ingest-report.service."
     ),
 }
 LAGS = {

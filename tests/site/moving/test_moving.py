@@ -616,7 +616,7 @@ def test_the_sessions_of_a_restored_store_are_doubtful_until_it_is_settled() -> 
     assert site.holders["a"].held("c") == Held(0)
 
 
-def test_a_restored_store_has_to_tell_each_member_whatever_happens() -> None:
+def test_restored_store_notifies_each_member_after_any_fault() -> None:
     site = Site()
     recover(site.worlds["a"].database, None, 10, forget=True)
     site.power_cut("a")

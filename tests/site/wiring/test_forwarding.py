@@ -213,7 +213,7 @@ def test_a_cut_at_any_frame_loses_nothing_and_doubles_nothing(
     assert waiting(sites, "a") == 0
 
 
-def test_nothing_leaves_before_it_is_on_disk(sites: Sites) -> None:
+def test_message_is_forwarded_after_its_commit(sites: Sites) -> None:
     client = reader(sites, "b", "t")
     source = publisher(sites, "a")
     sites["a"].slow_disk = True

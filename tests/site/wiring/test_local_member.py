@@ -540,7 +540,7 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
     assert client.take(Pubcomp) == Pubcomp(9)
 
 
-def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
+def test_departed_client_gets_no_decision(sites: Sites) -> None:
     """A newer session may be at the silent member."""
     sites.connect("a").break_line()
     sites.pass_time(1)
