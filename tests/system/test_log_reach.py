@@ -36,7 +36,7 @@ NOT_REPEATED = {
         service/cli.py:_raise_file_limit service/gateway.py:reload*3 service/gateway.py:_serve*2
         service/gateway.py:_open_broker service/listeners.py:change service/listeners.py:_replace
         service/listeners.py:_change_serial service/management.py:start
-        service/management.py:_start_page service/management.py:_start_web site/links/net.py:start
+        service/management.py:_start_page service/management.py:_start_web site/links/net.py:start*2
         site/wiring/replicas.py:_read_shelf*2 site/wiring/sessions.py:_compare_members*2
         store/doubts.py:read*2 store/recovery.py:_leave_out*2 store/uptime.py:axis
         store/uptime.py:_tell_away store/copies.py:put_aside store/copies.py:_readable
@@ -52,7 +52,7 @@ NOT_REPEATED = {
     "the begin and the end of a state, at the pace of this machine, its files and its timers": """
         boards/admission.py:_reread boards/expected.py:_log*2 boards/history.py:write
         runtime/clock.py:_tell*2 runtime/watchdog.py:_look runtime/engine.py:fail
-        runtime/engine.py:_dismiss store/copies.py:_set_aside links/serial_port.py:open
+        runtime/administration.py:_dismiss store/copies.py:_set_aside links/serial_port.py:open
         links/serial_port.py:_gone links/lora/port.py:_say store/checkpoint.py:_report*2
         store/move_out.py:give store/move_out.py:__getitem__ store/space.py:_judge*2
         store/writer.py:read store/writer.py:_write store/writer.py:_say*3 system/jobs.py:succeed
