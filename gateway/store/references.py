@@ -341,8 +341,11 @@ def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
     query = f"SELECT id, client, user FROM session JOIN {_KEYS} ON session = id WHERE {_MISTAKEN}"  # noqa: S608
     for session, client, user in database.execute(query).fetchall():
         yield _ended(
-            session, client, user, f"row {session} of journey: its key cannot be"
-        )  # prose: the name of a table
+            session,
+            client,
+            user,
+            f"row {session} of journey: its key cannot be",  # prose: the name of the table
+        )
 
 
 def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
