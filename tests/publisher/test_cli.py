@@ -78,7 +78,7 @@ async def test_unaccepted_message_waits_for_the_next_call(tmp_path: Path) -> Non
     ("words", "given", "code", "text"),
     [
         ((), "", exit_codes.USAGE, "name a topic"),
-        (("a/#", "1"), "", exit_codes.USAGE, "no topic of a message"),
+        (("a/#", "1"), "", exit_codes.USAGE, "not a topic of a message"),
         (("t", "--json"), "{", exit_codes.USAGE, "line 1 is not JSON"),
         (("--json",), '{"value": 1}', exit_codes.USAGE, "line 1 needs a topic"),
         (("t", "--json"), '{"value": 1, "qos": 1}', exit_codes.USAGE, "line 1 needs"),

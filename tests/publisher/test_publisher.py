@@ -367,7 +367,7 @@ def test_bad_address_is_reported_without_its_password(url: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("device", ["", "a/b", "#", "x" * 300])
 def test_bad_device_name_is_refused(device: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="no name of a device"):
+    with pytest.raises(Unreadable, match="not a name of a device"):
         Publisher("mqtt://pi", device=device, journal=tmp_path / "j")
 
 

@@ -141,7 +141,7 @@ async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) ->
             assert "subscription   t/#  QoS 1" in await asyncio.to_thread(
                 run, "session", "show", "away", *data
             )
-        with pytest.raises(OncewayError, match="no member of a site"):
+        with pytest.raises(OncewayError, match="not a member of a site"):
             await session("list", "--site", *data)
         await running.end()
     with pytest.raises(OncewayError, match="the gateway does not run"):

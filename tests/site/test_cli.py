@@ -294,7 +294,7 @@ async def test_the_doctor_looks_at_certificate_and_members(
     attic: Pi, barn: Pi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (first, *_) = examine(attic.config)
-    assert (first.state, "no member of a site yet" in first.what) == (State.WRONG, True)
+    assert (first.state, "not a member of a site yet" in first.what) == (State.WRONG, True)
     file = await invited(attic, tmp_path)
     first, second = examine(attic.config)
     assert (first.state, second.state) == (State.OK, State.UNSEEN)

@@ -323,7 +323,7 @@ async def test_an_address_that_is_no_name_of_a_machine(tmp_path: Path) -> None:
     wrong = site.addresses | {"barn": "a..b:8884"}
     async with running(site.config("attic", members=wrong)) as (attic,):
         await until(lambda: attic.row("barn")["problem"])
-        assert "no name of a machine" in attic.row("barn")["problem"]
+        assert "not the name of a machine" in attic.row("barn")["problem"]
 
 
 async def test_a_name_that_the_configuration_does_not_have(

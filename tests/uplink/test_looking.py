@@ -368,7 +368,7 @@ def test_status_of_an_idle_gateway(data):
     spool.close()
     assert status.lasts_s is None
     assert "not running" in status.as_text()
-    assert "for ever" in status.as_text()
+    assert "never fills" in status.as_text()
 
 
 def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain, landed, tmp_path):

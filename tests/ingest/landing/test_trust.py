@@ -173,7 +173,7 @@ def test_a_damaged_file_of_keys_opens_nothing(
     fresh.refresh()
     fresh.refresh()
     assert not fresh.waits("a")
-    assert len([one for one in caplog.records if "no file of trusted keys" in one.message]) == 2
+    assert len([one for one in caplog.records if "not a file of trusted keys" in one.message]) == 2
     with pytest.raises(OncewayError, match="onceway ingest trust"):
         load(str(path))
 
