@@ -327,8 +327,8 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 
 def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield forwarders without the place of their session, which a start ends; and sessions whose
-    `journey` row is a forwarder's although they are none, or the reverse.
+    """Yield forwarders without the place of their session; a start ends them. Yield sessions with
+    the `journey` row of a forwarder, and forwarders with the row of a session.
     """
     for (session,) in database.execute(
         f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours
