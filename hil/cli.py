@@ -127,7 +127,7 @@ def list_benches(as_json: Json = False) -> None:
             )
         )
         return
-    table = Table("bench", "boards", "readings", "until", "what it breaks")
+    table = Table("bench", "boards", "readings", "until", "breaks")
     for name, bench in loaded.items():
         table.add_row(name, str(len(bench.devices)), str(bench.readings), bench.until, bench.title)
     Console().print(table)
@@ -412,7 +412,7 @@ def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Cons
     except (KeyboardInterrupt, asyncio.CancelledError):
         write(place.root, find(place.history))
         console.print(
-            "interrupted; everything that was started has ended. What there is of the run:"
+            "interrupted; everything that was started has ended. The unfinished run is in"
             f" {place.root}",
             soft_wrap=True,
         )

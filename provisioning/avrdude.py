@@ -210,7 +210,7 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
             )
     if mismatch := re.search(r"(?:mismatch at byte|at addr) (0x[0-9a-fA-F]+)", output):
         return OncewayError(
-            f"the board does not hold what was written, from byte {mismatch[1]} on",
+            f"the flash differs from the written image from byte {mismatch[1]} on",
             port,
             "Try again; if it stays, the flash is worn out",
         )

@@ -51,7 +51,7 @@ def check(target: Target) -> Image | None:
     image = Image(target.firmware, target.board) if target.firmware else None
     if image is not None and not (image.signed or target.foreign):
         raise OncewayError(
-            "this HEX file is no firmware with the Onceway library: it has no signature, so the"
+            "this HEX file is not a firmware with the Onceway library: it has no signature, so the"
             " board would not greet",
             str(target.firmware),
             "Was it built with an older library? Build it again; or write it all the same with"

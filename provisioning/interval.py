@@ -65,5 +65,5 @@ def parse(text: str) -> Interval:
         if 0 < number < _LONGEST + bool(name):
             return Interval(text.strip(), f"interval {number}{name}", number * seconds)
     raise OncewayError(
-        f"{text!r} is no interval of a sensor", "--interval", "For example 30s, 15min or 1d"
+        f"{text!r} is not an interval of a sensor", "--interval", "For example 30s, 15min or 1d"
     )

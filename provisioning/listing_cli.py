@@ -283,7 +283,9 @@ def expect(
     Example: onceway device expect roof-1 5m
     """
     if interval not in ("never", "learn") and parse(interval) is None:
-        raise UsageError(f"{interval!r} is no interval", hint="Such as 30s, 5m, 2h, never or learn")
+        raise UsageError(
+            f"{interval!r} is not an interval", hint="Such as 30s, 5m, 2h, never or learn"
+        )
     _set_expected(registry, as_json, do="expect", client=name, interval=interval)
 
 
@@ -301,7 +303,7 @@ def pause(
     Example: onceway device pause roof-1 3d
     """
     if time != "0" and parse(time) is None:
-        raise UsageError(f"{time!r} is no time", hint="Such as 8h or 3d; 0 ends the pause")
+        raise UsageError(f"{time!r} is not a time", hint="Such as 8h or 3d; 0 ends the pause")
     _set_expected(registry, as_json, do="pause", client=name, interval=time)
 
 

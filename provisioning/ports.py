@@ -62,7 +62,7 @@ def find(board: Board) -> str:
     if not fitting:
         raise OncewayError(
             f"no {board.title} is plugged in",
-            hint="`onceway board ports` shows what is; name the port with --port",
+            hint="`onceway board ports` lists the ports; name the port with --port",
         )
     names = ", ".join(entry.port for entry in fitting)
     raise OncewayError(

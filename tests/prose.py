@@ -1,13 +1,17 @@
-"""Counts of sentences in docstrings, comments and guides that a reader has to read twice.
+"""Counts of words that make a reader stop, wherever a reader meets them.
 
+Read are docstrings, comments, guides, messages (each text of three words and more in the product's
+code: log lines, errors, help), the page's HTML and scripts, alert rules, units, and names.
 `make lint` runs `python -m tests.prose`. Each package has a limit for each kind of finding
 (`prose.toml`): the count that it has reached. A change may lower a limit, never raise it.
-`python -m tests.prose FOLDER` lists the findings of a folder.
+`python -m tests.prose FOLDER` lists the findings of a folder. `.pre-commit-config.yaml` calls
+`python -m tests.prose --subject FILE` for each commit message.
 
-An exception needs a reason: `# prose: REASON` behind the docstring, or `<!-- prose: REASON -->` in
-the line of a guide.
+An exception needs a reason: `# prose: REASON` behind the text, or `<!-- prose: REASON -->` in the
+line of a guide.
 """
 
+import ast
 import re
 import subprocess
 import sys
@@ -18,8 +22,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-KINDS = ("first", "odd", "synonym", "long")
-PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup", "tests")
+KINDS = ("first", "odd", "synonym", "long", "name")
+PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup", "tests", "systemd")
+ROOT_GUIDES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PRODUCT = ("gateway/", "hil/", "provisioning/")
+PLAIN = (".html", ".js", ".yml", ".service", ".timer")
+"""Files with texts for people that are neither Python nor guides."""
 MOST_WORDS = 30
 """Words of a sentence."""
 
@@ -68,6 +76,31 @@ SYNONYMS = {
 }
 """Words that the glossary replaces (`gateway/GLOSSARY.md`), and the words to write."""
 _SYNONYM = re.compile(rf"\b(?:{'|'.join(SYNONYMS)})\b", re.IGNORECASE)
+NAMES = {
+    "what": "text, reason, problem: the noun",
+    "who|whom|whose|it|its|there|here": "the noun",
+    "left": "remaining, departed, moved_to, expires_in",
+    "held": "pending, stored, blocked, proven: the kind of holding",
+    "told|said": "text, report, fields, logged: the noun",
+    "taken|takes|brought|came|gone|given": "accepted, read, received, removed, moved",
+    "passage|passing|passed|passed_on": "forwarded, elapsed",
+    "doubled": "replicated, duplicate",
+    "doubtful|marked": "suspect",
+    "carrier|follower|journey|lineage|travelling|contradiction|crowd|shipped": "see the glossary",
+}
+"""Names with several meanings, or replaced by the glossary, and the names to write."""
+_NAME = re.compile(rf"_*(?:{'|'.join(NAMES)})")
+_TEST_NAME = re.compile(
+    r"test_(?:what|who|it|its|nothing|those|there|they|nobody)_\w+"
+    r"|test_\w+_(?:nobody|somebody|everybody|whatever|whoever|says_so|not_there|that_there_\w+)(?:_\w+)?"
+)
+"""Names of tests without a subject, or with a pronoun in place of a noun."""
+MOST_LETTERS = 60
+"""Letters of the subject of a commit."""
+_SUBJECT = re.compile(r"(?:[\w.,/ -]+: .+|Merge .+|Revert .+)")
+_SQL = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|ALTER|WHERE|BETWEEN)\b")
+_WORDS = re.compile(r"(?:\b[a-z]{2,}\b.*?){3}", re.DOTALL)
+_QUOTED = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`|// ?(.*)")
 _STRING = re.compile(r'^(.*?)"""(.*?)"""([^\n]*)', re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^[ ]*# (?:.*\n[ ]*# )*.*", re.MULTILINE)
 _BLOCK = re.compile(r"^```.*?^```|^(?: {4}|\|).*?$", re.MULTILINE | re.DOTALL)
@@ -87,7 +120,9 @@ class Finding(NamedTuple):
 
 
 def findings(file: str, source: str) -> Iterator[Finding]:
-    """Yield the findings in a Python file or a guide."""
+    """Yield the findings in a file."""
+    if file.endswith(".py"):
+        yield from _names(file, source)
     for line, text, opens in _texts(file, source):
         if opens and (first := _FIRST.match(text.strip()) or _PASSIVE.match(text.strip())):
             yield Finding(file, line, "first", f"{first[0]}: {text.strip()[:60]!r}")
@@ -104,8 +139,72 @@ def findings(file: str, source: str) -> Iterator[Finding]:
                 yield Finding(file, line, "long", f"{len(words.split())} words: {words[:90]}")
 
 
+def _names(file: str, source: str) -> Iterator[Finding]:
+    """Yield the names of functions, arguments, variables and attributes that say nothing."""
+    lines = source.splitlines()
+    seen = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
+        else:
+            continue
+        rule = _TEST_NAME if file.startswith("tests/") else _NAME
+        if rule.fullmatch(name) and (name, node.lineno) not in seen:
+            seen.add((name, node.lineno))
+            if "# prose: " not in lines[node.lineno - 1]:
+                yield Finding(file, node.lineno, "name", name)
+
+
+def _messages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each string for people. Values in it are replaced by CODE."""
+    tree, lines = ast.parse(source), source.splitlines()
+    parts: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):  # a docstring
+            parts.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts.update(node.values)
+            text = "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "CODE"
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in parts:
+            text = node.value
+        else:
+            continue
+        if isinstance(node, ast.Expr) or _SQL.search(text) or not _WORDS.search(text):
+            continue
+        if not any("# prose: " in line for line in lines[node.lineno - 1 : node.end_lineno]):
+            yield node.lineno, text
+
+
+def _plain(file: str, source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the texts in a page, a script, a rule or a unit."""
+    if file.endswith(".html"):
+        found = [(each.start(), each[1]) for each in re.finditer(r">([^<>{}]+)<", source)]
+    elif file.endswith(".js"):
+        found = [
+            (each.start(), next(filter(None, each.groups()), ""))
+            for each in _QUOTED.finditer(source)
+        ]
+    else:
+        found = [(each.start(), each[0]) for each in re.finditer(r"^.+$", source, re.MULTILINE)]
+    for start, text in found:
+        if _WORDS.search(text) and "prose: " not in text:
+            yield source.count("\n", 0, start) + 1, text
+
+
 def _texts(file: str, source: str) -> Iterator[tuple[int, str, bool]]:
     """Yield line, text and whether a text is a docstring, without excepted ones."""
+    if file.endswith(PLAIN):
+        yield from ((line, text, False) for line, text in _plain(file, source))
+        return
     if file.endswith(".md"):
         prose = _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), source)
         for found in re.finditer(r"(?:^.+\n?)+", prose, re.MULTILINE):
@@ -122,6 +221,8 @@ def _texts(file: str, source: str) -> Iterator[tuple[int, str, bool]]:
             and "# prose: " not in after
         ):
             yield source.count("\n", 0, found.start(2)) + 1, text, True
+    if file.startswith(PRODUCT):
+        yield from ((line, text, False) for line, text in _messages(source))
     for found in _COMMENT.finditer(source):
         if "# prose: " not in found[0] and "# --" not in found[0]:
             text = re.sub(r"^\s*# ?", "", found[0], flags=re.MULTILINE)
@@ -134,16 +235,32 @@ def package_of(file: str) -> str:
 
 
 def tracked(*folders: str) -> list[str]:
-    """Return the Python files and guides that git tracks under some folders."""
-    patterns = [f"{folder}/{kind}" for folder in folders for kind in ("*.py", "*.md")]
+    """Return the files with texts for people that git tracks under some folders."""
+    kinds = ("*.py", "*.md", *(f"*{kind}" for kind in PLAIN))
+    patterns = [f"{folder}/{kind}" for folder in folders for kind in kinds]
     listed = subprocess.run(
         ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return [file for file in listed.stdout.split() if (ROOT / file).exists()]
 
 
+def subject_problem(message: str) -> str | None:
+    """Return the problem of a commit message's first line, or None."""
+    subject = message.split("\n", 1)[0]
+    if not _SUBJECT.fullmatch(subject):
+        return f"no scope: {subject!r}; write SCOPE: DO SOMETHING"
+    if len(subject) > MOST_LETTERS and not subject.startswith(("Merge ", "Revert ")):
+        return f"{len(subject)} letters, and at most {MOST_LETTERS} are read: {subject!r}"
+    odd = _ODD.search(subject)
+    return odd and f"{odd[0]!r} makes a reader stop: {subject!r}"
+
+
 def main(folders: list[str]) -> int:
-    files = tracked(*(folders or PACKAGES))
+    if folders[:1] == ["--subject"]:
+        problem = subject_problem(Path(folders[1]).read_text())
+        print(problem or "the subject is fine")
+        return int(problem is not None)
+    files = [*tracked(*(folders or PACKAGES)), *(ROOT_GUIDES if not folders else ())]
     found = [one for file in files for one in findings(file, (ROOT / file).read_text())]
     if folders:
         print(*(f"{one.file}:{one.line}: {one.kind}: {one.text}" for one in found), sep="\n")
@@ -152,7 +269,7 @@ def main(folders: list[str]) -> int:
     beyond = False
     print(f"{'':24}{''.join(f'{kind:>16}' for kind in KINDS)}")
     for package in sorted({package_of(file) for file in files}):
-        limits = zip(KINDS, LIMITS.get(package, (0, 0, 0, 0)), strict=True)
+        limits = zip(KINDS, LIMITS.get(package, (0,) * len(KINDS)), strict=True)
         row = [(counts[package, kind], limit) for kind, limit in limits]
         over = any(count > limit for count, limit in row)
         beyond |= over

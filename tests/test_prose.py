@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.prose import MOST_WORDS, findings
+from tests.prose import MOST_LETTERS, MOST_WORDS, findings, subject_problem
 
 LONG = " ".join(["word"] * (MOST_WORDS + 1))
 
@@ -18,6 +18,9 @@ LONG = " ".join(["word"] * (MOST_WORDS + 1))
         ("The file is no table.", "odd"),
         ("Return the packets of a follower.", "synonym"),
         (f"{LONG}.", "long"),
+        ("Held at the gateway.", "first"),
+        ("Most bytes of a packet.", "first"),
+        ("Return the row. name: of the gateway.", "odd"),
     ],
 )
 def test_finding_of_each_kind_is_reported_with_its_line(text: str, kind: str) -> None:
@@ -50,3 +53,70 @@ def test_guide_is_read_without_its_code_and_tables() -> None:
 def test_comment_is_read_as_one_text() -> None:
     source = "x = 1\n# the part that\n# nobody reads\ny = 2\n"
     assert [one.line for one in findings("hil/x.py", source)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ('log.info("the part that nobody reads")\n', "odd"),
+        ('raise OncewayError(f"{name} is no table of the store")\n', "odd"),
+        ('print("waits for the follower of a session")\n', "synonym"),
+        (f'print("{LONG}")\n', "long"),
+        (f'print(f"{"word " * MOST_WORDS}{{x}}")\n', "long"),
+        ("left = 1\n", "name"),
+        ("def f(self, _told): ...\n", "name"),
+        ("self.held = 1\n", "name"),
+    ],
+)
+def test_messages_and_names_of_the_product_are_read(source: str, kind: str) -> None:
+    assert [one.kind for one in findings("gateway/x.py", source)] == [kind]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'print("the part that nobody reads")  # prose: a quotation\n',
+        'db.execute("SELECT what is FROM a table of the store")\n',
+        "# a part that nobody reads # prose: a quotation\n",
+        "remaining = 1\n",
+        "left = 1  # prose: the left margin\n",
+        "print(left, held)\n",
+    ],
+)
+def test_statements_uses_and_exceptions_are_not_reported(source: str) -> None:
+    assert not list(findings("gateway/x.py", source))
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("gateway/a.html", "<p>A page that\nnobody reads</p>"),
+        ("gateway/a.js", 'show("a text that nobody reads");'),
+        ("gateway/a.js", "x = 1; // a comment that nobody reads"),
+        ("gateway/a.yml", "  summary: an alert that nobody reads"),
+        ("systemd/a.service", "Description=a service that nobody reads"),
+        ("CHANGELOG.md", "An entry that nobody reads."),
+    ],
+)
+def test_pages_scripts_rules_and_units_are_read(file: str, source: str) -> None:
+    assert [one.kind for one in findings(file, source)] == ["odd"]
+
+
+def test_name_of_a_test_needs_a_subject() -> None:
+    source = "def test_what_is_refused(): ...\ndef test_refused_packet_is_logged(): ...\n"
+    assert [one.text for one in findings("tests/x.py", source)] == ["test_what_is_refused"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "problem"),
+    [
+        ("store: fsync the directory after rename", None),
+        ("Merge branch 'main' of a place with a name that is longer than sixty letters", None),
+        ("wip", "no scope"),
+        (f"store: {'a' * MOST_LETTERS}", "letters"),
+        ("store: say what is missing", "makes a reader stop"),
+    ],
+)
+def test_subject_of_a_commit_has_a_scope_and_a_length(subject: str, problem: str | None) -> None:
+    found = subject_problem(f"{subject}\n\nA body.")
+    assert problem in found if problem and found else found is problem

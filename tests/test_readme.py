@@ -48,7 +48,7 @@ def test_readme_files_are_read_and_not_searched() -> None:
     assert sum(lengths.values()) <= 2800
 
 
-def test_every_file_that_it_names_is_there() -> None:
+def test_every_named_file_exists() -> None:
     words = README.read_text().replace("`", " ").replace(",", " ").split()
     named = {word.rstrip(".;") for word in words if word.rstrip(".;").endswith(".md")}
     assert len(named) > 5
@@ -124,7 +124,7 @@ def test_the_broker_alone(tmp_path: Path) -> None:
     assert out == 'sensors/roof-1/adc0 {"n":"adc0","v":512}\n'
 
 
-def test_every_path_that_contributors_read_is_there() -> None:
+def test_every_path_in_the_contributing_guide_exists() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert len(text.splitlines()) <= 120
     paths = re.findall(r"(?<![\w/])(?:gateway|firmware|hil|provisioning|tests)/[\w/.-]*\w", text)

@@ -64,7 +64,7 @@ def mistakes(
             ' not meant: a section with users = [""] and write = [...]'
         )
     found += [
-        f"acl, section {number}: a board is no user, so what it denies to every user does not hold"
+        f"acl, section {number}: a board is not a user, so denials for every user do not hold"
         " for boards. If it should: boards = true, beside users"
         for number, section in enumerate(sections, 1)
         if (section.deny_write or section.deny_read)

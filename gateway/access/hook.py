@@ -27,7 +27,7 @@ from gateway.system.spawn import run
 log = logging.getLogger(__name__)
 
 WRONG = ReasonCode.BAD_USER_NAME_OR_PASSWORD, "user name or password is wrong"
-_SILENT = ReasonCode.SERVER_UNAVAILABLE, "who knows the user cannot be asked now"
+_SILENT = ReasonCode.SERVER_UNAVAILABLE, "the user cannot be checked now"
 _YES, _NO = (200, 204), (401, 403)
 
 

@@ -54,7 +54,7 @@ def readings(
     Example: onceway readings roof-1 --since 1d --csv
     """
     if since is not None and parse(since) is None:
-        raise UsageError(f"{since!r} is no time", "--since", "Such as 90s, 5m, 2h or 1d")
+        raise UsageError(f"{since!r} is not a time", "--since", "Such as 90s, 5m, 2h or 1d")
     if as_csv and as_json:
         raise UsageError("--csv and --json exclude each other", hint="Use one of the two")
     folder = running_folder(data, config)

@@ -87,7 +87,7 @@ class BridgeAside:
                 quote(topic),
                 reason,
             )
-        if lost and allows(f"bridge {name} loses what is set aside"):
+        if lost and allows(f"bridge {name} loses messages that are set aside"):
             log.warning(
                 "bridge %s: too much is set aside (bridge.aside_messages, bridge.aside_bytes): the"
                 " oldest messages are lost",

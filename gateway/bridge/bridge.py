@@ -252,7 +252,7 @@ class Bridge:
                 self._pairing.draw()
                 far.close(forget=True)
                 raise OncewayError(
-                    "the other broker has forgotten our session: what was under way may come twice"
+                    "the other broker has forgotten our session: messages in flight may come twice"
                     if pair.joined
                     else "the other broker has a session that the bridge has not begun; a new one"
                     " begins"  # [MQTT-3.2.2-4]

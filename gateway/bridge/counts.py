@@ -90,9 +90,9 @@ class Counts:
         if self._crossed[key] == _TIMES and self._throttle.allows(f"bridge {self._name} repeats"):
             log.warning(
                 "bridge %s: the same message has crossed %d times in %.0f s, topic %s. If no client"
-                " sends it so often, another bridge returns it and drops user properties: let that"
-                " one use MQTT 5 (mosquitto: bridge_protocol_version mqttv50), or give the bridges"
-                " topics that do not meet",
+                " sends the message that often, another bridge returns it and drops user"
+                " properties: let that bridge use MQTT 5 (mosquitto: bridge_protocol_version"
+                " mqttv50), or give the bridges topics that do not meet",
                 self.bridge,
                 _TIMES,
                 now - self._since,

@@ -328,7 +328,7 @@ class FarConnection(asyncio.Protocol):
             packets += self._stream
         except MqttError as error:
             self._hand_over(packets)
-            self._drop(f"it sends what is no MQTT: {error}", blamed=True)
+            self._drop(f"it sends bytes that are not MQTT: {error}", blamed=True)
             return
         self._hand_over(packets)
 

@@ -48,7 +48,7 @@ has the table for users.
 """
 
 
-FOR_GOOD = "what they publish is refused for good"
+FOR_GOOD = "their messages are refused for good"
 """Text for a refusal for good that has another reason than a bound."""
 
 

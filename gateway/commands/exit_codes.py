@@ -19,7 +19,7 @@ KEPT = 75
 
 MEANINGS = {
     0: "Success.",
-    FAILED: "The command failed, or what it examines is not in order; its output says why.",
+    FAILED: "The command failed, or found a fault; its output says why.",
     USAGE: "The command line or the configuration file is wrong.",
     PROBLEM: "A board of the registry is silent, unplugged or refused.",
     LOCKED: "Another process has the data directory.",

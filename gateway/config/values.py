@@ -224,7 +224,7 @@ def split_address(value: str) -> tuple[str, int]:
     if not (colon and host and port.isdecimal() and 0 < int(port) <= 65535):
         raise ValueError("must be HOST:PORT, such as 10.0.0.2:8884 or attic.local:8884")
     if not host.isprintable() or " " in host:
-        raise ValueError(f"{host!r} is no name of a machine")
+        raise ValueError(f"{host!r} is not the name of a machine")
     return host, int(port)
 
 

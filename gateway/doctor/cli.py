@@ -46,7 +46,7 @@ def doctor(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show only what is not in order.")
+        bool, typer.Option("--quiet", "-q", help="Show only findings that need attention.")
     ] = False,
 ) -> None:
     """Check for common problems, and say what to do about each.

@@ -35,7 +35,7 @@ def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
         yield wrong(
             _PART,
             f"only {_megabytes(disk.free)} are free for {data}: new readings are refused soon",
-            "Delete what is not needed (`sudo journalctl --vacuum-size=50M`, `sudo apt clean`),"
+            "Delete unneeded files (`sudo journalctl --vacuum-size=50M`, `sudo apt clean`),"
             " or get the uplink to land the waiting batches",
         )
     elif disk.free < spool_bytes:

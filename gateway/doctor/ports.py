@@ -36,7 +36,7 @@ def ports(patterns: list[str], root: Path = Path("/")) -> Iterator[Finding]:
 
 def _missing(pattern: str) -> Finding:
     part = f"port {pattern}"
-    todo = "Plug it in with a data cable; `onceway board ports` shows what is there"
+    todo = "Plug it in with a data cable; `onceway board ports` lists the ports"
     if has_magic(pattern):
         return warning(part, "no device that is plugged in matches", todo)
     return wrong(part, "there is no such port", todo)

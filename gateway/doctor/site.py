@@ -41,7 +41,7 @@ def _certificate(config: Config) -> Finding:
         own = membership(config.site_folder, config.gateway.name)
         removed = Removed(config.site_folder, own).covers(own.certificate)
     except FileNotFoundError:
-        return wrong(part, "this gateway is no member of a site yet", _JOIN)
+        return wrong(part, "this gateway is not a member of a site yet", _JOIN)
     except PermissionError:
         return unseen(part, "this account may not look at the certificate", "Run it with sudo")
     except OncewayError as error:

@@ -41,7 +41,7 @@ TableName = Annotated[
 Checkpoint = Annotated[
     str,
     typer.Option(
-        metavar="URL", help="Folder for Spark's record of what was read.", callback=places.option
+        metavar="URL", help="Folder for Spark's record of the batches read.", callback=places.option
     ),
 ]
 AvailableNow = Annotated[
@@ -422,7 +422,7 @@ def trust_command(
             metavar="FILE",
             help=(
                 "Keys to trust from now on, one in a line, as `onceway uplink key` prints them; `-`"
-                " for standard input. Without it: what is trusted now."
+                " for standard input. Without it: the keys that are trusted now."
             ),
         ),
     ] = None,
@@ -447,7 +447,7 @@ def trust_command(
         typer.Option(
             "--allow-unsigned/--refuse-unsigned",
             help="Whether gateways without a key in this file are accepted.",
-            show_default="refused, but for a table that is older than signatures",
+            show_default="refused, except for a table that is older than signatures",
         ),
     ] = None,
     old_names: Annotated[

@@ -101,7 +101,7 @@ class Counted(Between):
         super().connection_made(transport)
         excess = self._shared.upgrading.add(self.address, self)
         if excess is not None:
-            self._shared.drop(excess, "too many connections that are no WebSocket yet")
+            self._shared.drop(excess, "too many connections before their WebSocket upgrade")
 
     def data_received(self, data: bytes) -> None:
         clear = self.masks.passed(data)

@@ -109,7 +109,7 @@ class LinkState(Enum):
     """The states of a link over a line. A session there is MQTT's Network Connection."""
 
     WAITING = "no session: the gateway asks for a greeting, the device greets"
-    OPEN = "frames carry bytes both ways"
+    OPEN = "frames carry bytes in both directions"
     CLOSING = "written bytes wait for their acknowledgement, nothing is delivered"
 
 

@@ -138,7 +138,7 @@ class GatewayLink(ReliableLink):
 
     def _on_time(self, session: Session, frame: Time, now: float) -> None:
         if frame.utc is not None:
-            raise FrameError("a gateway asks nobody for the time")
+            raise FrameError("a gateway does not ask for the time")
         if utc := self._greeter.utc():
             self._put(Time(utc).to_bytes(session.check), now)
 

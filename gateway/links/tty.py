@@ -106,7 +106,7 @@ def _open_error(error: Exception, path: str, baud: int) -> OncewayError:
         return OncewayError(
             "there is no such serial port",
             path,
-            "Plug the board in; `ls /dev/serial/by-id` shows what is there.",
+            "Plug the board in; `ls /dev/serial/by-id` lists the boards.",
         )
     if number == errno.EISDIR or "configure" in str(error) or os.path.isfile(path):
         return OncewayError("this is not a serial port", path)

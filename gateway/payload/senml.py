@@ -127,7 +127,7 @@ def _numbered(record: dict[str, Any]) -> dict[Any, Any]:
 
 
 def _no_number(text: str) -> float:
-    raise NotSenml(f"{text} is no number of JSON")
+    raise NotSenml(f"{text} is not a number of JSON")
 
 
 def _from_base64(text: object) -> bytes:
@@ -218,13 +218,13 @@ def _name(own: Any, base: dict[int, Any]) -> str:
 
 def _flag(flag: Any) -> bool | None:
     if flag is not None and not isinstance(flag, bool):
-        raise NotSenml("vb is no boolean")
+        raise NotSenml("vb is not a boolean")
     return flag
 
 
 def _data(data: Any) -> bytes | None:
     if data is not None and not isinstance(data, bytes):
-        raise NotSenml("vd is no bytes")
+        raise NotSenml("vd is not of type bytes")
     return data
 
 
@@ -255,7 +255,7 @@ def _text(text: Any, label: int) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise NotSenml(f"{_SPELT[label]} is no text")
+        raise NotSenml(f"{_SPELT[label]} is not a text")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise NotSenml(f"{_SPELT[label]} has half a surrogate pair")
     return text
@@ -266,11 +266,11 @@ def _number(number: Any, label: int) -> float | None:
         return None
     if type(number) is not float:
         if isinstance(number, (bool, str, bytes)):
-            raise NotSenml(f"{_SPELT[label]} is no number")
+            raise NotSenml(f"{_SPELT[label]} is not a number")
         try:
             number = float(number)
         except (TypeError, ValueError, OverflowError) as error:
-            raise NotSenml(f"{_SPELT[label]} is no number") from error
+            raise NotSenml(f"{_SPELT[label]} is not a number") from error
     return _finite(number, label)
 
 

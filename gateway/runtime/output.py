@@ -113,7 +113,7 @@ class Output:
     def see_progress(self) -> None:
         """Look which of the slow links have sent anything."""
         for link in list(self._slow):
-            self._engine.serve(link.connection, "it is asked what it has taken", link.see_progress)
+            self._engine.serve(link.connection, "its progress is read", link.see_progress)
 
     def drop_slowest_links(self) -> None:
         """Drop the links with the most unsent bytes if the total of all links is too large."""
@@ -121,7 +121,7 @@ class Output:
         if self.bytes <= most:
             return
         for link in list(self._slow):
-            self._engine.serve(link.connection, "it is asked what it holds", link.look)
+            self._engine.serve(link.connection, "its unsent bytes are counted", link.look)
         for link in sorted(self._slow, key=lambda link: link.unsent + link.waiting, reverse=True):
             if self.bytes <= most - most // 8:
                 break

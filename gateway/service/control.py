@@ -282,7 +282,7 @@ class Control:
 
     async def _site_sessions(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         if self._site is None:
-            raise OncewayError("this gateway is no member of a site", hint=_NO_SITE)
+            raise OncewayError("this gateway is not a member of a site", hint=_NO_SITE)
         name = self._engine.broker.config.gateway.name
         async for row in self._sessions():
             yield {"member": name} | row

@@ -73,7 +73,7 @@ class BrokenState(OncewayError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the gateway has stopped after an internal error: what was in memory may be half"
+            "the gateway has stopped after an internal error: data in memory may be half"
             " changed. Nothing acknowledged is lost",
             hint="The lines above say what happened: please report them. A start goes on from the"
             " store; systemd does that by itself",

@@ -103,7 +103,7 @@ def invite(
         return
     typer.echo(
         f"{file}: valid for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
-        f" {printable(name)}, where nobody else can read it, and there:"
+        f" {printable(name)}, where no other user can read it, and run there:"
         f" sudo onceway site join {file.name}"
     )
 

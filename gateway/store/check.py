@@ -49,7 +49,7 @@ RULES = (
     ),
     Rule("subscription", _NO_SESSION, "a subscription without a session"),
     Rule("flow", _NO_SESSION, "a flow without a session"),
-    Rule("journey", _NO_SESSION, "a journey without a session"),
+    Rule("journey", _NO_SESSION, "a session move without a session"),
     Rule("queue", f"{_NO_SESSION} AND share = ''", "a place in a queue without a session"),
     Rule(
         "queue",

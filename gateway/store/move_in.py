@@ -109,7 +109,7 @@ class _Import:
     ) -> None:
         order = self._order
         if key_of(client, user, incarnation) != order.key:
-            raise Unfit("it is the session of somebody else")
+            raise Unfit("it is the session of another client")
         self._incarnation = incarnation
         left = max(0, min(left + self._later, order.now))
         self._put("session", order.session, client, expiry, left, incarnation, user)
@@ -140,7 +140,7 @@ class _Import:
 
     def _keep_move(self, *values: Any) -> None:
         if self._move is not None:
-            raise Unfit("it has two journeys")
+            raise Unfit("it has two session moves")
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:

@@ -327,8 +327,8 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 
 def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield forwarders without the place of their session, which a start ends; and sessions whose
-    `journey` row is a forwarder's although they are none, or the reverse.
+    """Yield forwarders without the place of their session; a start ends them. Yield sessions with
+    the `journey` row of a forwarder, and forwarders with the row of a session.
     """
     for (session,) in database.execute(
         f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours
@@ -340,7 +340,12 @@ def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
         )
     query = f"SELECT id, client, user FROM session JOIN {_KEYS} ON session = id WHERE {_MISTAKEN}"  # noqa: S608
     for session, client, user in database.execute(query).fetchall():
-        yield _ended(session, client, user, f"row {session} of journey: its key cannot be")
+        yield _ended(
+            session,
+            client,
+            user,
+            f"row {session} of journey: its key cannot be",  # prose: the name of the table
+        )
 
 
 def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
@@ -354,7 +359,7 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         "SELECT key, count(*) FROM given_part WHERE key NOT IN (SELECT key FROM given) GROUP BY key"
     )
     found = [
-        (key, f"{gone:,} parts are gone of what has left for {printable(member)}")
+        (key, f"{gone:,} parts of the session that moved to {printable(member)} are missing")
         for key, member, gone in incomplete.fetchall()
     ]
     found += [
@@ -374,7 +379,7 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
     for (number,) in database.execute(
         "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
     ):
-        yield Missing(f"batch {number} is gone, but for which readings it holds")
+        yield Missing(f"batch {number} is gone, except for the list of its readings")
     for number, rows, there in database.execute(
         "SELECT number, rows, (SELECT count(*) FROM spool WHERE id BETWEEN first AND last) AS there"
         " FROM batch WHERE landed IS NULL AND rows <> there"

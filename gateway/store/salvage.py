@@ -211,7 +211,7 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
         (first, end) for first, end in holes if ends or (lowest is not None and first > lowest)
     ]
     lost = [
-        f"spool: rows {first} to {end}, {end - first + 1} of them, but for those that had landed"
+        f"spool: rows {first} to {end}, {end - first + 1} of them, except rows that had landed"
         for first, end in found
     ]
     return (

@@ -122,7 +122,8 @@ class Space:
         short = above < (_HIGH if self.short else _LOW) * self._size
         if short and not self.short:
             log.error(
-                "the disk is full but for a reserve; new messages are refused until there is space"
+                "the disk is full except for a reserve; new messages are refused until there is"
+                " space"
             )
         elif self.short and not short:
             log.warning("there is space on the disk again")

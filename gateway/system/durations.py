@@ -9,5 +9,5 @@ def seconds(text: str) -> float:
     """Return the duration in seconds. Raises ValueError for any other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
     if match is None:
-        raise ValueError(f"{text!r} is no time; write for example 30s or 5m")
+        raise ValueError(f"{text!r} is not a time; write for example 30s or 5m")
     return float(match[1]) * _UNITS[match[2]]

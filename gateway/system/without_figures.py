@@ -1,4 +1,4 @@
-"""Sentences without their figures. In: a sentence. Out: the same one whatever its figures are."""
+"""Sentences without their figures. In: a sentence. Out: a text in which each figure is `#`."""
 
 import re
 

@@ -210,7 +210,7 @@ def run(
     landing: LandingOption = None,
     name: NameOption = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Land what is in the spool now, then exit.")
+        bool, typer.Option("--once", help="Land all rows of the spool now, then exit.")
     ] = False,
     log_format: Annotated[
         logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")

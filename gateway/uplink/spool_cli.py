@@ -32,7 +32,7 @@ from gateway.uplink.spool import Spool
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The spool of a gateway: what waits there, and what becomes of it without an uplink.",
+    help="The spool of a gateway: list waiting publications, or save them without an uplink.",
 )
 
 
@@ -99,7 +99,7 @@ def land(
     typer.echo(
         f"{done.gateway}, epoch {done.epoch}: {amount(done.readings, 'message')} landed now in"
         f" {amount(done.batches, 'batch', 'batches')}, {done.there:,} were there already."
-        f"{f' {done.copies:,} of them are copies for other gateways.' if done.copies else ''}"
+        f"{f' {done.copies:,} are copies for other gateways.' if done.copies else ''}"
         f" {place} has all that this store held for it"
     )
 

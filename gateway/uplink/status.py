@@ -100,7 +100,7 @@ class Status:
         if self.rival:
             lines.append(f"rival     {_moment(self.rival['seen'])}: {self.rival['what']}")
         full = (
-            "lasts for ever at this rate"
+            "never fills at this rate"
             if self.lasts_s is None
             else f"lasts {_duration(self.lasts_s)} without an uplink"
         )

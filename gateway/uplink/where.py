@@ -227,7 +227,7 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
     lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]
     names = f"{', '.join(map(str, lost[:_LOST]))}{', ...' if len(lost) > _LOST else ''}"
     within = (
-        f", or is in a batch of which the store has lost what it holds ({names}). See: onceway"
+        f", or is in a batch whose list of readings the store has lost ({names}). See: onceway"
         " store check"
         if lost
         else ""
@@ -242,8 +242,8 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
 def _doubt(item: Doubt) -> str:
     moment = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
     return (
-        f"was answered in doubt {moment}: {doubts.reason(item.silent)}. What it had published"
-        " before may have come again here; the table keeps one"
+        f"was answered in doubt {moment}: {doubts.reason(item.silent)}. Messages that"
+        " it had published before may have come again here; the table keeps one"
     )
 
 

@@ -131,7 +131,11 @@ def problems(source: Source) -> list[Problem]:
 
 def _store(source: Source) -> list[Problem]:
     if lack := source.broker.disk_lack:
-        why = f"{lack}: {source.times.error}" if source.times.error else f"{lack} but for a reserve"
+        why = (
+            f"{lack}: {source.times.error}"
+            if source.times.error
+            else f"{lack} except for a reserve"
+        )
         return [Problem("store", f"the store takes no data ({why})", remedy(lack), "refuses")]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]

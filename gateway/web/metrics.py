@@ -101,7 +101,7 @@ _SITE_COUNTERS = {
     "released": "Packet identifiers that another member released for a client here",
     "lost": "Messages that waited for sessions which a newer one at another member replaced",
     "superseded": "CONNECTs that waited for other members when their client connected again",
-    "marked": "Answers to clients in doubt: what they publish again may stand in the spool twice",
+    "marked": "Answers to clients in doubt: a message published again may stand in the spool twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
     "followers_refused": "Sessions that left and could not be followed: late messages are lost",
     "retained_left_out": "Retained messages of other members for which there was no room here",
@@ -129,7 +129,7 @@ _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ("radio_airtime_limit_seconds", "The law's limit of an hour", lambda radio: radio.limit),
     (
         "radio_airtime_left_seconds",
-        "What it may still send in this hour",
+        "Airtime that the radio may still use in this hour",
         lambda radio: radio.limit - radio.used,
     ),
 )

@@ -124,7 +124,7 @@ def _filter_problem(topic_filter: str) -> str | None:
     if topic_filter.startswith(SHARE_PREFIX):
         return "A shared subscription would take messages away from others."
     problem = topic_filter_problem(topic_filter)
-    return f"This is no topic filter: it {problem}." if problem else None
+    return f"This is not a topic filter: it {problem}." if problem else None
 
 
 async def publish(engine: Engine, user: str, message: Publish) -> str | None:
@@ -132,7 +132,7 @@ async def publish(engine: Engine, user: str, message: Publish) -> str | None:
     refused.
     """
     if problem := topic_name_problem(message.topic):
-        return f"This is no topic: it {problem}."
+        return f"This is not a topic: it {problem}."
     done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     def end(problem: str | None) -> None:

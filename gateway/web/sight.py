@@ -41,7 +41,7 @@ def advice(section: PageSection | None) -> list[str]:
             " viewers = [...], for whom [[acl]] holds on the page"
         ]
     if not section.operators and not section.viewers:
-        return ["page: operators and viewers are empty, so nobody may log in. Name users in them"]
+        return ["page: operators and viewers are empty, so no user may log in. Name users in them"]
     return []
 
 

@@ -87,7 +87,8 @@ class Nemesis(BaseModel):
         ]
         if not names:
             raise ValueError(
-                "none of the nemesis's kinds can be drawn: this bench lacks what they break"
+                "none of the nemesis's kinds can be drawn: this bench lacks the parts that they"
+                " break"
             )
         low, high = self.between
         made: list[Kind] = []

@@ -262,7 +262,7 @@ class GatewayRestored(Kind):
             last = spool.restored()
             await site.start_gateway()
             await site.start_uplink()
-        text = f"started on a backup of {last} publications; {lacks} had come and landed since"
+        text = f"started on a backup of {last} publications; {lacks} came later and had landed"
         return Evidence(text, {"since": since, "restored": restored, "lacks": lacks})
 
 

@@ -119,7 +119,7 @@ class IngestStop(IngestFault):
     must know them from its saved ranges alone; it reads no row of the table for that.
     """
 
-    text: ClassVar[str] = "ingest stopped, and what it has lands again before it starts"
+    text: ClassVar[str] = "ingest stopped, and its batches land again before it starts"
     bounded: ClassVar[bool] = True
     kind: Literal["ingest-stop"]
 

@@ -241,7 +241,7 @@ class CrowdMoves(SiteFault):
         except TimeoutError:
             return None
         moved = sum(client.connections > before for client, before in clients)
-        text = f"{moved} of them are at the next gateway"
+        text = f"{moved} clients are at the next gateway"
         return Evidence(text, {"since": since, "moved": moved}) if moved > 1 else None
 
 

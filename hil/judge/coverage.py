@@ -30,8 +30,8 @@ IN_PUBLISH, IN_PUBREL = "within a PUBLISH", "within a PUBREL"
 IN_OTHER, BETWEEN = "within another frame", "between two frames"
 
 NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
-ONCE = "what is sent again goes nowhere twice"
-NO_FORGERY = "what was answered without a commit can be told again"
+ONCE = "a message that is sent again is accepted once"
+NO_FORGERY = "an answer before its commit would be noticed"
 WHOLE = "a commit is there as a whole, or not at all"
 GUARDS: dict[str, dict[str, str]] = {
     "kill -9 of the gateway": {
@@ -45,8 +45,8 @@ GUARDS: dict[str, dict[str, str]] = {
         ACKNOWLEDGED: NO_FORGERY,
     },
     "kill -9 of the gateway at a release": {
-        RECORDED: "what a subscriber holds is released after a start",
-        RELEASED: "what was released is not sent again",
+        RECORDED: "messages that a subscriber holds are released after a start",
+        RELEASED: "a released message is not sent again",
     },
     "kill -9 of the gateway at a step of the exchange": {
         AT_WRITE: NO_ACK_BEFORE_COMMIT,
@@ -68,7 +68,7 @@ GUARDS: dict[str, dict[str, str]] = {
     "kill -9 of the uplink": {
         DATA: "rows stay until their batch is published",
         LANDED: "a batch that lands again is the same file",
-        DELETED: "what has left the spool has landed",
+        DELETED: "rows deleted from the spool have landed",
     },
     "power cut": {
         IN_WRITE: "a torn slot is not a publication",

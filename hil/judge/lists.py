@@ -51,4 +51,4 @@ def _names(payload: bytes | None) -> set[str]:
     try:
         return {row["name"] for row in json.loads(payload or b"")}
     except (ValueError, TypeError, KeyError):
-        return {"what is no list"}
+        return {"a message that is not a list"}

@@ -456,7 +456,7 @@ class Seen:
         board = way["board"][0]
         if key in self.sent:
             sent = found.payload in self.sent[key]
-            return None if sent else "its payload is not what was sent"
+            return None if sent else "its payload differs from the sent one"
         wanted = board.records or ()
         if found.records is None or not says(found.records, wanted):
             return f"it says {_records_text(found.records)}, and must say {_records_text(wanted)}"

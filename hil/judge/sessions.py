@@ -265,7 +265,7 @@ class _Model:
                 self.asked = event.t
             case "subscribed":
                 if event.data["granted"] != self.subscriber.qos:
-                    yield "was not granted what it asked for", f"{event.data['granted']:#04x}"
+                    yield "was not granted the requested QoS", f"{event.data['granted']:#04x}"
                 self.granted = True
                 self.since = self.since or event.t
             case "received":
@@ -318,11 +318,11 @@ class _Model:
         if data["payload"] not in message.payloads:
             yield "got another payload", named
         if data["qos"] != self._qos(key):
-            yield f"got at QoS {data['qos']} what is due at QoS {self._qos(key)}", named
+            yield f"got at QoS {data['qos']} a message of QoS {self._qos(key)}", named
         if self.asked is None or (
             message.acknowledged is not None and message.acknowledged < self.asked
         ):
-            yield "got what was done before it asked for anything", named
+            yield "got a message completed before its subscription", named
         yield from self._flagged(key, message, data, named)
         if data["qos"] == 2:
             self.held.add(data["id"])
@@ -348,7 +348,7 @@ class _Model:
         if data["retain"]:
             yield "got with RETAIN a message published without it", named
         if data["dup"] and not (data["qos"] and (again or self.resumed)):
-            yield "got with DUP what had not been sent to it before", named
+            yield "got with DUP a message not sent to it before", named
         if again and data["qos"] and not data["dup"]:
             yield "got again without DUP", named
         if data["under_way"] > self.subscriber.receive_maximum:
@@ -392,7 +392,7 @@ class _Model:
         of a run in which the last one brought all missing ones.
         """
         for identifier in sorted(self.owed):
-            yield "was told no more of what it holds since a connection before", str(identifier)
+            yield "got no PUBREL for a message held since an earlier connection", str(identifier)
 
     def missing(self) -> Iterator[Fault]:
         for key, message in self.messages.items():

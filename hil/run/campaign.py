@@ -188,7 +188,8 @@ class Campaign:
             self._say(
                 "again",
                 item.name,
-                "what is there is of another bench, or had other readings or another recorded link",
+                "the folder has a run of another bench, with other readings or another recorded"
+                " link",
             )
         else:
             return True

@@ -103,7 +103,7 @@ def test_rules_that_stop_only_users_are_reported() -> None:
     assert mistakes([AclSection(users=["bob"], deny_write=["admin/#"])], [], []) == []
 
 
-def test_check_config_asks_for_everybody_who_is_known(tmp_path: Path) -> None:
+def test_check_config_tries_each_known_user(tmp_path: Path) -> None:
     registry = Registry(tmp_path / FILE)
     registry.admit("roof-1")
     users = tmp_path / "users"

@@ -67,7 +67,7 @@ def connect(user: str, password: bytes = b"right") -> Connect:
     return Connect(f"of {user}", username=user, password=password)
 
 
-async def test_a_command_knows_users_who_are_not_in_the_file(tmp_path: Path) -> None:
+async def test_command_knows_users_of_the_hook(tmp_path: Path) -> None:
     async with gateway(*by_command(tmp_path)) as running:
         assert await answer(running.port, connect("carol", b"guess")) == R.BAD_USER_NAME_OR_PASSWORD
         assert await answer(running.port, Connect("c")) == R.NOT_AUTHORIZED
@@ -135,9 +135,7 @@ async def test_program_on_a_slow_disk_delays_no_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["an odd exit code", "no such program"])
-async def test_a_hook_that_does_not_answer_lets_nobody_in_and_is_in_the_log_once(
-    tmp_path: Path, how: str
-) -> None:
+async def test_silent_hook_admits_no_user_and_is_logged_once(tmp_path: Path, how: str) -> None:
     arguments = by_command(tmp_path)
     if how == "no such program":
         arguments = configured(tmp_path, f'{LISTENER}[access]\ncommand = ["/no/such"]\n')
@@ -161,7 +159,7 @@ def test_a_program_inherits_nothing_but_its_question() -> None:
     assert run(["sh", "-c", "kill -9 $$"], b"", 30) == -9
 
 
-async def test_a_yes_is_remembered_for_so_long_and_no_longer(tmp_path: Path) -> None:
+async def test_permission_of_the_hook_is_cached_until_it_expires(tmp_path: Path) -> None:
     arguments = by_command(tmp_path, "hook_remember_s = 0\n")
     async with gateway(*arguments) as running:
         for _ in range(2):

@@ -173,7 +173,7 @@ async def test_each_kind_of_question_has_places_of_its_own() -> None:
         never.set()
 
 
-async def test_who_has_logged_in_before_passes_after_a_restart(tmp_path: Path) -> None:
+async def test_earlier_login_is_accepted_after_a_restart(tmp_path: Path) -> None:
     """A hook knows the user: that the name exists is known from before."""
     program = tmp_path / "hook"
     program.write_text("#!/bin/sh\nread line\ncase $line in *right*) exit 0;; esac\nexit 1\n")
@@ -193,7 +193,7 @@ async def test_who_has_logged_in_before_passes_after_a_restart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[1]", '[["a"]]', '{"a": 1}', "[[1, 2, 3]]"])
-def test_a_damaged_file_of_earlier_logins_keeps_nobody_out(
+def test_damaged_file_of_earlier_logins_refuses_no_user(
     text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / TRUSTED

@@ -220,9 +220,7 @@ def test_without_a_terminal_no_passphrase_is_asked_for(site: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["passphrase", "cut", "foreign", "gone"])
-def test_nothing_changes_when_the_backup_cannot_be_used(
-    site: Path, tmp_path: Path, harm: str
-) -> None:
+def test_unusable_backup_changes_nothing(site: Path, tmp_path: Path, harm: str) -> None:
     file = tmp_path / "b"
     backed_up(site, file, "roof-1")
     if harm == "cut":

@@ -91,7 +91,7 @@ def test_damaged_rows_are_listed_as_far_as_they_can_be_read(tmp_path: Path, cell
     assert all(line.startswith("roof-1: ") for line in lines)
 
 
-def test_nothing_is_listed_where_nothing_waits(tmp_path: Path) -> None:
+def test_list_of_a_store_without_commands_is_empty(tmp_path: Path) -> None:
     store_with_commands(tmp_path)
     assert dropped_by_restore(tmp_path / "gateway.db") == []
     (tmp_path / "no.db").write_bytes(b"no database")

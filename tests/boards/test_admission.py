@@ -64,7 +64,7 @@ def test_boards_are_listed_by_name_also_after_a_change(tmp_path: Path) -> None:
     assert list(Admitted(tmp_path).registered()) == ["roof-1", "roof-2", "roof-3"]
 
 
-def test_the_registry_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
+def test_registry_is_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "site?mode=rwc#1%41"
     Registry(folder / FILE).admit("roof-1")
     assert Admitted(folder).admits("roof-1", False)
@@ -347,7 +347,7 @@ async def test_a_session_under_a_key_that_counts_no_more_ends(
     ],
     ids=["no rules", "no word of it", "named", "another user"],
 )
-def test_a_client_over_tcp_speaks_for_a_board_only_where_a_rule_says_so(
+def test_client_over_tcp_speaks_for_a_board_by_a_rule_only(
     folder: Path, sections: list[AclSection], answers: dict[str, bool]
 ) -> None:
     section = ListenerSection(bind="127.0.0.1:0")
@@ -371,7 +371,7 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
     assert not admitted.refresh()
 
 
-def test_a_port_that_is_open_under_another_of_its_names_is_there(tmp_path: Path) -> None:
+def test_port_that_is_open_by_another_name_counts_as_present(tmp_path: Path) -> None:
     """The configuration named /dev/ttyUSB0 before, and now a name by the board's number."""
     device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
     device.touch()

@@ -144,7 +144,7 @@ async def test_older_firmware_says_what_it_does_not_know(tmp_path: Path) -> None
         assert (found, "does not know this command" in output) == (1, True)
 
 
-async def test_a_board_that_answers_nothing_or_is_not_there(tmp_path: Path) -> None:
+async def test_board_that_is_silent_or_unplugged(tmp_path: Path) -> None:
     with pytest.raises(OncewayError, match="no gateway runs here"):
         await command(tmp_path, "identify", "--wait")
     async with gateway(tmp_path) as running:

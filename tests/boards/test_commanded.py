@@ -44,7 +44,7 @@ async def expects(folder: Path, interval_s: float) -> None:
             found = row["interval_s"]
 
 
-async def test_a_command_that_somebody_else_sends_sets_what_is_expected_at_once(
+async def test_command_of_any_client_sets_the_expected_interval_at_once(
     tmp_path: Path,
 ) -> None:
     async with site(tmp_path) as (_, running), wire(running.port, Connect("phone")) as phone:
@@ -54,7 +54,7 @@ async def test_a_command_that_somebody_else_sends_sets_what_is_expected_at_once(
             await expects(tmp_path, interval_s)
 
 
-async def test_a_command_of_the_gateway_sets_what_is_expected(tmp_path: Path) -> None:
+async def test_command_of_the_gateway_sets_the_expected_interval(tmp_path: Path) -> None:
     async with site(tmp_path):
         request = {"do": "command", "client": "roof-1", "text": "interval 60 min"}
         assert await asyncio.to_thread(ask, tmp_path / "data", **request) == [{"sent": True}]

@@ -74,7 +74,7 @@ async def test_log_lines_and_the_number_of_lost_ones(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_board_that_does_not_answer_or_is_not_there(tmp_path: Path) -> None:
+async def test_board_that_does_not_answer_or_is_unplugged(tmp_path: Path) -> None:
     with pytest.raises(OncewayError, match="no gateway runs here"):
         await log(tmp_path)
     async with gateway(tmp_path) as running:

@@ -27,7 +27,7 @@ async def answered() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_board_that_nobody_holds_is_found() -> None:
+async def test_board_without_a_session_anywhere_is_found() -> None:
     others = Others("roof-1")
     nowhere = Nowhere(others)
     assert nowhere.among(["roof-1", "roof-2"], 0) == set()
@@ -129,7 +129,7 @@ async def test_a_board_that_is_a_problem_stays_one_until_a_gateway_has_it() -> N
         await answered()
 
 
-async def test_another_gateway_that_searches_ends_the_search_here() -> None:
+async def test_search_of_another_gateway_ends_the_local_search() -> None:
     others, first = Others(), [True]
     nowhere = Nowhere(others, lambda: first[0])
     assert nowhere.among(["roof-1"], 0, before={"roof-1"}) == {"roof-1"}
@@ -138,7 +138,7 @@ async def test_another_gateway_that_searches_ends_the_search_here() -> None:
 
 
 @pytest.mark.parametrize("others", [None, Others()])
-async def test_without_a_site_or_a_board_nobody_is_asked(others: Others | None) -> None:
+async def test_no_member_is_asked_without_a_site_or_a_board(others: Others | None) -> None:
     nowhere = Nowhere(others)
     assert nowhere.among([], 0) == set()
     if others is not None:

@@ -289,7 +289,9 @@ async def test_a_session_that_one_side_lost_is_not_met_again(tmp_path: Path) -> 
         assert (await there.pick(Publish)).payload == b"2"
 
 
-async def test_no_room_there_means_later_and_a_refusal_means_never(tmp_path: Path) -> None:
+async def test_quota_of_the_other_broker_means_a_retry_and_a_refusal_means_never(
+    tmp_path: Path,
+) -> None:
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -329,7 +331,7 @@ async def test_the_other_brokers_bounds_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_each_message_arrives_once_whatever_is_killed(tmp_path: Path, seed: int) -> None:
+async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: int) -> None:
     """Kills of the gateway at any step; ends of the other broker, which keeps its sessions."""
     chance = random.Random(seed)
     text = f'{UP}\ndown = ["commands/#"]'
@@ -365,7 +367,7 @@ async def test_each_message_arrives_once_whatever_is_killed(tmp_path: Path, seed
         assert sorted(map(int, taken)) == list(range(count))
 
 
-async def test_commands_come_once_whatever_is_killed(tmp_path: Path) -> None:
+async def test_commands_arrive_once_after_any_kill(tmp_path: Path) -> None:
     """An identifier between PUBREC and PUBREL is in our store, too."""
     async with scripted() as far:
         file = configuration(tmp_path, far.port, 'down = ["commands/#"]', free_port())

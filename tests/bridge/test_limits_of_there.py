@@ -38,7 +38,9 @@ async def retain(client: Any, topic: str, payload: bytes, qos: int = 0) -> None:
 
 @pytest.mark.mqtt("MQTT-3.2.2-11")
 @pytest.mark.parametrize("most", [0, 1])
-async def test_messages_go_at_the_maximum_qos_of_there(tmp_path: Path, most: int) -> None:
+async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
+    tmp_path: Path, most: int
+) -> None:
     """Through an end of the other broker, too; at QoS 0 it has to answer a PINGREQ first."""
     far_text = f"allow_anonymous true\nmax_qos {most}"
     async with (
@@ -71,7 +73,7 @@ async def test_messages_go_at_the_maximum_qos_of_there(tmp_path: Path, most: int
         assert "".join(near.log).count("takes no QoS") == 1
 
 
-async def test_nothing_is_lost_at_qos_0_before_there_has_answered(tmp_path: Path) -> None:
+async def test_qos_0_messages_wait_until_the_other_broker_has_answered(tmp_path: Path) -> None:
     """The connection ends before PINGRESP: the messages are sent again."""
     async with (
         scripted() as far,
@@ -122,7 +124,7 @@ async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_p
             await until(tmp_path, sent=1, waiting=0)
 
 
-async def test_there_takes_small_packets_only(tmp_path: Path) -> None:
+async def test_other_broker_with_a_small_packet_size(tmp_path: Path) -> None:
     """Requests for topics by their names keep to its Maximum Packet Size."""
     topics = {f"up_{number:02}{'x' * 60}": "1" for number in range(20)}
     async with mosquitto(tmp_path / "far", "allow_anonymous true\nmax_packet_size 400") as far:
@@ -134,7 +136,7 @@ async def test_there_takes_small_packets_only(tmp_path: Path) -> None:
             await equal(near.port, far.port, **dict.fromkeys(list(topics)[15:], "1"))
 
 
-async def test_there_keeps_no_retained_messages(tmp_path: Path) -> None:
+async def test_other_broker_without_retained_messages(tmp_path: Path) -> None:
     async with (
         picky(retain_available=0) as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -193,7 +195,7 @@ async def test_changed_property_crosses_after_an_outage(tmp_path: Path) -> None:
                     await asyncio.sleep(0.2)
 
 
-async def test_there_offers_little_and_each_lack_is_told(tmp_path: Path) -> None:
+async def test_each_missing_feature_of_the_other_broker_is_reported(tmp_path: Path) -> None:
     """No wildcards, no retained messages, a short session, a lower QoS than its Maximum QoS. What
     the bridge does not use changes nothing.
     """
@@ -230,7 +232,7 @@ async def test_there_offers_little_and_each_lack_is_told(tmp_path: Path) -> None
 
 
 @pytest.mark.mqtt("MQTT-3.2.2-4")
-async def test_session_there_that_the_bridge_has_not_begun_is_ended(tmp_path: Path) -> None:
+async def test_unknown_session_at_the_other_broker_is_ended(tmp_path: Path) -> None:
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         first, hello = await far.meet(present=True)
         bye = await first.pick(Disconnect)

@@ -202,7 +202,7 @@ async def test_message_that_expires_at_both_ends_is_not_sent_again(tmp_path: Pat
         assert (found["sent"], found["received"]) == (2, 0), "neither the message nor its deletion"
 
 
-async def test_state_of_the_gateway_and_mirrored_messages_are_retained_there(
+async def test_state_and_mirrored_messages_are_retained_at_the_other_broker(
     tmp_path: Path,
 ) -> None:
     text = 'up = ["#"]\nprefix = "s/"\n[mirror]\n'
@@ -214,7 +214,7 @@ async def test_state_of_the_gateway_and_mirrored_messages_are_retained_there(
         await until(tmp_path, retained="equal", differ=0)
 
 
-async def test_readings_of_a_board_stay_there_after_a_kill_of_the_gateway(tmp_path: Path) -> None:
+async def test_readings_at_the_other_broker_survive_a_kill_of_the_gateway(tmp_path: Path) -> None:
     """Mirrored readings are in memory here. The bridge deletes nothing there after their loss."""
     line = Pty()
     board = f'[mirror]\n[[serial]]\nport = "{line.path}"\nopen = true\n'
@@ -238,7 +238,7 @@ async def test_readings_of_a_board_stay_there_after_a_kill_of_the_gateway(tmp_pa
     os.close(line.master)
 
 
-def test_later_reading_there_is_not_replaced() -> None:
+def test_later_reading_at_the_other_broker_is_not_replaced() -> None:
     own = OwnTopics(Config(mirror=MirrorSection(topic="r")))
 
     def is_newer(topic: str, theirs: bytes, ours: bytes) -> bool:

@@ -76,7 +76,7 @@ def test_random_broker_stops_blame_no_acceptable_message(
 
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
-def test_a_late_close_blames_what_was_alone_in_flight(size: int) -> None:
+def test_late_close_suspects_the_only_message_in_flight(size: int) -> None:
     """Another broker that never answers a message, and closes when its keep alive is over."""
     suspects = Suspects()
     for closes in range(TIMES):

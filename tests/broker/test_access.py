@@ -285,7 +285,7 @@ def test_packets_wait_during_a_password_check() -> None:
     assert client.connection.user == "u"
 
 
-def test_a_wrong_password_is_told_so_and_what_came_behind_it_is_dropped() -> None:
+def test_wrong_password_is_refused_and_later_packets_are_dropped() -> None:
     world = World()
     client = world.open(policy=Policy(Slow()))
     client.bring(packets(Connect("c", username="u", password=b"guess"), Publish("spool/t", b"x")))
@@ -377,7 +377,7 @@ def test_sections_that_only_deny_allow_the_rest_and_empty_ones_allow_nothing() -
     assert client.take(Puback).reason == R.NOT_AUTHORIZED
 
 
-def test_a_name_with_a_wildcard_in_it_does_not_slip_through_what_is_denied() -> None:
+def test_name_with_a_wildcard_does_not_pass_a_deny_rule() -> None:
     world = World(acl=[AclSection(deny_write=["of/%c/x"])])
     client = user(world, "alice", "+")
     client.publish("of/+/x".replace("+", "bob"), "x", qos=1)

@@ -52,7 +52,7 @@ def fill(
 
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("run", [False, True])
-def test_an_absent_session_whose_queue_is_full_ends_and_its_client_learns_so(
+def test_absent_session_with_a_full_queue_ends_and_its_client_is_told(
     limits: dict[str, int], run: bool
 ) -> None:
     world = World(queue=full("end the session"), **limits)
@@ -127,7 +127,7 @@ def test_only_the_oldest_messages_of_runs_are_dropped(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_run_is_taken_as_far_as_there_is_room(qos: int) -> None:
+def test_run_is_accepted_up_to_the_free_room(qos: int) -> None:
     world = World(queue=full("refuse the publisher"), queue_messages=5, spool_bytes=1000)
     world.absent("slow")
     for topic, room in ("t", 5), ("spool/t", 1000 // (60 + len("spool/t") + ROW_OVERHEAD)):

@@ -196,7 +196,7 @@ def test_taking_over_a_session_that_ends_with_its_connection_begins_a_new_one() 
 
 @pytest.mark.mqtt("MQTT-3.1.3-6", "MQTT-3.1.3-7", "MQTT-3.2.2-16", "311:MQTT-3.1.3-6")
 @pytest.mark.parametrize("version", [V4, V5])
-def test_an_empty_client_identifier_is_replaced_by_one_that_nobody_has(version: Version) -> None:
+def test_empty_client_identifier_is_replaced_by_an_unused_one(version: Version) -> None:
     world = World()
     clients = [world.connect("", version=version) for _ in range(3)]
     names = {client.connection.session.client for client in clients}
@@ -343,7 +343,7 @@ def test_after_disconnect_nothing_is_read_and_nothing_is_sent() -> None:
 
 @pytest.mark.mqtt("MQTT-3.1.2-29")
 @pytest.mark.parametrize("wanted", [0, 1])
-def test_reason_strings_are_for_those_who_want_them(wanted: int) -> None:
+def test_reason_strings_are_sent_on_request_only(wanted: int) -> None:
     client = World().accepted("c", properties={P.REQUEST_PROBLEM_INFORMATION: wanted})
     client.send_bytes(bytes.fromhex("F000"))
     packet = client.take(Disconnect)
@@ -373,7 +373,7 @@ def test_each_byte_may_come_on_its_own() -> None:
     assert [len(payload) for payload in subscriber.payloads] == [300, 20_000]
 
 
-def test_nothing_is_kept_for_a_packet_that_is_announced_too_large() -> None:
+def test_packet_announced_too_large_is_not_buffered() -> None:
     client = World(packet_bytes=1000).accepted("c")
     client.send_bytes(bytes.fromhex("30FFFFFF7F"))
     assert client.take(Disconnect).reason == R.PACKET_TOO_LARGE

@@ -35,7 +35,7 @@ def test_two_clients_that_fight_are_one_line_a_minute_with_both_addresses(
     assert world.broker.fights.present == {}
 
 
-def test_a_client_that_comes_back_now_and_then_fights_with_nobody(
+def test_client_that_reconnects_seldom_is_no_identifier_fight(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()

@@ -141,7 +141,7 @@ def test_password_check_does_not_count_as_connect_timeout() -> None:
 # -- packets
 
 
-def test_incomplete_packets_have_a_bound_in_all_and_small_ones_cost_nobody_the_connection() -> None:
+def test_incomplete_packets_share_a_bound_and_small_ones_close_no_connection() -> None:
     world = World(memory_bytes=300_000, packet_bytes=200_000)
     large = encode(Publish("t", bytes(150_000)), V5)
     greedy = [world.accepted() for _ in range(3)]
@@ -260,7 +260,7 @@ def test_a_burst_of_refusals_is_logged_once_for_each_client_and_again_after_a_pa
     ]
 
 
-def test_other_rules_for_queues_count_for_sessions_that_are_there() -> None:
+def test_changed_queue_rules_apply_to_existing_sessions() -> None:
     world = World(queue_messages=2)
     world.absent("s")
     publisher = world.accepted(answers=True)

@@ -153,7 +153,7 @@ def test_a_pubrel_after_a_restart_is_answered_by_the_mark() -> None:
 
 @pytest.mark.mqtt("MQTT-4.3.3-11", "MQTT-3.6.2-1")
 @pytest.mark.parametrize("before", [None, 2])
-def test_a_pubrel_of_what_was_not_taken_here_is_never_answered_with_success(
+def test_pubrel_of_an_unknown_message_is_never_answered_with_success(
     before: int | None,
 ) -> None:
     """Another gateway may have taken it, or the commit was lost: the board publishes it again."""

@@ -189,7 +189,7 @@ def kind(qos: int) -> type[Puback] | type[Pubrec]:
     return Pubrec if qos == 2 else Puback
 
 
-def test_each_bound_is_tried_here() -> None:
+def test_each_bound_has_a_test_in_this_file() -> None:
     for tried, passes in ((FILLED, True), (STAYS_FULL, False)):
         bounds = {bound for bound in Bound if bound.passes == passes}
         bounds -= {Bound.IDENTIFIERS}  # which have a test of their own

@@ -137,7 +137,7 @@ def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     st.sampled_from([V4, V5]),
     st.sampled_from([1, 3, 100]),
 )
-def test_nothing_acknowledged_is_lost_and_qos_2_comes_once(
+def test_acknowledged_messages_survive_and_qos_2_arrives_once(
     acts: list[tuple[object, ...]], left: Version, right: Version, window: int
 ) -> None:
     world = World(inflight=window)

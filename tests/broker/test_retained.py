@@ -117,7 +117,9 @@ def test_a_shared_subscription_gets_no_retained_messages(version: Version) -> No
 @pytest.mark.mqtt("MQTT-3.3.1-12", "MQTT-3.3.1-13", "311:MQTT-3.3.1-9")
 @pytest.mark.parametrize("as_published", [False, True])
 @pytest.mark.parametrize("qos", [0, 2])
-def test_retain_is_forwarded_only_to_those_who_asked_for_it(as_published: bool, qos: int) -> None:
+def test_retain_flag_is_forwarded_to_subscriptions_that_ask_for_it(
+    as_published: bool, qos: int
+) -> None:
     world = World()
     client = world.durable("c")
     client.subscribe(Subscription("t", 2, retain_as_published=as_published))

@@ -184,7 +184,7 @@ def test_messages_that_waited_for_the_disk_were_not_sent(version: Version, power
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
-def test_nothing_is_sent_again_while_the_connection_stands() -> None:
+def test_open_connection_repeats_no_packet() -> None:
     world = World()
     subscriber = kept(world)
     subscriber.subscribe("t")
@@ -197,7 +197,7 @@ def test_nothing_is_sent_again_while_the_connection_stands() -> None:
 
 @pytest.mark.mqtt("MQTT-4.3.3-4", "MQTT-4.3.3-5", "MQTT-4.3.3-6", "311:MQTT-4.3.3-1")
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_after_pubrec_there_is_only_pubrel_until_pubcomp(power_cut: bool) -> None:
+def test_only_pubrel_is_sent_between_pubrec_and_pubcomp(power_cut: bool) -> None:
     world = World()
     subscriber = kept(world)
     subscriber.subscribe("t")

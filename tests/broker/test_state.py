@@ -30,7 +30,7 @@ def test_every_way_through_the_states() -> None:
     assert NEXT.keys() == set(State)
 
 
-def test_nothing_comes_before_connect() -> None:
+def test_packet_before_connect_closes_the_connection() -> None:
     world = World()
     client = world.open()
     client.send(Pingreq())

@@ -46,7 +46,7 @@ def test_the_pieces_that_bytes_come_in_make_no_difference(
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(0, 255))
-def test_nothing_escapes_and_the_broker_serves_on(data: st.DataObject, number: int) -> None:
+def test_no_exception_escapes_and_the_broker_continues(data: st.DataObject, number: int) -> None:
     world, manner = World(), Manner.of(number)
     feed(world, data.draw(damaged(manner.version)), manner)
     probe = world.accepted("probe")

@@ -286,9 +286,7 @@ def test_each_member_of_a_shared_subscription_keeps_its_qos() -> None:
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-4", "MQTT-4.8.2-5")
-def test_a_shared_qos_2_delivery_that_was_cut_off_is_completed_with_the_same_client_or_nobody() -> (
-    None
-):
+def test_interrupted_shared_qos_2_delivery_is_completed_with_the_same_client_only() -> None:
     world = World()
     first = world.durable("first")
     first.subscribe("$share/g/t")

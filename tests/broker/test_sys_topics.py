@@ -65,7 +65,7 @@ def test_wildcards_in_first_place_do_not_get_them(version: Version) -> None:
     assert not client.take_all(Publish)
 
 
-def test_nothing_of_them_goes_to_the_disk_or_into_the_spool() -> None:
+def test_sys_topics_reach_neither_disk_nor_spool() -> None:
     world = World(queue=[QueueSection(qos_0=True)])
     world.durable("away").subscribe("$SYS/#")
     next(iter(world.clients.values())).disconnect()

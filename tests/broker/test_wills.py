@@ -78,7 +78,7 @@ def test_other_ends_of_a_connection_publish_it(how: str) -> None:
 
 @pytest.mark.mqtt("MQTT-3.1.2-14", "MQTT-3.1.2-15", "311:MQTT-3.1.2-16", "311:MQTT-3.1.2-17")
 @pytest.mark.parametrize("retain", [False, True])
-def test_a_will_is_retained_if_it_says_so(retain: bool) -> None:
+def test_will_with_retain_is_retained(retain: bool) -> None:
     world = World()
     world.accepted("c", will=Will("will", b"gone", 1, retain)).drop()
     late = world.accepted()

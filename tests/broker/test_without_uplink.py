@@ -34,7 +34,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("version", Version)
-def test_nothing_that_is_published_is_spooled(world: World, version: Version) -> None:
+def test_published_messages_are_not_spooled(world: World, version: Version) -> None:
     subscriber = world.accepted("s")
     subscriber.subscribe("#", qos=0)
     properties = IDENTITY if version is Version.V5 else None

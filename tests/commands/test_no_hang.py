@@ -159,7 +159,7 @@ def _words(name: str, folder: Path, port: str, place: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "uplink run"])
-def test_each_command_ends_though_nobody_answers(
+def test_each_command_ends_without_an_answer(
     name: str,
     gateway: Silent,
     place: tuple[Silent, int],
@@ -215,5 +215,5 @@ def test_listening_to_radios_ends(
     assert (code, capfd.readouterr().err) == (
         (0, "")
         if length == "1s"
-        else (2, "error: --for: 'soon' is no time; write for example 30s or 5m\n")
+        else (2, "error: --for: 'soon' is not a time; write for example 30s or 5m\n")
     )

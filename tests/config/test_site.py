@@ -32,7 +32,7 @@ def test_defaults_of_the_site_section() -> None:
         ({"members": {}}, "site.members"),
         ({"members": MEMBERS | {"x": "10.0.0.2"}}, "must be HOST:PORT"),
         ({"members": MEMBERS | {"x": ":8884"}}, "must be HOST:PORT"),
-        ({"members": MEMBERS | {"x": "a b:8884"}}, "is no name of a machine"),
+        ({"members": MEMBERS | {"x": "a b:8884"}}, "is not the name of a machine"),
         ({"members": MEMBERS | {"x": "h:70000"}}, "must be HOST:PORT"),
         ({"members": MEMBERS | {"a/b": "h:1"}}, "folder name"),
         ({"members": MEMBERS | {"é" * 40: "h:1"}}, "64 bytes"),

@@ -177,7 +177,7 @@ def test_the_page_has_a_certificate_too(tmp_path: Path) -> None:
     assert [item.state for item in settings.tls(config)] == [State.WARNING]
 
 
-def test_a_bridge_s_password_is_missing_or_for_everybody(tmp_path: Path) -> None:
+def test_password_of_a_bridge_is_missing_or_readable_by_all(tmp_path: Path) -> None:
     password = tmp_path / "password"
     bridge = {"name": "cloud", "server": "mqtt://127.0.0.1", "up": ["#"], "user": "site-1"}
     config = parse(
@@ -215,7 +215,7 @@ def test_set_aside_messages_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     assert "commands/#" in lacking.what
 
 
-def test_a_key_that_everybody_may_read(tmp_path: Path) -> None:
+def test_key_file_readable_by_all_users(tmp_path: Path) -> None:
     config = certificate(tmp_path, 200)
     (tmp_path / "key.pem").chmod(0o644)
     assert [item.state for item in settings.tls(config)] == [State.OK, State.WRONG]

@@ -144,7 +144,7 @@ async def test_a_disk_that_messages_fill_takes_them_again_when_they_are_gone(
         assert not any("takes no data" in line for line in running.log)
 
 
-async def test_a_gateway_starts_on_a_full_disk_with_its_reserve_and_without_it_says_so(
+async def test_gateway_starts_on_a_full_disk_by_its_reserve_or_reports_it(
     disk: SmallDisk, arguments: tuple[str, str]
 ) -> None:
     async with gateway(disk.mount, *arguments) as running:

@@ -230,7 +230,7 @@ def expected(state: dict[str, Any], now: float) -> dict[str, Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(OPERATIONS, min_size=10, max_size=40))
-def test_committed_data_are_there_after_a_restart(operations: list[tuple[Any, ...]]) -> None:
+def test_committed_data_survive_a_restart(operations: list[tuple[Any, ...]]) -> None:
     run = Run()
     for name in CLIENTS:
         run.connect(name, 1000, None)

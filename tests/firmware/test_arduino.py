@@ -281,7 +281,7 @@ def test_keywords_are_names_of_the_library() -> None:
         assert kind in ("KEYWORD1", "KEYWORD2", "LITERAL1")
 
 
-def test_the_library_says_what_it_is() -> None:
+def test_library_properties_are_complete() -> None:
     properties = dict(
         line.split("=", 1) for line in (FIRMWARE / "library.properties").read_text().splitlines()
     )

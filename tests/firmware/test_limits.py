@@ -50,7 +50,7 @@ def test_no_function_calls_itself(calls: Calls) -> None:
     ).prepare()
 
 
-def test_nothing_takes_heap(calls: Calls) -> None:
+def test_library_uses_no_heap(calls: Calls) -> None:
     assert not HEAP & set().union(*calls.values())
 
 

@@ -121,7 +121,7 @@ def test_a_history_that_cannot_be_read_proves_nothing(
     assert (told.exit_code, json.loads(told.stdout)["verdict"]) == (1, "unknown")
 
 
-def test_a_history_that_is_not_there_proves_nothing(tmp_path: Path) -> None:
+def test_missing_history_proves_nothing(tmp_path: Path) -> None:
     done = runner.invoke(cli.app, ["check", str(tmp_path / "none")])
     assert done.exit_code == 1
     assert "unknown: " in done.output
@@ -305,7 +305,7 @@ def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() ->
     assert "on" not in {key["key"] for key in told["ingest"]["ingest-stop"]["keys"]}
 
 
-def test_a_person_reads_the_kinds_of_faults_by_what_they_harm() -> None:
+def test_kinds_of_faults_are_listed_by_the_harmed_part() -> None:
     done = runner.invoke(cli.app, ["faults"])
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()

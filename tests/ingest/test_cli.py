@@ -27,7 +27,7 @@ def test_a_missing_landing_place_is_named(tmp_path: Path) -> None:
 
 
 def test_invalid_time_is_refused(tmp_path: Path) -> None:
-    assert "'soon' is no time" in str(_run(tmp_path, "--every", "soon"))
+    assert "'soon' is not a time" in str(_run(tmp_path, "--every", "soon"))
 
 
 def test_a_missing_java_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("words", "what"),
     [
         (["--conf", "spark.ui.enabled"], "a Spark setting is KEY=VALUE"),
-        (["--every", "-5s"], "'-5s' is no time"),
+        (["--every", "-5s"], "'-5s' is not a time"),
     ],
 )
 def test_settings_that_break_spark_are_refused_before_it_starts(
@@ -83,11 +83,11 @@ def test_times_as_people_type_them(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1 s", "1w"])
 def test_invalid_times(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         seconds(text)
 
 
-def test_a_pass_without_news_says_what_was_taken_so_far() -> None:
+def test_pass_without_new_batches_reports_the_progress() -> None:
     pytest.importorskip("pyspark")
     from gateway.ingest.jobs.stream import progress_text
 

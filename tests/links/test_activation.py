@@ -54,7 +54,7 @@ def test_sockets_are_taken_over_once_and_only_by_the_process_they_are_meant_for(
     assert left == "[] True"
 
 
-def test_without_systemd_there_are_none() -> None:
+def test_no_socket_is_activated_without_systemd() -> None:
     assert activated_sockets({}) == {}
 
 

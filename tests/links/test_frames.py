@@ -179,7 +179,7 @@ def test_welcome_with_a_key_round_trip(welcome: KeyedWelcome) -> None:
 
 
 @given(st.builds(Who, st.none() | u16))
-def test_who_round_trip(who: Who) -> None:
+def test_frame_who_of_a_line_round_trip(who: Who) -> None:
     assert Who.from_payload(_payload(who.to_bytes())) == who
 
 

@@ -63,7 +63,7 @@ class Clock:
 # The gateway's end
 
 
-def test_opened_port_gets_who() -> None:
+def test_opened_port_gets_a_who_frame() -> None:
     link = GatewayLink(Greeter(3))
     link.open(0.0)
     assert sent(link) == [Who(3), Who(None)]
@@ -323,7 +323,7 @@ def test_a_welcome_for_another_hello_is_ignored(wrong: dict[str, int]) -> None:
     assert link.session is None
 
 
-def test_who_ends_the_session_and_the_device_greets_at_once_with_the_next_attempt() -> None:
+def test_frame_who_ends_the_session_and_the_device_greets_at_once() -> None:
     link = device()
     greeted(link)
     (ended,) = link.receive(Who(4).to_bytes(), 2.0)
@@ -332,7 +332,7 @@ def test_who_ends_the_session_and_the_device_greets_at_once_with_the_next_attemp
     assert sent(link) == [replace(HELLO, attempt=1)]
 
 
-def test_who_while_greeting_repeats_the_same_hello_at_once() -> None:
+def test_frame_who_while_greeting_repeats_the_same_hello_at_once() -> None:
     link = device()
     link.tick(0.0)
     link.take()

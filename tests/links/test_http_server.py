@@ -306,7 +306,7 @@ def frame(payload: bytes, masked: bool = True) -> bytes:
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 300, 65_535, 65_536])
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 1000, 1 << 20])
-def test_each_frame_is_looked_at_wherever_the_pieces_end(size: int, step: int) -> None:
+def test_each_frame_is_read_across_any_split(size: int, step: int) -> None:
     good = HEAD + frame(b"a" * size) + frame(b"") + frame(b"\x82\x01\x00" * 9)
     for bad, wanted in ((b"", good), (frame(b"evil", masked=False), good + b"\xf2\x80")):
         masks, passed = Masks(), b""

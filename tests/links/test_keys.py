@@ -182,7 +182,7 @@ def test_device_without_the_key_of_its_name_is_refused(hello: Hello, reason: Ref
     assert gateway.hear(Data(0, 0, b"on").to_bytes(check)) == [Received(session, b"on")]
 
 
-def test_an_open_port_takes_a_board_that_proves_nothing_and_says_so() -> None:
+def test_open_port_admits_a_board_without_proof_and_logs_it() -> None:
     gateway = Gateway(open=True)
     hello = replace(HELLO, name="bare").signed(NO_KEY)
     check = gateway.welcome(hello).check(NO_KEY, hello)

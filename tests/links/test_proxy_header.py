@@ -145,7 +145,9 @@ async def test_a_proxy_that_sends_no_header_is_closed_with_one_line(
     assert why in line
 
 
-async def test_others_are_clients_and_may_name_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unnamed_proxies_are_clients_and_may_name_no_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broker = Broker()
     async with listening(broker) as (_, port):
         for _ in range(20):
@@ -253,7 +255,7 @@ def test_no_header_ends_in_anything_but_an_address_or_its_error(
     st.binary(max_size=80),
     st.integers(1, 20),
 )
-async def test_whatever_a_proxy_sends_is_read_up_to_the_end_of_its_header(
+async def test_any_input_of_a_proxy_is_read_up_to_the_end_of_its_header(
     begin: bytes, data: bytes, step: int
 ) -> None:
     """The bytes behind the header stay in the socket, wherever the network cuts."""

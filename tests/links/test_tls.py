@@ -67,7 +67,7 @@ async def test_a_client_certificate_names_its_owner(
         writer.close()
 
 
-async def test_a_revoked_certificate_opens_nothing_and_the_log_says_so_once(
+async def test_revoked_certificate_is_refused_and_logged_once(
     broker: Broker, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, good, bad = authority.issue("gateway"), authority.issue("good"), authority.issue("bad")

@@ -49,7 +49,7 @@ async def connected(
 @pytest.mark.mqtt(
     "MQTT-6.0.0-1", "MQTT-6.0.0-2", "MQTT-6.0.0-4", "311:MQTT-6.0.0-1", "311:MQTT-6.0.0-4"
 )
-async def test_binary_messages_go_both_ways_whatever_their_borders(broker: Broker) -> None:
+async def test_binary_messages_with_any_borders_arrive(broker: Broker) -> None:
     async with listening(broker) as listener, connected(listener) as client:
         assert client.protocol == "mqtt"
         for piece in (b"CON", b"NECTPUB", b"LISH"):
@@ -235,7 +235,7 @@ async def test_a_web_page_must_be_of_this_host_or_listed(
         ("[::1]:9001", 101),
     ],
 )
-async def test_a_name_that_was_made_to_point_here_is_no_proof(
+async def test_websocket_origin_is_checked_against_dns_rebinding(
     broker: Broker, host: str, status: int
 ) -> None:
     """DNS rebinding: the page and the Host header bear the same name, and it is not ours."""
@@ -366,7 +366,7 @@ async def test_whole_messages_count_for_nothing_however_many_come(
         assert broker.last.reason is None
 
 
-async def test_connections_that_are_no_websocket_yet_are_so_many_at_most(
+async def test_connections_before_their_websocket_upgrade_are_bounded(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fragments, "MOST_UPGRADING", 5)

@@ -38,7 +38,7 @@ def test_present_and_later_subscribers_get_it() -> None:
     assert (packet.topic, packet.payload, packet.retain) == ("readings/roof-1/adc0", b"2", True)
 
 
-def test_nothing_of_it_goes_to_the_disk_or_into_the_spool() -> None:
+def test_announcements_reach_neither_disk_nor_spool() -> None:
     there = world()
     there.commits.clear()
     say(there, "readings/roof-1/adc0", b"1")
@@ -49,7 +49,7 @@ def test_nothing_of_it_goes_to_the_disk_or_into_the_spool() -> None:
     assert there.database.execute("SELECT count(*) FROM spool").fetchone() == (0,)
 
 
-def test_an_empty_payload_takes_it_away_also_what_a_client_had_left_there() -> None:
+def test_empty_payload_removes_the_mirrored_and_any_foreign_message() -> None:
     there = world()
     client = there.accepted()
     client.publish("readings/roof-1/adc0", "old", qos=1, retain=True)

@@ -38,7 +38,7 @@ async def heard(port: int, count: int) -> dict[str, bytes]:
     return found
 
 
-async def test_readings_are_there_for_everybody_and_cost_the_disk_nothing(
+async def test_mirrored_readings_are_public_and_not_written_to_disk(
     tmp_path: Path, line: Pty
 ) -> None:
     sections = '[mirror]\n[uplink]\nlanding = "file:///landing"\n'

@@ -24,7 +24,7 @@ _FUNCTION = {
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.stem)
-def test_the_functions_that_a_model_names_are_there(model: Path) -> None:
+def test_functions_named_by_a_model_exist(model: Path) -> None:
     named = [
         (file, name)
         for file, names in _NAMED.findall(model.read_text())

@@ -302,7 +302,7 @@ def test_client_identifiers_that_are_allowed(body: str, client_id: str) -> None:
     assert packet.client_id == client_id
 
 
-def test_mqtt_3_1_lets_flags_announce_a_user_name_that_is_not_there() -> None:
+def test_mqtt_3_1_allows_flags_of_a_missing_user_name() -> None:
     """MQTT 3.1, section 3.1: the remaining length takes precedence over the User Name flag."""
     (packet,) = stream_with(f"{MQTT3} C2 00 00 00 01 'a'")
     assert isinstance(packet, Connect)
@@ -349,7 +349,7 @@ def test_a_stream_of_server_packets_needs_the_version() -> None:
     ("body", "version"),
     [("00 06 'MQIsdp' 83 02 00 00 00 01 'b'", V3), ("00 04 'MQTT' 84 02 00 00 00 01 'b'", V4)],
 )
-def test_a_bridge_says_so_in_its_protocol_level(body: str, version: Version) -> None:
+def test_bridge_is_recognised_by_its_protocol_level(body: str, version: Version) -> None:
     (packet,) = stream_with(body)
     assert packet == Connect("b", version, bridge=True)
     assert encode(packet, version)[2:] == from_hex(body)

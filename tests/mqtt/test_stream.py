@@ -81,7 +81,7 @@ def test_a_packet_that_is_too_large_is_refused_by_its_header(length: str) -> Non
         tracemalloc.stop()
 
 
-def test_a_large_connect_is_refused_before_it_is_there() -> None:
+def test_large_connect_is_refused_before_it_is_complete() -> None:
     stream = PacketStream(1000)
     stream.feed(from_hex("10 FF 7F"))
     with pytest.raises(ProtocolError, match="CONNECT: 16386 bytes, at most 1000"):
@@ -133,7 +133,7 @@ def test_leaving_the_loop_keeps_the_rest() -> None:
     assert list(stream) == [Puback(2), Puback(3)]
 
 
-def test_nothing_fed_gives_nothing() -> None:
+def test_empty_input_yields_no_packet() -> None:
     stream = PacketStream(100)
     stream.feed(b"")
     assert list(stream) == []

@@ -399,7 +399,7 @@ async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(
     )
     code, _, err = await _with_catalogue(patch, _provision(tmp_path, uno, small), tmp_path)
     assert code == 1
-    assert "does not hold what was written, from byte 0x7e00 on" in err
+    assert "differs from the written image from byte 0x7e00 on" in err
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "flashing"
 
 
@@ -536,7 +536,7 @@ async def test_a_program_without_the_library_is_written_only_if_that_is_wanted_a
     command = ("device", "provision", "roof-1", "--port", str(uno.port), "--hex", str(small))
     code, _, err = await _onceway(tmp_path, *command)
     assert code == 1
-    assert "is no firmware with the Onceway library" in err
+    assert "is not a firmware with the Onceway library" in err
     assert "--foreign" in err
     assert uno.flash_image.read_bytes() == before
     code, out, err = await _onceway(tmp_path, *command, "--foreign")

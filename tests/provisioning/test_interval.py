@@ -30,7 +30,7 @@ def test_typed_interval_becomes_the_command_of_the_board(
     "text", ["", "15", "s", "0s", "-5s", "1.5s", "65535ms", "65536s", "46d", "10 weeks", "5s force"]
 )
 def test_invalid_interval_is_an_error(text: str) -> None:
-    with pytest.raises(OncewayError, match="is no interval of a sensor"):
+    with pytest.raises(OncewayError, match="is not an interval of a sensor"):
         parse(text)
 
 

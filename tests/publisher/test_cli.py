@@ -62,7 +62,7 @@ async def test_json_lines_in_and_out(tmp_path: Path) -> None:
         assert [json.loads(line)["sequence"] for line in out.splitlines()] == [1, 2, 3]
 
 
-async def test_what_the_gateway_does_not_take_waits_for_the_next_call(tmp_path: Path) -> None:
+async def test_unaccepted_message_waits_for_the_next_call(tmp_path: Path) -> None:
     async with server() as own:
         own.refuse = lambda packet: R.QUOTA_EXCEEDED
         code, _, error = await published(own, tmp_path, "t", "1", "--wait", "0.2")
@@ -78,7 +78,7 @@ async def test_what_the_gateway_does_not_take_waits_for_the_next_call(tmp_path: 
     ("words", "given", "code", "text"),
     [
         ((), "", exit_codes.USAGE, "name a topic"),
-        (("a/#", "1"), "", exit_codes.USAGE, "no topic of a message"),
+        (("a/#", "1"), "", exit_codes.USAGE, "not a topic of a message"),
         (("t", "--json"), "{", exit_codes.USAGE, "line 1 is not JSON"),
         (("--json",), '{"value": 1}', exit_codes.USAGE, "line 1 needs a topic"),
         (("t", "--json"), '{"value": 1, "qos": 1}', exit_codes.USAGE, "line 1 needs"),
@@ -86,7 +86,7 @@ async def test_what_the_gateway_does_not_take_waits_for_the_next_call(tmp_path: 
         (("t", "1", "--journal", "no/j"), "", exit_codes.FAILED, "Create the folder"),
     ],
 )
-async def test_what_is_wrong_is_told(
+async def test_wrong_arguments_are_reported(
     words: tuple[str, ...], given: str, code: int, text: str, tmp_path: Path
 ) -> None:
     async with server() as own:

@@ -126,7 +126,7 @@ def test_a_lost_session_gets_each_message_anew_in_order() -> None:
     assert not any(one.dup for one in again)  # type: ignore[attr-defined]
 
 
-def test_a_message_above_the_gateways_packet_size_is_refused_here() -> None:
+def test_message_above_the_packet_size_is_refused_by_the_bridge() -> None:
     flow = Flow()
     flow.add([Message(7, 1, "t", bytes(1000)), Message(7, 2, "t", b"")])
     flow.connected(False, 10, 500)
@@ -155,7 +155,7 @@ def test_answers_that_fit_nothing_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_whatever_happens_each_message_is_taken_once_and_none_is_lost(seed: int) -> None:
+def test_each_message_is_accepted_once_under_any_fault(seed: int) -> None:
     """A server that keeps sessions or not, refuses, and loses connections. A message is stored
     under its identity when its PUBREC is a success.
     """

@@ -205,7 +205,7 @@ def test_a_journal_belongs_to_one_device(tmp_path: Path) -> None:
         opened(tmp_path / "j.db", "pump")
 
 
-def test_what_is_no_journal_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_file_that_is_no_journal_is_a_named_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be read as one" * 100)
     with pytest.raises(JournalError, match="not a database"):
         opened(tmp_path / "text")

@@ -139,7 +139,7 @@ def test_answers_are_read_in_pieces_of_any_size(size: int) -> None:
     ],
     ids=["SUBACK", "length", "empty", "short", "properties", "property", "too large"],
 )
-def test_what_no_server_sends_is_an_error(data: bytes) -> None:
+def test_packet_that_no_server_sends_is_an_error(data: bytes) -> None:
     with pytest.raises(PacketError):
         list(Reader().feed(data))
 

@@ -88,7 +88,7 @@ async def test_publish_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
     assert kept(tmp_path) == 0
 
 
-async def test_the_end_leaves_nothing_of_what_was_taken(tmp_path: Path) -> None:
+async def test_end_of_a_publisher_leaves_no_accepted_message(tmp_path: Path) -> None:
     """Ends fall into the commit that forgets the message, and before it."""
     async with server() as own:
         for _ in range(20):
@@ -121,7 +121,7 @@ async def test_a_pubcomp_that_does_not_know_it_sends_it_again(tmp_path: Path) ->
         assert [identity(one) for one in own.publishes] == [(7, 1)] * 2
 
 
-async def test_what_is_refused_for_ever_is_told_and_stays(tmp_path: Path) -> None:
+async def test_message_refused_for_good_is_reported_and_kept(tmp_path: Path) -> None:
     async with server() as own:
         own.refuse = lambda p: R.NOT_AUTHORIZED if p.topic == "no" else R.SUCCESS
         async with to(own, tmp_path, stop_s=0) as p:
@@ -176,7 +176,7 @@ async def test_an_ignored_identity_refuses_the_start_and_names_the_line(tmp_path
         assert 'users = ["heating"]' in str(error.value)
         assert 'identity = ["boiler"]' in str(error.value)
         own.connack = Connack(False, properties={})
-        with pytest.raises(NoIdentity, match="is no Onceway gateway"):
+        with pytest.raises(NoIdentity, match="is not an Onceway gateway"):
             async with to(own, tmp_path):
                 raise AssertionError
         assert own.publishes == []
@@ -346,7 +346,7 @@ async def test_a_callback_that_fails_harms_nothing(tmp_path: Path) -> None:
         ("t", "\ud800", {}),
     ],
 )
-async def test_what_cannot_be_published_is_refused_before_the_journal(
+async def test_unpublishable_payload_is_refused_before_the_journal(
     topic: str, value: Any, options: dict[str, Any], tmp_path: Path
 ) -> None:
     async with server() as own, to(own, tmp_path) as p:
@@ -359,15 +359,15 @@ async def test_what_cannot_be_published_is_refused_before_the_journal(
 @pytest.mark.parametrize(
     "url", ["pi", "http://pi", "mqtt://", "mqtts://pi:x", "mqtt://pi/x", "mqtts://u:p@pi:99999"]
 )
-def test_what_is_no_address_is_told_without_the_password(url: str, tmp_path: Path) -> None:
+def test_bad_address_is_reported_without_its_password(url: str, tmp_path: Path) -> None:
     with pytest.raises(Unreadable) as error:
         Publisher(url, device="boiler", journal=tmp_path / "j")
     assert ":p@" not in str(error.value)
 
 
 @pytest.mark.parametrize("device", ["", "a/b", "#", "x" * 300])
-def test_what_is_no_device_is_refused(device: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreadable, match="no name of a device"):
+def test_bad_device_name_is_refused(device: str, tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="not a name of a device"):
         Publisher("mqtt://pi", device=device, journal=tmp_path / "j")
 
 

@@ -13,7 +13,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-def test_it_imports_nothing_of_the_gateway() -> None:
+def test_publisher_imports_nothing_of_the_gateway() -> None:
     found = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, cwd=PUBLISHER
     ).stdout
@@ -32,7 +32,7 @@ def test_it_imports_nothing_of_the_gateway() -> None:
     assert '"onceway_publisher"' in found, "the test sees what is imported"
 
 
-def test_its_dependencies_are_those_that_it_imports() -> None:
+def test_publisher_depends_on_its_imports_only() -> None:
     project = tomllib.loads((PUBLISHER / "pyproject.toml").read_text())["project"]
     whole = tomllib.loads((PUBLISHER.parents[1] / "pyproject.toml").read_text())["project"]
     assert {it.partition(">")[0] for it in project["dependencies"]} == {"sqlite-utils", "typer"}

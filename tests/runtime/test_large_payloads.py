@@ -78,7 +78,7 @@ def test_a_link_that_does_not_read_holds_no_copy_and_each_payload_counts_once() 
 
 
 @pytest.mark.parametrize("end", ["the client goes", "the broker closes", "the engine gives up"])
-def test_nothing_is_held_for_a_client_that_has_gone(end: str) -> None:
+def test_memory_of_a_departed_client_is_freed(end: str) -> None:
     world = World(memory_bytes=1_000_000)
     client = receivers(world, 0)[0]
     client.reads = False
@@ -98,7 +98,7 @@ def test_nothing_is_held_for_a_client_that_has_gone(end: str) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_client_that_takes_all_at_once_gets_what_is_beyond_the_limit_of_output(qos: int) -> None:
+def test_fast_client_gets_output_beyond_the_limit(qos: int) -> None:
     """The transport never pauses, so no call tells the engine that the client can take more."""
     world = World(outgoing_bytes=2 * len(BIG))
     away = world.durable("away")

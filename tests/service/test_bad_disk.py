@@ -55,7 +55,7 @@ def faulty(library: Path, plan: Path) -> dict[str, str]:
         ("edquot", "the disk quota of this account is used up"),
     ],
 )
-async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afterwards(
+async def test_failing_disk_stops_acknowledgements_until_it_works_again(
     tmp_path: Path, library: Path, fault: str, words: str
 ) -> None:
     plan = tmp_path / "plan"

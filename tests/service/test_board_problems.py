@@ -224,7 +224,7 @@ async def test_boards_do_not_make_the_gateway_itself_unhealthy(site: Site) -> No
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_alert_of_a_board_asks_for_a_metric_that_is_there(site: Site) -> None:
+async def test_alert_of_a_board_uses_an_existing_metric(site: Site) -> None:
     rules = ALERTS.read_text()
     assert "expr: onceway_board_problem == 1" in rules
     _, text = await _get(f"{site.web}/metrics")

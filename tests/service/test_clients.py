@@ -357,9 +357,7 @@ async def test_cost_of_a_full_queue_is_in_the_configuration(
 
 
 @pytest.mark.parametrize("keep", [True, False])
-async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_says_so(
-    tmp_path: Path, keep: bool
-) -> None:
+async def test_qos_0_waits_for_an_absent_client_if_configured(tmp_path: Path, keep: bool) -> None:
     queue = f'[[queue]]\nclients = "sleepy*"\nqos_0 = {str(keep).lower()}\n'
     async with gateway(
         *configured(tmp_path, '[[listener]]\nbind = "127.0.0.1:0"\n', queue)
@@ -408,7 +406,7 @@ async def test_qos_0_waits_for_a_client_that_is_away_where_the_configuration_say
         ("connections = 4", 4, (R.QUOTA_EXCEEDED, R.SERVER_UNAVAILABLE, R.SERVER_UNAVAILABLE)),
     ],
 )
-async def test_too_many_clients_are_told_so_in_their_version_and_logged_once(
+async def test_excess_clients_are_refused_in_their_version_and_logged_once(
     tmp_path: Path, limits: str, refused_from: int, reasons: tuple[R, ...]
 ) -> None:
     async with gateway(

@@ -141,7 +141,7 @@ async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) ->
             assert "subscription   t/#  QoS 1" in await asyncio.to_thread(
                 run, "session", "show", "away", *data
             )
-        with pytest.raises(OncewayError, match="no member of a site"):
+        with pytest.raises(OncewayError, match="not a member of a site"):
             await session("list", "--site", *data)
         await running.end()
     with pytest.raises(OncewayError, match="the gateway does not run"):
@@ -368,7 +368,7 @@ def test_control_socket_is_silent_without_a_gateway(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["gateway status", "session list", "session show", "session end", "retained list"]
 )
-def test_each_command_is_there_and_has_an_example(command: str) -> None:
+def test_each_command_exists_and_has_an_example(command: str) -> None:
     program = Path(sys.executable).with_name("onceway")
     shown = subprocess.run(
         [program, *command.split(), "--help"], capture_output=True, text=True, check=True

@@ -45,7 +45,7 @@ async def collect(subscriber: aiomqtt.Client, count: int) -> list[aiomqtt.Messag
     return messages
 
 
-async def test_aiomqtt_sees_everything_on_hash_whatever_version_and_qos(tmp_path: Path) -> None:
+async def test_aiomqtt_gets_all_messages_on_hash_in_each_version_and_qos(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with client(running.port) as subscriber:
             await subscriber.subscribe("#", qos=2)
@@ -62,7 +62,7 @@ async def test_aiomqtt_sees_everything_on_hash_whatever_version_and_qos(tmp_path
         assert await running.end() == 0
 
 
-async def test_acknowledged_messages_are_there_after_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_messages_survive_kill_9(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running:
         async with client(running.port, "subscriber", expiry=1000) as subscriber:
             await subscriber.subscribe("t", qos=2)

@@ -230,7 +230,7 @@ async def test_a_second_gateway_joins_by_the_lines_of_the_guide(tmp_path: Path) 
             assert not any(wrong), "\n".join(filter(None, wrong))
 
 
-def test_each_line_is_run_here_or_has_a_test_or_a_reason() -> None:
+def test_each_line_is_run_or_has_a_test_or_a_reason() -> None:
     assert len(HERE) > 60
     for words, evidence in RUN_BY.items():
         assert any(line.begins(RUN_BY | EXCEPTED) == evidence for line in EVERY), words

@@ -19,7 +19,7 @@ async def publish(port: int, payload: bytes) -> None:
         await client.take(Puback)
 
 
-async def test_start_without_the_log_of_a_killed_run_says_so(tmp_path: Path) -> None:
+async def test_start_without_the_log_of_a_killed_run_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with gateway(folder) as running:
         await publish(running.port, b"lost")

@@ -74,7 +74,7 @@ async def test_run_is_for_speed_step_only(board: SimulatedBoard) -> None:
         await board.run(1)
 
 
-async def test_the_wire_takes_only_so_many_bytes(board: SimulatedBoard) -> None:
+async def test_wire_buffers_a_bounded_number_of_bytes(board: SimulatedBoard) -> None:
     for _ in range(4):
         await board.send(bytes(1024))
     with pytest.raises(BoardError, match="the line is full"):

@@ -39,7 +39,7 @@ async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
     assert (processor_seconds(board) - before) / 2 < CORES / 6
 
 
-async def test_nothing_but_the_test_reaches_a_board_at_speed_step(board: SimulatedBoard) -> None:
+async def test_clients_cannot_reach_a_board_at_speed_step(board: SimulatedBoard) -> None:
     """A port could be opened by a program that holds the name of a port that was there before, and
     opening it resets the board: one run in thousands was another one.
     """

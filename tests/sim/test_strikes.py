@@ -62,7 +62,7 @@ async def test_the_same_order_strikes_in_the_same_cycle(
     assert cycles[0] == cycles[1]
 
 
-async def test_one_at_a_time_and_the_later_one_says_what_it_waited_for(tmp_path: Path) -> None:
+async def test_strikes_run_one_at_a_time_and_report_their_delay(tmp_path: Path) -> None:
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await struck(
             board, 9, (3, "brownout"), (3, "reset"), (4, "hang"), (8, "power off")

@@ -208,7 +208,7 @@ async def test_radio_that_does_not_listen_receives_nothing(bus: Bus) -> None:
     assert await bus.get(IRQ) & RX_DONE == 0
 
 
-async def test_without_its_supply_it_is_not_there_and_forgets_all(bus: Bus) -> None:
+async def test_radio_without_supply_is_silent_and_forgets_its_registers(bus: Bus) -> None:
     await bus.to_lora()
     await bus.board.radio(False)
     assert await bus.get(VERSION) == 0xFF

@@ -245,7 +245,7 @@ def test_invalid_invitation_file_is_refused(site: Site, tmp_path: Path) -> None:
         read(tmp_path / "nowhere")
 
 
-def test_removals_agree_in_whatever_order_they_come(site: Site) -> None:
+def test_removals_agree_in_any_order(site: Site) -> None:
     authority, own = the_authority(site), membership(site.of("barn"))
     words = [authority.remove("barn", until) for until in (300, 100, 200)]
     kept = Removed(site.of("barn"), own)

@@ -294,7 +294,7 @@ async def test_the_doctor_looks_at_certificate_and_members(
     attic: Pi, barn: Pi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (first, *_) = examine(attic.config)
-    assert (first.state, "no member of a site yet" in first.what) == (State.WRONG, True)
+    assert (first.state, "not a member of a site yet" in first.what) == (State.WRONG, True)
     file = await invited(attic, tmp_path)
     first, second = examine(attic.config)
     assert (first.state, second.state) == (State.OK, State.UNSEEN)
@@ -302,7 +302,7 @@ async def test_the_doctor_looks_at_certificate_and_members(
         monkeypatch.setattr("gateway.doctor.site.ask", lambda folder, do: member.net.status())
         await until(lambda: member.row("barn")["problem"])
         _, second = examine(attic.config)
-        assert (second.state, "nobody listens there" in second.what) == (State.WRONG, True)
+        assert (second.state, "no program listens there" in second.what) == (State.WRONG, True)
         assert (await barn.site("join", file)).code == 0
         async with running(barn.config):
             await until(lambda: member.linked("barn"))
@@ -333,7 +333,7 @@ def test_a_gateway_without_a_site_imports_nothing_of_it() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_gateway_that_cannot_look_into_the_folder_of_its_site_says_so_and_ends(
+def test_gateway_that_cannot_read_its_site_folder_reports_it_and_ends(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "gateway.toml"

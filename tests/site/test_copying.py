@@ -70,7 +70,7 @@ class Owner:
         done(told(NEXT_LINE))
 
 
-def test_a_member_that_confirms_what_it_was_not_sent_loses_its_link() -> None:
+def test_member_that_confirms_unsent_rows_loses_its_link() -> None:
     owner = Owner()
     owner.copying.joined("b", 0.0)
     owner.hear("b", 0)

@@ -34,7 +34,7 @@ def test_calls_are_bounded_by_windows_and_members_not_by_clients() -> None:
     assert seconds < CPU_S * slowness(), f"{seconds:.1f} s of CPU"
 
 
-def test_nothing_of_a_crowd_is_left_behind_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_many_clients_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "REMEMBERED", 100)  # of any crowd so many are remembered
     crowd = Crowd(3000)
     tracemalloc.start()

@@ -33,7 +33,7 @@ class Disk:
     ],
     ids=["it names them", "it was given away", "no epoch is left"],
 )
-def test_the_record_stays_what_it_is(held: Held, epoch: int) -> None:
+def test_doubt_about_known_members_leaves_the_record(held: Held, epoch: int) -> None:
     disk, epochs = Disk(), list[int]()
     doubt(disk, "client", held, frozenset("c"), epochs.append)  # type: ignore[arg-type]
     assert disk.calls == [("mark_suspect", "client")]

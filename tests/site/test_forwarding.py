@@ -140,7 +140,7 @@ async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
             assert check(site.data(name)) == []
 
 
-async def test_a_member_that_is_away_gets_what_it_missed(tmp_path: Path) -> None:
+async def test_absent_member_gets_missed_messages_later(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b") as site:
         wire, _ = await site.connect("b", "reader")
         wire.send(Subscribe(1, [Subscription("t", 1)]))

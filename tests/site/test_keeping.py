@@ -103,7 +103,7 @@ def test_rows_are_split_so_that_each_part_fits_into_a_frame() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_that_is_no_frame_is_taken_for_one(seed: int) -> None:
+def test_other_bytes_are_not_read_as_a_frame(seed: int) -> None:
     """Whatever a member says, it is one message or a SiteError."""
     draw = random.Random(seed)
     whole = [encode(told()), encode(Held(LINE, 3)), encode(Rows(LINE, [row(1), row(2)]))]

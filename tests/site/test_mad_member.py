@@ -191,7 +191,7 @@ def test_member_within_its_credit_continues_with_the_disk(
     assert len(site.outcomes) == 40
 
 
-def test_sessions_of_several_parts_come_as_far_as_there_is_room_and_all_in_the_end(
+def test_sessions_of_several_parts_arrive_within_the_room_and_all_at_last(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arriving, "MEMORY_BYTES", 3 * PART_BYTES)

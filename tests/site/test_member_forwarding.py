@@ -216,7 +216,7 @@ def test_a_member_that_sends_more_than_a_window_loses_its_link(pair: Pair) -> No
         pair.b.forwarding.received(frame)
 
 
-def test_a_member_that_works_off_what_was_not_sent_loses_its_link(pair: Pair) -> None:
+def test_member_that_confirms_unsent_messages_loses_its_link(pair: Pair) -> None:
     with pytest.raises(SiteError, match="processed more"):
         pair.b.forwarding.received(encode(Taken(1, 1)))
 

@@ -118,7 +118,7 @@ async def test_dialling_continues_without_a_listener(
     async with running(site.config("attic")) as (attic,):
         await until(lambda: attic.row("barn")["problem"])
         await asyncio.sleep(1)
-        assert said(log, "barn: not joined: nobody listens there") == 1
+        assert said(log, "barn: not joined: no program listens there") == 1
         async with running(site.config("barn")):
             await until(lambda: attic.linked("barn"))
 
@@ -158,7 +158,7 @@ async def test_a_member_that_never_reads_loses_its_link(
                     attic.writer.write(pack_number(Kind.ALIVE, 2))
                     await asyncio.sleep(0.01)
                 assert sent < 4 * MOST_UNSENT
-        assert said(log, "attic: lost: it does not read what is sent to it") == 1
+        assert said(log, "attic: lost: it does not read its input") == 1
 
 
 async def test_a_second_connection_takes_the_place_of_the_first(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_an_address_that_is_no_name_of_a_machine(tmp_path: Path) -> None:
     wrong = site.addresses | {"barn": "a..b:8884"}
     async with running(site.config("attic", members=wrong)) as (attic,):
         await until(lambda: attic.row("barn")["problem"])
-        assert "no name of a machine" in attic.row("barn")["problem"]
+        assert "not the name of a machine" in attic.row("barn")["problem"]
 
 
 async def test_a_name_that_the_configuration_does_not_have(

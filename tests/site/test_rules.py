@@ -87,7 +87,7 @@ def test_staying_client_causes_no_messages(site: Site) -> None:
     assert site.said == []
 
 
-def test_when_all_say_no_there_is_no_session_and_nothing_is_in_doubt(site: Site) -> None:
+def test_refusal_by_all_members_means_a_new_session_without_doubt(site: Site) -> None:
     site.come("a", 0.2)
     assert site.client.accepted
     assert not site.client.marked
@@ -737,7 +737,7 @@ def test_concurrent_recalls_end(site: Site) -> None:
     assert site.place()[0] == "c"
 
 
-def test_nothing_ends_for_a_session_that_has_left(site: Site) -> None:
+def test_departed_session_is_not_ended(site: Site) -> None:
     """a has got it from c, and was silent when b began: the doubt at c would not come to a."""
     begin_with(
         site,

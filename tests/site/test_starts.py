@@ -58,7 +58,7 @@ def test_a_client_of_a_member_that_starts_keeps_its_session(
 
 
 @pytest.mark.parametrize("comes_after", [0.0, 1.0, START_S - 0.1])
-def test_a_member_that_nobody_reaches_waits_for_its_bound(site: Site, comes_after: float) -> None:
+def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) -> None:
     """The bound counts from the start."""
     site.come("a")
     site.client.leave()
@@ -86,7 +86,7 @@ def test_the_bound_counts_from_the_end_of_a_start(site: Site) -> None:
     assert site.client.accepted
 
 
-def test_a_start_says_nothing_of_members_that_were_there(site: Site) -> None:
+def test_start_does_not_report_present_members(site: Site) -> None:
     site.silence("b")
     member = site.gateways["b"].member
     assert member is not None

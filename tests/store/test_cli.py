@@ -41,7 +41,7 @@ def test_a_damaged_store_is_found_and_salvaged(tmp_path: Path) -> None:
     assert runner.invoke(app, ["check", "--data", str(tmp_path)]).exit_code == 0
 
 
-def test_nothing_is_salvaged_while_a_gateway_runs(tmp_path: Path) -> None:
+def test_salvage_refuses_beside_a_running_gateway(tmp_path: Path) -> None:
     filled(tmp_path)
     with closing(ProcessLock(tmp_path / "gateway.lock")):
         refused = runner.invoke(app, ["salvage", "--data", str(tmp_path)])
@@ -49,7 +49,7 @@ def test_nothing_is_salvaged_while_a_gateway_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "salvage"])
-def test_without_a_store_there_is_a_word_about_it(tmp_path: Path, command: str) -> None:
+def test_missing_store_is_mentioned(tmp_path: Path, command: str) -> None:
     assert "there is no store here" in str(
         runner.invoke(app, [command, "--data", str(tmp_path)]).exception
     )

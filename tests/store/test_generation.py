@@ -119,7 +119,7 @@ def test_card_in_another_machine_is_another_generation(
     assert life(folder) is None
 
 
-def test_a_store_of_an_older_version_is_the_one_that_ran_here(folder: Path) -> None:
+def test_store_without_a_generation_keeps_its_rows(folder: Path) -> None:
     (folder / NAME).unlink()
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         database.execute("DELETE FROM meta WHERE key IN ('generation', 'machine')")
@@ -127,7 +127,7 @@ def test_a_store_of_an_older_version_is_the_one_that_ran_here(folder: Path) -> N
     assert received(folder) == IDS
 
 
-def test_a_backup_knows_that_it_is_one_wherever_it_is_put(folder: Path, tmp_path: Path) -> None:
+def test_backup_is_recognised_in_any_folder(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     backup(folder, copy)
     assert copy.stat().st_mode & 0o777 == 0o600

@@ -71,7 +71,7 @@ def test_several_handlers_write_the_same_lines(log: Log) -> None:
     assert other.lines == log.lines
 
 
-def test_lines_for_who_searches_a_fault_have_no_limit(log: Log) -> None:
+def test_debug_lines_have_no_limit(log: Log) -> None:
     logging.getLogger("gateway.x").setLevel(logging.DEBUG)
     for _ in range(1000):
         logging.getLogger("gateway.x").debug("step")

@@ -137,7 +137,7 @@ def test_each_logger_call_is_throttled_or_cannot_be_repeated_by_a_stranger() -> 
     assert allowed - found == Counter(), "no longer there"
 
 
-def test_nothing_in_the_process_writes_past_the_loggers() -> None:
+def test_all_output_of_the_process_goes_through_the_loggers() -> None:
     """Only `logs.py` and commands write to standard error, where no throttle sees it."""
     for path in ROOT.rglob("*.py"):
         if path.relative_to(ROOT).parts[0] in ELSEWHERE or path.name.endswith("cli.py"):

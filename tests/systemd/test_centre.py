@@ -43,7 +43,7 @@ def test_a_timer_says_when_and_has_its_service(timer: Path) -> None:
 
 
 @pytest.mark.parametrize("job", sorted(JOBS))
-def test_a_unit_starts_a_command_that_there_is_with_its_settings(job: str) -> None:
+def test_unit_starts_an_existing_command_with_its_settings(job: str) -> None:
     """The command of the stream is a line of README.md (`tests/ingest/test_readme.py`)."""
     unit = CENTRE / f"onceway-ingest-{job}.service"
     command = shlex.split(service(unit)["ExecStart"])

@@ -103,7 +103,7 @@ def test_discard_is_refused_while_an_uplink_runs(data: GatewayData, onceway: Onc
     assert len(data.spool_ids()) == 3
 
 
-def test_discard_without_a_store_says_so(tmp_path: Path, onceway: Onceway) -> None:
+def test_discard_without_a_store_is_an_error(tmp_path: Path, onceway: Onceway) -> None:
     for command in ("status", "discard"):
         refused = onceway("spool", command, "--data", tmp_path)
         assert refused.returncode == 10

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a tmpfs")
 
 
 @pytest.mark.parametrize("step", ["batch file", "database"])
-def test_nothing_is_lost_while_the_disk_is_full_and_all_lands_after(
+def test_full_disk_loses_no_row_and_all_rows_land_after_it(
     make_data, drain, landed, tmp_path, monkeypatch, step
 ):
     with closing(SmallDisk(tmp_path, 4_000_000)) as disk:

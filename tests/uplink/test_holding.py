@@ -31,7 +31,7 @@ def arrive_now(data) -> None:
         db.execute("UPDATE spool SET received = ?", (time.time_ns() // 1000,))
 
 
-def test_nothing_is_held_where_nothing_waits_and_where_a_batch_is_due(data, tmp_path: Path) -> None:
+def test_batch_is_not_delayed_when_due_or_empty(data, tmp_path: Path) -> None:
     assert held(data, running=False, window=["00:00-00:00"]) == []
     data.add(10)
     assert held(data, batch_count=10) == []

@@ -129,7 +129,7 @@ def test_where_names_a_batch_of_which_the_store_has_lost_what_it_holds(
     assert "landed in batch 2" in done.stdout
     done = onceway("where", "sensor-1", "7", "--config", config)
     assert done.returncode == 1
-    assert "a batch of which the store has lost what it holds (1)" in done.stderr
+    assert "a batch whose list of readings the store has lost (1)" in done.stderr
     assert "onceway store check" in done.stderr
 
 
@@ -368,7 +368,7 @@ def test_status_of_an_idle_gateway(data):
     spool.close()
     assert status.lasts_s is None
     assert "not running" in status.as_text()
-    assert "for ever" in status.as_text()
+    assert "never fills" in status.as_text()
 
 
 def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain, landed, tmp_path):

@@ -78,7 +78,7 @@ def test_one_marker_stands_there_and_says_the_last_batch(data, server) -> None:
     assert found[-1] == "site-1.00c0ffee.000000000006"
 
 
-def test_the_next_start_tells_what_was_not_told(data, server) -> None:
+def test_next_start_writes_a_missing_marker(data, server) -> None:
     """The state after a crash between the manifest and the marker."""
     data.add(10)
 

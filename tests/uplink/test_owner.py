@@ -46,7 +46,7 @@ def landed_everywhere(place, landed):
     }
 
 
-def test_a_second_installation_with_the_same_name_is_refused_and_told_who_has_it(
+def test_second_installation_with_the_same_name_is_refused_and_told_the_owner(
     data, drain, make_data, place, tmp_path, landed
 ):
     data.add(10)
@@ -306,7 +306,7 @@ def test_a_mark_cut_at_any_request_is_finished_under_another_host_name(
     ],
     ids=range(11),
 )
-def test_a_damaged_mark_says_so_and_is_mended_by_a_claim(data, drain, place, onceway, damaged):
+def test_damaged_owner_mark_is_reported_and_mended_by_a_claim(data, drain, place, onceway, damaged):
     data.add(5)
     drain(data, place)
     (place / "site-1" / "owner.json").write_bytes(damaged)

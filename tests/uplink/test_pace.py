@@ -98,7 +98,7 @@ def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
         assert now - 50.0 >= 4 * spool.unlanded().size / 10
 
 
-def test_nothing_leaves_outside_the_window_and_once_ignores_it(
+def test_no_batch_lands_outside_the_window_except_with_once(
     data, drain, landed, tmp_path, monkeypatch
 ):
     place = tmp_path / "landing"

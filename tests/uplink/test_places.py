@@ -133,7 +133,7 @@ def test_an_unknown_ssh_server_is_refused(sftp, tmp_path):
         open_landing(sftp.url(), {**sftp.options, "known_hosts": str(tmp_path / "known_hosts")})
 
 
-def test_a_key_that_the_ssh_server_does_not_know_is_an_outage_that_says_so(sftp):
+def test_key_unknown_to_the_ssh_server_is_reported_as_an_outage(sftp):
     with pytest.raises(
         Unreachable,
         match=r"Permission denied for user .* Does the server know the key that client_keys",
@@ -150,7 +150,7 @@ def test_unknown_option_is_not_an_outage(sftp):
     assert not isinstance(caught.value, Unreachable)
 
 
-def test_a_wrong_s3_secret_is_an_outage_that_says_so(s3):
+def test_wrong_s3_secret_is_reported_as_an_outage(s3):
     landing = open_landing(s3.url(), {**s3.options(), "secret": "wrong"})
     with pytest.raises(Unreachable, match=r"signature.* Look at the key, its secret"):
         landing.create("site-1/x", b"data")

@@ -129,7 +129,7 @@ def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
     assert first.poll() is None
 
 
-def test_an_uplink_whose_database_was_replaced_ends_and_says_so(data, make_data, onceway, tmp_path):
+def test_uplink_ends_with_an_error_if_its_database_was_replaced(data, make_data, onceway, tmp_path):
     """A backup was restored while the uplink ran; systemd starts it again."""
     data.add(500)
     process = onceway.start("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing")

@@ -374,9 +374,7 @@ def empty_memory() -> Iterator[None]:
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("error", TAKEN.values(), ids=TAKEN)
 @pytest.mark.parametrize("kind", [*OTHERS, Nothing])
-def test_a_file_system_may_say_in_its_own_words_what_it_refuses_or_lacks(
-    kind, error, shared, monkeypatch
-):
+def test_error_texts_of_a_file_system_are_understood(kind, error, shared, monkeypatch):
     monkeypatch.setitem(_error, "is", error)
     landing = open_landing(f"{kind.protocol}://place", shared=shared)
     way = OTHERS.get(kind, None if shared else Way.LOOK)

@@ -155,7 +155,7 @@ def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
     assert len(dead.spool_ids()) == 30, "the card is only read"
 
 
-def test_configuration_that_is_not_there_is_named(dead, onceway, tmp_path, monkeypatch):
+def test_missing_configuration_is_named(dead, onceway, tmp_path, monkeypatch):
     monkeypatch.setenv("ONCEWAY_CONFIG", str(tmp_path / "typo.toml"))
     done = onceway("spool", "land", dead.path)
     assert done.returncode == 2

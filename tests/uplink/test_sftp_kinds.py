@@ -107,7 +107,7 @@ def test_a_server_that_closes_at_a_rename_is_an_outage_that_heals(server, data, 
     nothing_is_lost(data, connects(server))
 
 
-def test_an_account_that_may_not_read_is_told_so(tmp_path, data):
+def test_account_without_read_permission_gets_an_error(tmp_path, data):
     with sftp_of_kind(tmp_path / "server", Kind()) as server:
         above = server.kind.at
         server.kind.denied = frozenset({"stat", "lstat"})

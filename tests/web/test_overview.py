@@ -37,7 +37,7 @@ def problems(found: dict[str, Any]) -> list[str]:
     return [item["part"] for item in found["problems"]]
 
 
-def test_nothing_is_wrong_with_a_gateway_that_works(tmp_path: Path) -> None:
+def test_working_gateway_shows_no_problem(tmp_path: Path) -> None:
     found = overview(source(tmp_path), uplink(messages=26), History(), (1, 2))
     assert problems(found) == []
     assert found["boards"] == {"connected": 1, "known": 2}

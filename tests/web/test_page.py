@@ -362,7 +362,7 @@ async def test_operator_publishes_only_what_access_rules_allow(tmp_path: Path) -
             409,
             "The access rules do not let you publish to other/a.",
         )
-        assert await publish("notes/#") == (409, "This is no topic: it contains a wildcard.")
+        assert await publish("notes/#") == (409, "This is not a topic: it contains a wildcard.")
         assert (await publish("$SYS/a"))[0] == 409
         assert (await publish("notes/a", payload=7))[0] == 400
         assert (await publish("notes/a", qos=True))[0] == 400

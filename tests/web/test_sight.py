@@ -85,7 +85,7 @@ async def test_requests_without_the_role_are_refused(tmp_path: Path, rules: str)
         ("viewers = []\n", 403, 403),
     ],
 )
-async def test_page_lets_in_who_has_a_role(
+async def test_page_admits_users_with_a_role(
     tmp_path: Path, section: str, lena: int, otto: int
 ) -> None:
     async with page(tmp_path, [], section=PLAIN + section) as shown, browser(shown.url) as client:
@@ -113,8 +113,8 @@ def test_roles_that_are_missing_or_empty_are_warned_about() -> None:
     for given, word in (
         ({}, "every user with a password may look"),
         ({"bind": ":8080"}, "every user with a password may look"),
-        ({"operators": []}, "nobody may log in"),
-        ({"viewers": []}, "nobody may log in"),
+        ({"operators": []}, "no user may log in"),
+        ({"viewers": []}, "no user may log in"),
         ({"viewers": ["*"]}, None),
         ({"operators": ["otto"]}, None),
     ):

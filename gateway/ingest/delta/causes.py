@@ -104,7 +104,7 @@ _ADVICE = [
         "Permission denied|AccessDenied|Access Denied|AccessControl|Forbidden|\\b403\\b"
         "|SignatureDoesNotMatch|InvalidAccessKeyId|CREDENTIALS|[Cc]redentials",
         "May this account read and write there? Look at the owner of the folder, or at the"
-        " credentials, at what they may do, and at this machine's clock",
+        " credentials, at their permissions, and at this machine's clock",
     ),
     (
         "Destination exists and is not a directory|not a directory|Not a directory"

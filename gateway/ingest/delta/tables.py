@@ -122,10 +122,10 @@ class Table:
         there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
         if not there:
             raise OncewayError(
-                "this is no Delta table, and its folder is not empty",
+                "this is not a Delta table, and its folder is not empty",
                 self.name,
-                "Give the ingest a folder of its own. If the table was deleted, delete what is left"
-                " of it, too",
+                "Give the ingest a folder of its own. If the table was deleted, delete its"
+                " remaining files, too",
             )
         other = []
         other += [

@@ -189,9 +189,9 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
     """
     for name, is_folder in _entries(whole).items():
         if name in FOLDERS and not is_folder:
-            raise Torn(f"{whole}/{name} is no folder")
+            raise Torn(f"{whole}/{name} is not a folder")
         if name == METADATA and is_folder:
-            raise Torn(f"{whole}/{name} is no file")
+            raise Torn(f"{whole}/{name} is not a file")
     root = local_path(url)
     if root is None:
         return
@@ -205,7 +205,7 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
                 raise Torn(f"{folder / name} is missing, its sum is there")
         for path in sorted(folder.glob("[0-9]*")):
             if path.name.isdecimal() and not path.is_file():
-                raise Torn(f"{path} is no file")
+                raise Torn(f"{path} is not a file")
 
 
 def _is_broken_link(path: Path) -> bool:

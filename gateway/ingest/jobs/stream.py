@@ -54,7 +54,7 @@ DAMAGED_HELP = (
 )
 
 SETTLE_HELP = (
-    "for a landing place that is copied here (rclone, rsync): so long a batch may be half copied,"
+    "for a landing place that is copied here (rclone, rsync): how long a batch may be half copied,"
     " e.g. 10m, before it counts as damaged (default 0s)"
 )
 
@@ -112,27 +112,29 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         required=True,
         type=places.typed,
         metavar="URL",
-        help="folder for Spark's record of what was read",
+        help="folder for Spark's record of the batches read",
     )
     parser.add_argument(
         "--rows",
         type=int,
         default=memory.rows(),
         metavar="N",
-        help=f"most rows of a micro-batch (default {memory.ROWS}, fewer below 4 GB of memory)",
+        help=f"row limit of a micro-batch (default {memory.ROWS}, fewer below 4 GB of memory)",
     )
     parser.add_argument("--writer", choices=get_args(WriterName), default="auto", help=WRITER_HELP)
     parser.add_argument("--trusted", type=places.typed, metavar="URL", help=TRUSTED_HELP)
     parser.add_argument("--damaged", choices=["skip", "wait"], default="skip", help=DAMAGED_HELP)
     parser.add_argument("--settle", type=_time, default=0.0, metavar="TIME", help=SETTLE_HELP)
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--available-now", action="store_true", help="take what is there and stop")
+    when.add_argument(
+        "--available-now", action="store_true", help="read the batches that are there, and stop"
+    )
     when.add_argument(
         "--every",
         type=_time,
         default=30.0,
         metavar="TIME",
-        help="look for new batches so often, e.g. 30s, 5m (default 30s)",
+        help="time between two looks for new batches, e.g. 30s, 5m (default 30s)",
     )
     parser.set_defaults(held="")
     return parser.parse_args(arguments)

@@ -135,7 +135,7 @@ def load(url: str) -> Keys:
         return parse(text)
     except ValueError as error:
         raise OncewayError(
-            f"this is no file of trusted keys ({error})",
+            f"this is not a file of trusted keys ({error})",
             url,
             "Bring it back from a backup, or give the keys again: onceway ingest trust",
         ) from error

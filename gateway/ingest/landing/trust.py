@@ -106,7 +106,7 @@ class Trust:
             shown = sorted(waiting)[:SHOWN]
             more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
             log.warning(
-                "held: %d gateways are not trusted: %s%s. Nothing of them is taken until `onceway"
+                "held: %d gateways are not trusted: %s%s. Their batches wait until `onceway"
                 " ingest trust` was given their keys (`onceway uplink key`)",
                 len(waiting),
                 ", ".join(shown),
@@ -142,7 +142,7 @@ class Trust:
                 b64decode(announced.signature.value, validate=True), _signed(announced)
             )
         except (InvalidSignature, NotBase64, ValueError):
-            return "its signature is wrong: somebody has changed the manifest"
+            return "its signature is wrong: the manifest was changed"
         return None
 
 

@@ -166,7 +166,7 @@ def _stale(table: str, name: str, what: str) -> str | None:
     if first is None or time.time() - (written := _written(log, first.version)) < STALE_S:
         return None
     return (
-        f"it lacks what came since {_text(written)}: does `onceway ingest summarise` run once an"
+        f"it lacks readings since {_text(written)}: does `onceway ingest summarise` run once an"
         " hour?"
     )
 

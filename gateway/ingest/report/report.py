@@ -252,8 +252,8 @@ def text(report: Report) -> str:
         else []
     )
     refused = [
-        f"refused: another gateway of the name {gateway} (host {host}, {at}). What it has taken"
-        " stays in its spool until it gets a name of its own. This is said for"
+        f"refused: another gateway of the name {gateway} (host {host}, {at}). Its readings"
+        " stay in its spool until it gets a name of its own. This is said for"
         f" {REFUSED_DAYS} days"
         for gateway, host, at in report.refused
     ]

@@ -21,7 +21,7 @@ QUARANTINE = Layout(
         ("epoch", "string", "Its store"),
         ("batch", "bigint", "Number of the batch"),
         ("url", "string", "The Parquet file"),
-        ("reason", "string", "What is wrong with it"),
+        ("reason", "string", "Reason of the quarantine"),
         ("found", "timestamp", "When that was noticed first"),
         ("released", "timestamp", "When it was taken in after repair, else null"),
     ),

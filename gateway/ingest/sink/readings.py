@@ -41,7 +41,7 @@ READINGS = Layout(
         ("incarnation", "bigint", "Key, part 2, as in publications"),
         ("sequence", "bigint", "Key, part 3, as in publications"),
         ("position", "int", "Key, part 4: which record of the payload, from 0"),
-        ("name", "string", "What was measured: name with base name, without the device"),
+        ("name", "string", "Measured quantity: name with base name, without the device"),
         ("unit", "string", "Unit of the SenML registry, e.g. Cel"),
         (
             "value",

@@ -40,7 +40,7 @@ DEVICES = Layout(
         ("first_seen", "timestamp", "When its first publication with all of that was received"),
         ("last_seen", "timestamp", "And the last one"),
         ("listed", "timestamp", "When the registry said so last"),
-        ("status", "map<string,double>", "What it told of itself last: boot, life, worn, …"),
+        ("status", "map<string,double>", "Latest status of the device: boot, life, worn, …"),
         ("status_time", "timestamp", "When that was received"),
         ("current", "boolean", "Whether it is the newest row of the device"),
     ),

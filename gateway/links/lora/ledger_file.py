@@ -149,7 +149,7 @@ def _seconds(value: Any) -> float:
     """Return a time of 0 s or more. Raises ValueError, TypeError."""
     seconds = float(value)
     if not 0 <= seconds < _LONG:
-        raise ValueError(f"{value!r} is no number of seconds")
+        raise ValueError(f"{value!r} is not a number of seconds")
     return seconds
 
 

@@ -39,7 +39,7 @@ def seconds_of(text: str) -> int:
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 1 <= seconds <= _LONGEST:
         raise BadOption(
-            f"--every {text!r} is no time from 1 s to 7 d",
+            f"--every {text!r} is not a time from 1 s to 7 d",
             hint="Write a whole number and a unit, such as 30s, 10m, 1h or 1d",
         )
     return seconds
@@ -90,7 +90,9 @@ def plan(
             f"RYLR998 has no SF{factor} at 125 kHz", hint="Use --sf 7, 8 or 9, or another radio"
         )
     if mhz is not None and not 0 < mhz < 1e5:
-        raise BadOption(f"--frequency {mhz} is no frequency in MHz", hint="Write it like 869.525")
+        raise BadOption(
+            f"--frequency {mhz} is not a frequency in MHz", hint="Write it like 869.525"
+        )
     frequency = rules.frequency if mhz is None else round(mhz * 1e6)
     site = Site(
         sensors, float(seconds_of(every)), factor, payload, radio, frequency, rules, loss / 100
@@ -152,7 +154,7 @@ def _text(plan: Plan) -> str:
         f" {site.frequency / 1e6:g} MHz, {site.radio}",
         f"law         {site.band.rule}",
         f"a reading   {cost.up * 1000:.1f} ms up, {cost.down * 1000:.1f} ms down,"
-        f" {cost.airtime * 1000:.1f} ms in all",
+        f" {cost.airtime * 1000:.1f} ms together",
     ]
     if isinf(plan.tries):
         return "\n".join([*lines, "channel     overloaded: more tries bring fewer readings"])

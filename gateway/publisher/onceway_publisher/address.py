@@ -45,8 +45,8 @@ def address(
         port = parts.port or PORTS.get(parts.scheme, 0)
     if not port or parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/"):
         raise Unreadable(
-            f"{parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r} is no address of"
-            " a gateway. Write mqtts://HOST or mqtt://HOST, with :PORT where it is another one"
+            f"{parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r} is not an address"
+            " of a gateway. Write mqtts://HOST or mqtt://HOST, with :PORT where it is another one"
         )
     if tls is not None and parts.scheme == "mqtt":
         raise Unreadable("tls is for an address that begins with mqtts://")

@@ -25,8 +25,8 @@ def checked_topic(topic: str) -> str:
         raise Unreadable(f"the topic {topic!r} is not Unicode text") from error
     if not topic or set(topic) & set("+#\0") or size > LONGEST_TEXT or topic[0] == "$":
         raise Unreadable(
-            f"{topic[:100]!r} is no topic of a message: it has 1 to {LONGEST_TEXT} bytes, no + or"
-            " #, and does not begin with $"
+            f"{topic[:100]!r} is not a topic of a message: it has 1 to {LONGEST_TEXT} bytes, no +"
+            " or #, and does not begin with $"
         )
     return topic
 
@@ -52,7 +52,7 @@ def payload(
         record["u"] = unit
     at = time.time() if at is None else at
     if not isinstance(at, int | float) or not math.isfinite(at):
-        raise Unreadable(f"{at!r} is no time in seconds since 1970")
+        raise Unreadable(f"{at!r} is not a time in seconds since 1970")
     if at >= EARLIEST:  # a machine without a clock says nothing rather than 1970
         record["t"] = round(at, 3)
     if isinstance(value, bool):
@@ -62,7 +62,7 @@ def payload(
     elif isinstance(value, int | float) and math.isfinite(value):
         record["v"] = value
     else:
-        raise Unreadable(f"{value!r} is no number, text, truth value or bytes")
+        raise Unreadable(f"{value!r} is not a number, text, truth value or bytes")
     try:
         return json.dumps([record], ensure_ascii=False, separators=(",", ":")).encode()
     except (UnicodeEncodeError, ValueError) as error:

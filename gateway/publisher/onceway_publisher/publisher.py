@@ -108,7 +108,7 @@ class Publisher:
         self._address = address(url, user, password, tls)
         if not device or len(device.encode()) > 256 or set(device) & set("/+#\0"):
             raise Unreadable(
-                f"{device!r} is no name of a device: 1 to 256 bytes, without / + and #"
+                f"{device!r} is not a name of a device: 1 to 256 bytes, without / + and #"
             )
         self.device = device
         self.problem: str | None = None
@@ -402,7 +402,7 @@ class Publisher:
         counts = connack.user.get(IDENTITY)
         if counts is None:
             raise NoIdentity(
-                f"{self._address} is no Onceway gateway, or one of version 0.2.0 or older: its"
+                f"{self._address} is not an Onceway gateway, or one of version 0.2.0 or older: its"
                 f" CONNACK does not say {IDENTITY}. There, messages that are sent again would stand"
                 " in the table twice"
             )

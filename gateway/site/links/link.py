@@ -265,7 +265,7 @@ class Link(asyncio.Protocol):
         if now - self.heard > SILENT_S:
             self.end(SILENT)
         elif self._sent and now - self._sent[0][1] > UNREAD_S:
-            self.end("it does not read what is sent to it")
+            self.end("it does not read its input")
         else:
             self._say_alive()
             self._bound()
@@ -404,7 +404,7 @@ class Link(asyncio.Protocol):
         because the caller is in the middle of its work.
         """
         if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
-            self._loop.call_soon(self.end, "it does not read what is sent to it")
+            self._loop.call_soon(self.end, "it does not read its input")
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -111,7 +111,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
             found = name_in(x509.load_der_x509_certificate(shown))
             if found != invitation.inviter:
                 raise OncewayError(
-                    f"{found} answers there, not {invitation.inviter}, who has invited",
+                    f"{found} answers there, not the inviter {invitation.inviter}",
                     where,
                     "Correct [site.members] on the first gateway, and make a new invitation",
                 )

@@ -69,9 +69,9 @@ def why(error: Exception | None) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "no program listens there"
     if isinstance(error, UnicodeError):
-        return "its address is no name of a machine"
+        return "its address is not the name of a machine"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return error.strerror or str(error) or type(error).__name__
     return "it ended the connection"

@@ -291,8 +291,8 @@ class Site:
         self._doubted(name_of(key), silent)
         if self._broker.log_throttle.allows(f"doubt about {connection.client}"):
             log.warning(
-                "%s: answered in doubt, %s: what it publishes again may stand in the spool twice;"
-                " the table keeps one if it has an identity",
+                "%s: answered in doubt, %s: messages that it publishes again may stand in the spool"
+                " twice; the table keeps one if it has an identity",
                 printable(name_of(key)),
                 reason(silent),
                 extra=about(**connection.about, reason="doubt"),

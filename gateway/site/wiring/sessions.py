@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
-_LOST = "%s. What it knew of clients is lost, so sessions are in doubt until their clients come"
+_LOST = "%s. Its knowledge of clients is lost, so sessions are in doubt until their clients come"
 
 
 class _Given:

@@ -176,7 +176,7 @@ class S3Landing(Landing):
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, PermissionError | NoCredentialsError):
             return (
-                "Look at the key, its secret, what they may do in this bucket, and at this"
+                "Look at the key, its secret, its permissions in this bucket, and at this"
                 " machine's clock"
             )
         return "Make the bucket first" if _code(error) == "NoSuchBucket" else None

@@ -1,4 +1,4 @@
-// The page: who is logged in, which view is shown, and when it is drawn.
+// The page: login, choice of the view, and times of drawing.
 
 import * as air from "./air.js";
 import * as board from "./board.js";

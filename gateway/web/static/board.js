@@ -1,4 +1,4 @@
-// One board: its values, its state, what it can be told, and where a reading of it is.
+// One board: values, state, commands, and the search for a reading.
 
 import { airtime, heard } from "./air.js";
 import { badge, heard as heardOf, register } from "./boards.js";

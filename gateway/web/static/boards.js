@@ -1,4 +1,4 @@
-// All boards: who is there, with what, and when it was heard.
+// All boards: state, latest values, and time since the last reading.
 
 import { fill, h } from "./dom.js";
 import { ask, now, since, state } from "./gateway.js";

@@ -1,4 +1,4 @@
-// The far end: what the gateway is asked, and what it tells. `state` is how it was told last.
+// Requests to the gateway and its event stream. `state` is the newest state received.
 
 export const state = {
   now: null, at: 0, // µs since 1970, and when that was by the browser's own clock

@@ -84,7 +84,7 @@ def test_our_receive_maximum_restarts_with_each_connection(power_cut: bool) -> N
 @pytest.mark.parametrize("version", [V3, V4])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
-def test_before_mqtt_5_there_is_no_receive_maximum(
+def test_receive_maximum_does_not_apply_before_mqtt_5(
     version: Version, qos: int, together: bool
 ) -> None:
     """An older client does not know the number and keeps to all rules when it sends as much as it

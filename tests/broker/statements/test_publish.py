@@ -97,7 +97,7 @@ def test_acknowledgements_come_in_the_order_of_the_messages(
 @pytest.mark.mqtt("MQTT-4.3.3-4", "MQTT-4.6.0-4", "311:MQTT-4.6.0-4", "MQTT-3.6.2-1")
 @VERSIONS
 @pytest.mark.parametrize("together", [False, True])
-def test_pubrel_comes_in_the_order_of_pubrec_whatever_they_name(
+def test_pubrel_follows_the_order_of_pubrec_for_any_identifiers(
     version: Version, together: bool
 ) -> None:
     world = World()
@@ -179,7 +179,7 @@ def test_a_repeated_exchange_is_answered_from_where_it_was(
 
 @pytest.mark.mqtt("MQTT-4.3.2-5", "311:MQTT-4.3.2-2")
 @VERSIONS
-def test_an_identifier_of_qos_1_is_free_after_puback_whatever_dup_says(version: Version) -> None:
+def test_identifier_of_qos_1_is_free_after_puback_with_and_without_dup(version: Version) -> None:
     world = World()
     hearer = world.accepted(answers=True)
     hearer.subscribe("t")
@@ -193,7 +193,7 @@ def test_an_identifier_of_qos_1_is_free_after_puback_whatever_dup_says(version: 
 @pytest.mark.mqtt("311:MQTT-3.3.5-2", "311:MQTT-4.8.0-2")
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_message_that_is_not_allowed_is_answered_so_or_closes_an_older_connection(
+def test_forbidden_message_is_refused_or_closes_an_older_connection(
     version: Version, qos: int
 ) -> None:
     world = World()

@@ -172,9 +172,7 @@ def test_our_disconnect_has_no_expiry_interval(reason: R) -> None:
 @pytest.mark.mqtt("MQTT-3.1.4-3", "311:MQTT-3.1.4-2")
 @pytest.mark.parametrize("before", [V3, V4, V5])
 @pytest.mark.parametrize("after", [V3, V4, V5])
-def test_a_session_is_taken_over_whatever_versions_are_spoken(
-    before: Version, after: Version
-) -> None:
+def test_session_is_taken_over_between_any_versions(before: Version, after: Version) -> None:
     world = World()
     old = kept(world, "c", before)
     old.subscribe("t")
@@ -355,7 +353,7 @@ def test_topic_aliases_of_ours_end_with_the_connection_too(power_cut: bool) -> N
 
 
 @pytest.mark.mqtt("MQTT-3.3.2-12", "MQTT-3.3.2-7", "MQTT-3.3.2-8")
-def test_aliases_of_a_client_mean_what_it_said_last_even_in_repeated_and_refused_messages() -> None:
+def test_alias_has_its_last_topic_even_in_repeated_and_refused_messages() -> None:
     world = World(topic_aliases=65535, spool_bytes=1)
     hearer = world.accepted(answers=True)
     hearer.subscribe("#")

@@ -284,7 +284,7 @@ def test_wildcards(topic_filter: str, matches: list[str], others: list[str], sha
 @POWER_CUT
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("end", ["expiry", "clean start", "disconnect"])
-def test_a_shared_qos_2_delivery_that_has_begun_is_nobody_elses(
+def test_begun_shared_qos_2_delivery_stays_with_its_client(
     power_cut: bool, released: bool, end: str
 ) -> None:
     world = World()

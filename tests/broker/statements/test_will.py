@@ -96,7 +96,7 @@ def test_disconnect_with_another_reason_than_0_publishes_the_will(reason: R) -> 
 @VERSIONS
 @pytest.mark.parametrize("retain", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_will_is_published_with_its_qos_and_retained_if_it_says_so(
+def test_will_is_published_with_its_qos_and_retain_flag(
     version: Version, retain: bool, qos: int
 ) -> None:
     world = World()

@@ -106,7 +106,7 @@ def test_paced_outage_keeps_its_length_despite_retries() -> None:
     assert [loses("a", "b", 3.0) for _ in range(9)] == [fates[12]] * 9
 
 
-def test_a_long_outage_is_shortened_and_each_link_says_what_it_has_lived_through() -> None:
+def test_long_outage_is_shortened_and_each_link_reports_its_losses() -> None:
     before, behind = (Frame(t, t) for t in range(10)), (Frame(t, t) for t in range(40, 400))
     trace = Trace("t", (*before, Frame(39, 39, lost=29), *behind))
     loses = Recorded(trace, 1, pace=1, longest_outage=5)

@@ -119,7 +119,7 @@ async def test_wait_for_the_log_of_a_radio_board_is_reported(site: RadioSite) ->
     assert "has the command, and has not answered within 7 s" in error
 
 
-async def test_without_a_gateway_and_without_a_radio_both_say_so(tmp_path: Path) -> None:
+async def test_missing_gateway_and_missing_radio_are_reported(tmp_path: Path) -> None:
     site = RadioSite(tmp_path, "roof-1")
     for words in (("radio", "listen"), ("radio", "status")):
         code, _, error = await said(site, *words, "--data", str(tmp_path))

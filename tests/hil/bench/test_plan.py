@@ -494,7 +494,7 @@ def test_a_bad_bench_names_key_value_and_reason(tmp_path: Path, text: str, messa
     assert str(path) in str(caught.value) or "recording" in message
 
 
-def test_a_bench_of_real_boards_has_no_simulated_ones_unless_it_says_so(tmp_path: Path) -> None:
+def test_bench_of_real_boards_has_no_simulated_board_by_default(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     real = '[[board]]\nport = "/dev/a"\n[[board]]\nport = "/dev/b"\nkind = "nano"\n'
     path.write_text('title = "t"\n' + real)
@@ -528,7 +528,7 @@ def test_mistake_in_a_fault_points_to_the_kinds(tmp_path: Path) -> None:
         assert ("onceway hil faults" in str(caught.value)) == hinted
 
 
-def test_a_misspelt_bench_is_told_what_was_meant() -> None:
+def test_misspelt_bench_gets_a_suggestion() -> None:
     with pytest.raises(OncewayError, match=r"was 'gateway-kills' meant\?"):
         load("gateway-kils")
 
@@ -735,14 +735,14 @@ def test_each_gateway_of_a_site_has_a_modem_of_its_own_and_knows_all_boards(
         assert radio.boards == {"lora-1": 1, "lora-2": 2}
 
 
-def test_a_firmware_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_missing_firmware_is_reported_before_the_start(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     path.write_text('title = "t"\nfirmware = "none.hex"')
     with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
         load(str(path))
 
 
-def test_sketch_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_missing_sketch_is_reported_before_the_start(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     path.write_text('title = "t"\n[[board]]\nsketch = "none.hex"')
     with pytest.raises(OncewayError, match=r"none\.hex: there is no such firmware file"):
@@ -757,7 +757,7 @@ def test_used_store_is_for_a_bench_without_ingest(key: str) -> None:
         Bench.model_validate({"title": "t", key: 7})
 
 
-def test_program_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_missing_program_is_reported_before_the_start(tmp_path: Path) -> None:
     path = tmp_path / "bench.toml"
     path.write_text('title = "t"\n[[client]]\ncommand = ["./no-such-program"]')
     with pytest.raises(OncewayError, match=r"no-such-program: there is no such program, or it can"):

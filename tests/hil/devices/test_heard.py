@@ -130,7 +130,7 @@ def test_a_board_that_has_forgotten_contradicts_itself(
     assert board.sent.contradictions == [text]
 
 
-def test_a_command_is_obeyed_when_the_board_says_so(board: Board) -> None:
+def test_command_counts_as_obeyed_when_the_board_acknowledges_it(board: Board) -> None:
     board.say("publish", 7, "down", topic="commands/real-1", payload=b"interval 200".hex())
     board.say("publish", 7, "down", topic="commands/real-1", payload=b"interval 200".hex())
     assert board.sent.obeyed == []

@@ -172,7 +172,9 @@ def test_greetings_mean_the_same_to_both(
 
 
 @given(key=keys, network=u8, device=devices, turn=st.binary(min_size=7, max_size=40))
-def test_a_who_is_told_from_a_welcome(key: bytes, network: int, device: int, turn: bytes) -> None:
+def test_frame_who_differs_from_a_welcome(
+    key: bytes, network: int, device: int, turn: bytes
+) -> None:
     frame = theirs.who(network, device, key, turn)
     assert turns.is_who(frame)
     assert not turns.is_welcome(frame)

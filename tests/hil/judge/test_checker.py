@@ -549,7 +549,7 @@ def test_more_than_planned_is_no_doubt() -> None:
     assert check(events).verdict is Verdict.HOLDS
 
 
-def test_a_system_without_a_hop_is_not_missed_there() -> None:
+def test_missing_hop_of_a_system_is_not_judged() -> None:
     """Measure another system beside Onceway."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
@@ -668,7 +668,7 @@ BROKEN = Event(5, "rig", "broken", {"why": "no more memory", "last_words": ["kil
 DIED = Event(5, "gateway", "ended", {"how": "exit code 1", "last_words": ["a traceback"]})
 
 
-def test_a_program_that_ended_by_itself_fails_the_run_whatever_arrived() -> None:
+def test_program_that_ended_by_itself_fails_the_run() -> None:
     result = check([*run_of(3), DIED])
     assert (result.verdict, result.reasons) == (
         Verdict.FAILS,
@@ -677,7 +677,7 @@ def test_a_program_that_ended_by_itself_fails_the_run_whatever_arrived() -> None
     assert result.last_words == {"gateway": ["a traceback"]}
 
 
-def test_a_program_that_met_an_internal_error_fails_the_run_whatever_arrived() -> None:
+def test_internal_error_of_a_program_fails_the_run() -> None:
     erred = Event(5, "gateway", "erred", {"error": "AttributeError: no `when`"})
     result = check([*run_of(3), erred, erred])
     assert (result.verdict, result.reasons) == (
@@ -811,7 +811,7 @@ def test_unexpected_answer_fails_the_run(event: Event, who: str) -> None:
     )
 
 
-def test_a_gateway_that_answers_a_client_what_it_did_not_ask_fails_the_run() -> None:
+def test_unasked_answer_to_a_client_fails_the_run() -> None:
     event = Event(5, "board", "unasked", {"device": "client-1", **UNASKED})
     assert check([*of_client(2), event]).reasons == [
         "the gateway on a connection of client-1 answered by 1 PUBCOMP what the other end had not"

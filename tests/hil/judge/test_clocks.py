@@ -119,7 +119,7 @@ def test_a_jump_excuses_its_own_shift_around_itself_and_nothing_else() -> None:
     assert told(clocks(jump(90, 101 - SETTLES_NS / S - 1, HOUR)), UTC + 150 + HOUR) != ""
 
 
-def test_a_line_that_held_the_welcome_makes_a_time_late_by_so_much() -> None:
+def test_delay_of_a_welcome_makes_times_late_by_that_delay() -> None:
     fault = {"kind": "line-stall", "seconds": 20.0}
     stall = said("struck", 105, fault="f", action="stall", direction="down")
     made = clocks(stall, faults=[fault])

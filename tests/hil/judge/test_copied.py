@@ -89,7 +89,7 @@ def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
     assert check([*events, *returned(("batch",), **third)]).verdict is Verdict.HOLDS
 
 
-def test_nothing_comes_back_before_another_gateway_has_it() -> None:
+def test_row_does_not_return_before_another_gateway_has_it() -> None:
     found = check([*HELD, *returned()])
     assert [one.outcome for one in found.offenders] == [Outcome.DUPLICATE]
 

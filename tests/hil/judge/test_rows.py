@@ -68,7 +68,7 @@ def changed(events: list[Event], hops: tuple[str, ...], sequence: int, **data: A
 
 
 @given(sequence=st.integers(1, COUNT), hop=st.integers(1, 3), name=st.sampled_from(list(OF_A_ROW)))
-def test_a_column_that_is_another_from_a_hop_on_is_altered_there(
+def test_changed_column_is_reported_as_altered_at_its_hop(
     sequence: int, hop: int, name: str
 ) -> None:
     # `boot` and `monotonic` are the gateway's own: the hop before has the expected values
@@ -179,7 +179,7 @@ def test_a_gateway_has_not_started_before_the_run() -> None:
     ]
 
 
-def test_readings_that_are_not_there_are_lost_there() -> None:
+def test_missing_readings_are_reported_as_lost_at_their_hop() -> None:
     gone = check(without(run_of(COUNT), (READINGS,), 2))
     assert wrong(gone) == [("uno-1", 2, Outcome.LOST, READINGS)]
     assert gone.offenders[0].why.startswith("no row for adc0=0.068359375 V at ")

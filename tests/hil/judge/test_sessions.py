@@ -215,7 +215,7 @@ def test_held_identifier_of_a_continued_session_is_released() -> None:
     run.gets(3, id=3, again=True, dup=True)
     run.gets(4, id=4)
     assert run.ends() == [
-        "subscriber-1 was told no more of what it holds since a connection before: 2"
+        "subscriber-1 got no PUBREL for a message held since an earlier connection: 2"
     ]
     run.says("released", id=2)
     assert run.ends() == []
@@ -241,7 +241,7 @@ def test_held_identifiers_are_released_before_new_messages() -> None:
     run.gets(4, id=4)
     run.says("broken", why="")
     assert run.ends() == [
-        "subscriber-1 was told no more of what it holds since a connection before: 1"
+        "subscriber-1 got no PUBREL for a message held since an earlier connection: 1"
     ]
 
 
@@ -264,7 +264,7 @@ def test_first_delivery_with_dup_is_a_fault(qos: int) -> None:
     run.publishes(1, 2, 3)
     run.gets(1)
     run.gets(2, dup=True)
-    said = ["subscriber-1 got with DUP what had not been sent to it before: sensors/c/data 2"]
+    said = ["subscriber-1 got with DUP a message not sent to it before: sensors/c/data 2"]
     run.gets(3)
     assert run.ends() == said
     if qos == 0:
@@ -437,7 +437,7 @@ def test_message_outside_the_filter() -> None:
     ("other", "reason"),
     [
         ({"payload": "bb"}, "got another payload"),
-        ({"qos": 1}, "got at QoS 1 what is due at QoS 2"),
+        ({"qos": 1}, "got at QoS 1 a message of QoS 2"),
         ({"sequence": 7}, "got an unpublished message"),
     ],
 )
@@ -472,7 +472,7 @@ def test_delivery_before_a_clean_session_subscribed() -> None:
     run.subscribes()
     run.gets(1)
     assert run.ends() == [
-        "subscriber-1 got what was done before it asked for anything: sensors/c/data 1"
+        "subscriber-1 got a message completed before its subscription: sensors/c/data 1"
     ]
 
 

@@ -40,7 +40,7 @@ def test_table_that_answers_as_its_files_say_has_no_difference(table: Path) -> N
     assert list(differences(table)) == []
 
 
-def test_table_that_is_not_there_has_no_difference(tmp_path: Path) -> None:
+def test_missing_table_has_no_difference(tmp_path: Path) -> None:
     assert list(differences(tmp_path / "none")) == []
 
 

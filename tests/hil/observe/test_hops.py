@@ -128,7 +128,7 @@ def test_rows_in_the_spool_at_the_end_wait(tmp_path: Path, history: History) -> 
     assert told() == ["publication", "waiting"]
 
 
-def test_a_store_that_is_gone_with_its_card_waits_for_nothing_and_says_what_had_not_landed(
+def test_lost_store_is_not_awaited_and_its_unlanded_rows_are_reported(
     tmp_path: Path, history: History
 ) -> None:
     database = make_database(tmp_path / "gateway.db")
@@ -155,7 +155,7 @@ def test_a_store_that_is_gone_with_its_card_waits_for_nothing_and_says_what_had_
     assert {key.sequence for key in judged.died} == {2, 3, 4}
 
 
-def test_nothing_has_died_on_a_card_that_is_landed(tmp_path: Path, history: History) -> None:
+def test_landed_card_counts_no_lost_rows(tmp_path: Path, history: History) -> None:
     database = make_database(tmp_path / "gateway.db")
     put(database, 1)
     database.close()
@@ -193,9 +193,7 @@ def land(folder: Path, number: int, sequences: list[int], manifest: bool = True)
         (folder / made.name).write_bytes(load_or_make(folder.parent).publish(made))
 
 
-def test_a_batch_counts_once_its_manifest_is_there(
-    tmp_path: Path, key: Path, history: History
-) -> None:
+def test_batch_counts_when_its_manifest_exists(tmp_path: Path, key: Path, history: History) -> None:
     hop = LandingHop(tmp_path / "landing", key, history)
     hop.look()
     land(tmp_path / "landing", 1, [1, 2])

@@ -45,7 +45,7 @@ async def test_a_kill_takes_descendants_in_other_sessions_along(tmp_path: Path) 
         parent.check()  # ended by us: no failure
 
 
-async def test_nothing_outlives_the_block(tmp_path: Path) -> None:
+async def test_programs_end_with_the_block(tmp_path: Path) -> None:
     async def body() -> None:
         async with children(tmp_path) as programs:
             started.append((await programs.start("one", ["sleep", "60"])).pid)

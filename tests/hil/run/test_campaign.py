@@ -143,7 +143,7 @@ def test_report_of_another_bench_does_not_count(tmp_path: Path, started: Path) -
     interrupt(tmp_path / "all")
     _, out = run(tmp_path / "all", 1, 2, 3, readings=80)
     assert (
-        "again    demo-1: what is there is of another bench, or had other readings or another"
+        "again    demo-1: the folder has a run of another bench, with other readings or another"
         " recorded link" in out
     )
     assert sorted(started.read_text().split()) == ["1", "1", "2", "2", "3"]

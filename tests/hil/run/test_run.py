@@ -143,7 +143,7 @@ async def test_an_error_in_a_fault_of_a_board_is_not_waited_for(tmp_path: Path) 
         await asyncio.wait_for(sampling(tmp_path, break_it), 20)
 
 
-async def test_a_fault_that_is_interrupted_has_ended_what_it_started_before_the_run_goes_on(
+async def test_interrupted_fault_ends_its_programs_before_the_run_continues(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []

@@ -11,7 +11,7 @@ from hil.run.shrink import part, shrink
 
 
 @given(count=st.integers(0, 40), data=st.data())
-def test_exactly_what_is_needed_is_left(count: int, data: st.DataObject) -> None:
+def test_shrinking_leaves_exactly_the_needed_items(count: int, data: st.DataObject) -> None:
     needed = data.draw(st.sets(st.integers(0, count - 1))) if count else set()
     assert shrink(range(count), lambda left: needed <= set(left)) == sorted(needed)
 

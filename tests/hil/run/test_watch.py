@@ -17,7 +17,7 @@ from hil.run import watch
 from hil.run.display import Display
 
 
-async def test_a_stuck_run_says_so_before_it_gives_up(
+async def test_stuck_run_is_logged_before_the_run_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = 0.0

@@ -225,7 +225,7 @@ def test_every_recording_is_shown_drawn_and_imported(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("command", ["import", "plot"])
-def test_a_recording_is_not_overwritten_by_what_is_made_of_it(tmp_path: Path, command: str) -> None:
+def test_converted_recording_does_not_overwrite_its_source(tmp_path: Path, command: str) -> None:
     name = record(tmp_path / "a.jsonl", sent([True, False, True]))
     (link := tmp_path / "link.jsonl").symlink_to(name)
     before = Path(name).read_bytes()

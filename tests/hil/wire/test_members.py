@@ -34,7 +34,7 @@ async def links(tmp_path: Path) -> AsyncIterator[tuple[MemberLinks, int]]:
         await following
 
 
-async def test_nothing_passes_a_link_that_is_cut_and_all_of_it_when_it_is_mended(
+async def test_cut_link_delivers_all_bytes_after_its_mending(
     links: tuple[MemberLinks, int],
 ) -> None:
     found, port = links

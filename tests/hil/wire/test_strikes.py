@@ -44,7 +44,7 @@ def struck(command: Command, offset: int, count: int) -> list[dict[str, object]]
     return [{"event": "struck", **named, **place, "offset": offset, "bytes": count}]
 
 
-def test_the_second_of_two_strikes_begins_behind_the_first_and_says_so() -> None:
+def test_second_strike_begins_behind_the_first_and_reports_it() -> None:
     line = Line("up", 115200)
     for number, after in enumerate((4, 0), 1):
         line.strike(Command(f"uno-1/x-{number}", "lose", "up", after=after, length=2))

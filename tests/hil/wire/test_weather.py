@@ -159,7 +159,7 @@ def test_a_recording_begins_before_a_loss_and_long_bursts_do_not_dominate() -> N
     assert sum(first_losses(seed) > 1 for seed in range(40)) <= 8
 
 
-def test_an_outage_of_days_is_shortened_and_the_summary_says_so() -> None:
+def test_outage_of_days_is_shortened_and_reported_in_the_summary() -> None:
     fading = Fading(LONG, None, "1", longest_outage=5)
     harmed = [bool(harms) for _, harms in feeds(fading, 3000)]
     longest = max(len(list(run)) for lost, run in itertools.groupby(harmed) if lost)

@@ -331,7 +331,7 @@ def test_an_unplugged_port_hangs_up_and_comes_back(rig: Callable[..., Rig]) -> N
     assert read(wire.gateway, 5) == b"again"
 
 
-def test_a_board_that_is_plugged_in_elsewhere_is_heard_there(
+def test_board_at_another_port_is_heard_at_that_port(
     rig: Callable[..., Rig], tmp_path: Path
 ) -> None:
     wire, elsewhere = rig(), tmp_path / "elsewhere"
@@ -400,7 +400,7 @@ def test_a_board_that_goes_away(rig: Callable[..., Rig], tmp_path: Path) -> None
     assert not wire.port.is_symlink()
 
 
-def test_a_board_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_board_is_reported(tmp_path: Path) -> None:
     argv = [
         sys.executable,
         "-m",

@@ -138,9 +138,7 @@ def test_a_commit_of_ours_whose_vector_is_not_whole_is_taken_back(
     assert "was cut off, for example by a power cut" in caplog.text
 
 
-def test_the_rows_of_a_delete_that_was_taken_back_are_there_again(
-    spark: "SparkSession", copy: Any
-) -> None:
+def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -> None:
     table = copy(SECOND)
     (file,) = files_of(commit_of(table, SECOND))
     assert sequences(spark, table) == [0, 2, 3, 4, 10, 13, 14]
@@ -161,7 +159,7 @@ def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) 
 
 
 @pytest.mark.parametrize("version", [CHANGED, RESTORED])
-def test_commits_of_others_stay_whatever_their_vectors(copy: Any, version: int) -> None:
+def test_commits_of_others_stay_with_any_vectors(copy: Any, version: int) -> None:
     table = copy(version)
     for file in files_of(commit_of(table, version)):
         damage(file, "absent")
@@ -169,7 +167,7 @@ def test_commits_of_others_stay_whatever_their_vectors(copy: Any, version: int) 
     assert versions(table)[-1] == version
 
 
-def test_a_shallow_clone_stays_whatever_its_vectors_are(copy: Any) -> None:
+def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
     table = copy(1, "clone")
     (file,) = files_of(commit_of(table, 1))
     damage(file, "absent")

@@ -93,7 +93,7 @@ def test_a_file_in_place_of_the_checkpoint_is_named(job: Job) -> None:
     assert f"{job.checkpoint}: the checkpoint is not a folder" in line
 
 
-def test_an_error_that_nobody_expected_is_told_with_its_place_and_noted(
+def test_unexpected_error_is_reported_with_its_place(
     job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start(*_: object) -> None:
@@ -109,9 +109,7 @@ def test_an_error_that_nobody_expected_is_told_with_its_place_and_noted(
 
 
 @pytest.mark.soak
-def test_a_full_disk_is_named_and_noted_and_all_is_taken_when_there_is_room(
-    job: Job, tmp_path: Path
-) -> None:
+def test_full_disk_is_reported_and_all_batches_are_read_after_it(job: Job, tmp_path: Path) -> None:
     with small_disk(tmp_path, 4_000_000) as disk:
         job.publications = disk.mount / "publications"
         job.allow_unsigned()

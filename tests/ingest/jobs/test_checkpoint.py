@@ -274,7 +274,7 @@ def test_kept_checkpoint_is_readable_for_spark(
         ),
     ],
 )
-def test_the_stream_goes_on_whatever_happened(
+def test_stream_continues_after_any_record(
     begun: Begun, file: str, fault: Callable[[Path], None]
 ) -> None:
     begun.restore()
@@ -283,7 +283,7 @@ def test_the_stream_goes_on_whatever_happened(
 
 
 @pytest.mark.parametrize("fault", [missing, garbage])
-def test_the_checkpoint_of_another_stream_is_refused_whatever_else_is_torn(
+def test_checkpoint_of_another_stream_is_refused_even_if_torn(
     begun: Begun, fault: Callable[[Path], None]
 ) -> None:
     begun.restore()
@@ -376,7 +376,7 @@ def test_checkpoint_path_that_is_not_a_folder_is_refused_and_kept(
         begun.job.checkpoint.unlink()
 
 
-def test_a_folder_that_somebody_else_uses_is_not_moved(begun: Begun, process: "Process") -> None:
+def test_folder_in_use_by_another_process_is_not_moved(begun: Begun, process: "Process") -> None:
     begun.restore()
     garbage(begun.job.checkpoint / "metadata")
     photos = begun.job.checkpoint / "photos"

@@ -231,7 +231,7 @@ def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job
     assert not Path(f"{job.publications}_quarantine").exists()
 
 
-def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: Job) -> None:
+def test_batches_in_the_table_are_cleaned_and_no_longer_awaited(job: Job) -> None:
     put(job, 1, 2, 3)
     job.take()
     put(job, 4)
@@ -247,7 +247,7 @@ def test_batches_that_the_table_has_are_cleaned_and_nobody_waits_for_them(job: J
     assert job.keys() == keys(1, 2, 3, 4)
 
 
-def test_nothing_is_cleaned_by_a_table_that_has_nothing_of_it(job: Job) -> None:
+def test_table_without_rows_of_a_feed_cleans_no_batch_of_it(job: Job) -> None:
     put(job, 1)
     job.open()
     command = ["clean", "--landing", str(job.landing), "--table", str(job.publications)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def test_the_writer_is_chosen_by_the_name_and_by_what_is_to_be_had(
+def test_writer_is_chosen_by_name_and_availability(
     spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert table_kind(spark, "/lake/publications", "auto") is Table
@@ -50,7 +50,7 @@ def another_delta(writer: DeltaWriter, note: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("how", ["another version", "a method less", "no Java"])
-def test_without_delta_s_own_classes_the_public_writer_is_taken_and_says_so(
+def test_public_writer_is_used_and_logged_without_the_classes_of_delta(
     spark: "SparkSession",
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -59,7 +59,7 @@ def test_missing_table_and_foreign_table_are_refused(tmp_path: Path, words: list
     assert not (tmp_path / "no").exists()
 
 
-def test_a_landing_place_that_is_not_there_or_empty(tmp_path: Path) -> None:
+def test_landing_place_that_is_missing_or_empty(tmp_path: Path) -> None:
     """By its URL too, which the command line does not look at."""
     said = refused(tmp_path / "table", Path(f"file:{tmp_path}/none"), ["release"])
     assert "there is no such landing place. Is it mounted?" in said

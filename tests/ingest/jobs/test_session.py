@@ -102,7 +102,7 @@ def test_utc_by_any_name_is_no_line_of_the_log(zone: str, caplog: pytest.LogCapt
 
 
 @pytest.mark.soak
-def test_zone_and_properties_are_ours_whatever_the_machine_s_defaults_are(
+def test_zone_and_properties_override_the_machine_defaults(
     given: None, spark: "SparkSession", tmp_path: Path
 ) -> None:
     open_session()

@@ -41,7 +41,7 @@ def test_source_begins_at_the_progress_of_the_table(landing: Path) -> None:
     assert reader(landing, {FEED: 3}).latestOffset() == {FEED: 5}
 
 
-def test_one_pass_takes_all_that_is_there(landing: Path) -> None:
+def test_one_pass_reads_all_batches(landing: Path) -> None:
     assert reader(landing, one_pass=True).latestOffset() == {FEED: 5}
 
 

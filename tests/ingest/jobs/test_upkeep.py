@@ -240,7 +240,7 @@ def test_the_report_says_what_waits_and_which_sequences_are_missing(job: Job) ->
     assert float(took[1]) > 0
 
 
-def test_a_report_of_no_table_says_so(tmp_path: Path) -> None:
+def test_report_without_a_table_names_the_lack(tmp_path: Path) -> None:
     error = (
         CliRunner()
         .invoke(app, ["report", "--landing", str(tmp_path), "--table", str(tmp_path / "none")])

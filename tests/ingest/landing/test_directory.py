@@ -86,7 +86,7 @@ class Place:
         return {f"{gateway}/{EPOCH}": 1 for gateway in GATEWAYS}
 
 
-def test_a_pass_without_news_asks_twice_whatever_the_number_of_gateways(
+def test_pass_without_new_batches_makes_two_requests_for_any_number_of_gateways(
     place: Place, clock: Clock, asked: Counter[str]
 ) -> None:
     offset = place.fill()
@@ -185,7 +185,7 @@ def test_the_first_pass_looks_at_everything(place: Place, clock: Clock) -> None:
     assert feeds.advance({}, ALL, Feeds(Landing(URL)).newest({}))[f"site-3/{EPOCH}"] == 2
 
 
-def test_a_marker_of_a_batch_that_is_not_there_holds_its_feed_alone(
+def test_marker_of_a_missing_batch_holds_only_its_feed(
     place: Place,
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,

@@ -343,7 +343,7 @@ def test_a_held_gateway_forges_no_line(tmp_path: Path, name: str, log: io.String
 
 
 @pytest.mark.parametrize("program", ["script", "source"])
-def test_each_process_writes_its_log_so(program: str) -> None:
+def test_each_process_writes_the_chosen_log_format(program: str) -> None:
     """The driver, and Spark's process for the source."""
     code = {
         "script": "from gateway.ingest.jobs.script import run_script\n"

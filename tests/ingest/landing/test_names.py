@@ -72,9 +72,7 @@ def test_batches_without_signature_of_what_no_gateway_is_called_are_refused(name
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_an_old_file_of_keys_is_read_whatever_names_stand_there(
-    name: str, tmp_path: Path, signer: Signer
-) -> None:
+def test_old_key_file_is_read_with_any_names(name: str, tmp_path: Path, signer: Signer) -> None:
     path = tmp_path / "keys.json"
     save(str(path), Keys({name: [signer.public], "a": [signer.public]}))
     assert load(str(path)).keys.keys() == {name, "a"}

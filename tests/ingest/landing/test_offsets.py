@@ -183,7 +183,7 @@ def test_deletion_on_purpose_is_not_damage(tmp_path: Path) -> None:
     assert [(one.number, one.flaw) for one in found] == [(2, "the manifest is gone"), (3, None)]
 
 
-def test_no_batch_that_the_table_has_is_read_again_whatever_the_offset(tmp_path: Path) -> None:
+def test_batch_in_the_table_is_not_read_again_at_any_offset(tmp_path: Path) -> None:
     put(tmp_path, "a", 4, 5)
     state = Feeds(Landing(str(tmp_path)), taken={A: 4, B: 7})
     assert state.advance({A: 2}, ALL) == {A: 5}

@@ -64,7 +64,7 @@ def in_every_order(files: list[str]) -> Iterator[list[Piece]]:
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_a_batch_is_taken_once_its_copy_is_complete_whatever_the_order(
+def test_batch_is_read_after_its_copy_is_complete_in_any_order(
     tmp_path: Path, filled: bool
 ) -> None:
     copy = Copy(tmp_path)

@@ -250,9 +250,7 @@ def test_an_empty_file_stops_no_feed(place: Place, empty: str) -> None:
     assert not any(one.startswith(UNREADABLE) for one in reasons)  # somebody has to repair it
 
 
-def test_markers_are_a_hint_whatever_happens_to_them(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_markers_lose_no_batch(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     if isinstance(place, LocalPlace):
         (place._root / "_newest").mkdir()
     place.write(f"_newest/a.{EPOCH}.{3:012d}", b"")

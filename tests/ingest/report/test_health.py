@@ -190,7 +190,7 @@ def test_a_table_of_summarise_that_is_not_brought_up_to_date_has_a_flaw(
     monkeypatch.setattr(health, "STALE_S", 0.0)
     behind = flaw(0)
     assert behind is not None
-    assert behind.startswith("it lacks what came since 20")
+    assert behind.startswith("it lacks readings since 20")
     assert "does `onceway ingest summarise` run" in behind
     assert flaw(1) is None
 

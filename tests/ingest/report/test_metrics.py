@@ -103,7 +103,7 @@ def test_names_that_another_gateway_wanted_are_counted() -> None:
     assert samples(Report([GOOD], refused=[("site", "other-pi", AT)]))["names_refused", ""] == 1
 
 
-def test_rules_ask_for_metrics_that_there_are() -> None:
+def test_alert_rules_use_existing_metrics() -> None:
     report = Report([HELD, GONE], spark={"ms": {}}, tables=[TableHealth("/lake/publications", 1)])
     there = {name for name, _ in samples(report)}
     asked = set(re.findall(r"onceway_ingest_(\w+)", RULES.read_text()))
@@ -144,7 +144,7 @@ tests:
 OLD = {
     "summary": "The report of the ingest is older than an hour.",
     "description": (
-        "Nobody knows how far the ingest has come. Look at onceway-ingest-report.service."
+        "The progress of the ingest is unknown. Look at onceway-ingest-report.service."
     ),
 }
 LAGS = {

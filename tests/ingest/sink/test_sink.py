@@ -71,7 +71,7 @@ def readings(device: str, *sequences: int) -> list[tuple[str, int, int, int, flo
     ]
 
 
-def test_a_key_comes_in_once_whatever_batch_or_micro_batch_brings_it(
+def test_key_enters_once_from_any_batch_or_micro_batch(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = lake.open()

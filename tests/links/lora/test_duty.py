@@ -183,7 +183,7 @@ def test_time_goes_on_over_a_restart_of_the_process_but_not_over_a_reboot() -> N
     assert rebooted.used(3.0 + 3599.0) == pytest.approx(10.0 + 360 / 64)
 
 
-def test_nothing_is_sent_that_was_not_granted_or_that_the_law_forbids() -> None:
+def test_sent_airtime_is_granted_and_legal() -> None:
     book = ledgers()
     with pytest.raises(ValueError, match="are granted"):
         book.spend("P", 1.0, 0.0)

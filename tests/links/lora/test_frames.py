@@ -122,7 +122,7 @@ def test_welcome_both_ways(kind: str, fields: Fields) -> None:
 
 
 @pytest.mark.parametrize(("kind", "fields"), vectors("who", path=VECTORS))
-def test_who_both_ways(kind: str, fields: Fields) -> None:
+def test_frame_who_round_trip(kind: str, fields: Fields) -> None:
     key, turn, frame = (octets(fields, name) for name in ("key", "turn", "frame"))
     assert who(turn[0], turn[1], key, turn) == frame
     assert is_who(frame, key, turn)

@@ -89,7 +89,7 @@ def test_frames_without_signal_figures_are_received() -> None:
     assert modem.tick(2.0 + META_WAIT) == [Heard(b"two", 2.0)]
 
 
-def test_nothing_is_sent_while_it_sends() -> None:
+def test_modem_sends_one_frame_at_a_time() -> None:
     modem, _ = ready()
     modem.send(b"one", 1.0)
     with pytest.raises(RuntimeError):

@@ -153,7 +153,7 @@ def test_the_command_tells_the_figures() -> None:
     assert 0 < told["gateway"]["share"] < 0.1
     assert "band P" in told["rule"]
     text = _radio("plan", "--sensors", "100", "--every", "10m", "--sf", "7").stdout
-    assert "108.0 ms in all" in text
+    assert "108.0 ms together" in text
 
 
 def test_the_command_refuses_a_site_that_cannot_work_and_names_the_rule() -> None:
@@ -171,12 +171,12 @@ def test_the_command_refuses_a_site_that_cannot_work_and_names_the_rule() -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--every", "10"), "no time from 1 s to 7 d"),
-        (("--every", "0s"), "no time from 1 s to 7 d"),
-        (("--every", "-3m"), "no time from 1 s to 7 d"),
+        (("--every", "10"), "not a time from 1 s to 7 d"),
+        (("--every", "0s"), "not a time from 1 s to 7 d"),
+        (("--every", "-3m"), "not a time from 1 s to 7 d"),
         (("--region", "EU999"), "Use one of EU868"),
         (("--frequency", "915"), "lies in no sub-band"),
-        (("--frequency", "nan"), "no frequency"),
+        (("--frequency", "nan"), "not a frequency"),
         (("--frequency", "868.59"), "lies in no sub-band"),
         (("--sf", "12", "--radio", "rylr998"), "RYLR998 has no SF12"),
         (("--sf", "12", "--payload", "200", "--frequency", "868.9"), "is more than 0.1%"),

@@ -85,7 +85,7 @@ def test_a_board_that_listens_no_more_is_not_answered() -> None:
     assert site.station.counts == {"sent": 1, "late": 1}
 
 
-def test_nothing_leaves_before_it_is_recorded() -> None:
+def test_frame_is_sent_after_its_record_is_on_disk() -> None:
     site = Site()
     site.ledgers.spend("P", site.ledgers.granted("P"), 0.0)
     site.disk = False

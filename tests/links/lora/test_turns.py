@@ -358,7 +358,7 @@ def test_recorded_greeting_ends_no_session() -> None:
     assert world.gateway.session is session
 
 
-def test_a_recorded_turn_gets_so_many_answers_and_no_more() -> None:
+def test_replayed_turn_gets_a_bounded_number_of_answers() -> None:
     world = begun()
     world.run(60.0)
     recorded = [frame for up, frame in world.ledger.air if up and not is_greeting(frame)]
@@ -421,7 +421,7 @@ def test_unanswered_board_keeps_its_journal_and_stays_quiet() -> None:
     settled(world)
 
 
-def test_a_gateway_that_closes_says_so_with_its_last_answer() -> None:
+def test_closing_gateway_announces_it_in_its_last_answer() -> None:
     link, peer, session = opened()
     link.write(session, b"\xe0\x01\x8b")
     link.close(session)

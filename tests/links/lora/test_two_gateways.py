@@ -181,7 +181,7 @@ def test_greeting_is_left_to_the_last_gateway_of_the_board() -> None:
     assert sum(gateway.link.counts["greetings"] for gateway in world.gateways) == 1
 
 
-def test_a_radio_knows_its_place_in_the_site_and_whose_session_is_here(tmp_path: Path) -> None:
+def test_radio_knows_its_site_and_its_local_sessions(tmp_path: Path) -> None:
     """Read the number of gateways from the configuration and the broker; a gateway alone never
     waits.
     """

@@ -494,11 +494,11 @@ FLOODS = [
         says="127.0.0.1",
     ),
     Flood(
-        "connections that are no WebSocket yet",
+        "connections that are before their WebSocket upgrade",
         upgrades,
         listener("WEB", 'type = "websocket"'),
         memory=60 * MEGABYTE,
-        says="no WebSocket yet",
+        says="before their WebSocket upgrade",
         lines=3,
     ),
     Flood(

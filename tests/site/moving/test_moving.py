@@ -317,7 +317,7 @@ def test_parts_that_are_wrong_leave_nothing(
     [
         (record(move_records.END, [None] * 500_000), "has not 0 values"),
         (record(99, [None]), "kind 99 is not known"),
-        (record(move_records.MOVE, (1, 1, "a", 1)) * 2, "two journeys"),
+        (record(move_records.MOVE, (1, 1, "a", 1)) * 2, "two session moves"),
         (record(move_records.MOVE, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
         (record(move_records.MOVE, (1, 0, "a", 1)), "value 1 of a record of kind 9"),
         (
@@ -617,7 +617,7 @@ def test_the_sessions_of_a_restored_store_are_doubtful_until_it_is_settled() -> 
     assert site.holders["a"].held("c") == Held(0)
 
 
-def test_a_restored_store_has_to_tell_each_member_whatever_happens() -> None:
+def test_restored_store_notifies_each_member_after_any_fault() -> None:
     site = Site()
     recover(site.worlds["a"].database, None, 10, forget=True)
     site.power_cut("a")

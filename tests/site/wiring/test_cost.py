@@ -55,7 +55,7 @@ def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("topic", ["t", "spool/t"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_message_costs_a_member_what_it_costs_a_gateway_alone(
+def test_message_costs_a_member_as_much_as_a_single_gateway(
     qos: int, topic: str, clean: bool
 ) -> None:
     alone = calls(World(), topic, qos, clean)

@@ -87,7 +87,7 @@ def test_a_repeated_publish_that_has_expired_is_still_known_and_taken_once(sites
 
 
 @pytest.mark.mqtt("MQTT-4.3.3-11", "MQTT-4.3.3-12")
-def test_a_pubrel_that_comes_again_is_told_that_nobody_knows_it(sites: Sites) -> None:
+def test_repeated_pubrel_is_answered_as_unknown(sites: Sites) -> None:
     client = sites.connect("a")
     sites.say(client, Publish("spool/x", b"1", 2, 9), Pubrel(9))
     client, _ = goes_on_at_b(sites, client)  # its PUBCOMP was lost

@@ -149,7 +149,7 @@ def test_a_session_that_is_kept_at_another_gateway_gets_its_messages(sites: Site
     assert client.payloads == [b"m"]
 
 
-def test_a_member_of_a_shared_subscription_here_goes_before_those_elsewhere(sites: Sites) -> None:
+def test_local_member_of_a_shared_subscription_is_preferred(sites: Sites) -> None:
     group = [reader(sites, name, "$share/g/t") for name in sites.names]
     source = publisher(sites, "b")
     for number in range(6):
@@ -213,7 +213,7 @@ def test_a_cut_at_any_frame_loses_nothing_and_doubles_nothing(
     assert waiting(sites, "a") == 0
 
 
-def test_nothing_leaves_before_it_is_on_disk(sites: Sites) -> None:
+def test_message_is_forwarded_after_its_commit(sites: Sites) -> None:
     client = reader(sites, "b", "t")
     source = publisher(sites, "a")
     sites["a"].slow_disk = True

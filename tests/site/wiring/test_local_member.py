@@ -540,7 +540,7 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
     assert client.take(Pubcomp) == Pubcomp(9)
 
 
-def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
+def test_departed_client_gets_no_decision(sites: Sites) -> None:
     """A newer session may be at the silent member."""
     sites.connect("a").break_line()
     sites.pass_time(1)
@@ -554,7 +554,7 @@ def test_nothing_is_decided_for_a_client_that_has_gone(sites: Sites) -> None:
     assert not member._waiting
 
 
-def test_a_pubrel_that_is_unknown_here_is_answered_by_the_one_that_knows_it(sites: Sites) -> None:
+def test_pubrel_is_answered_by_the_member_that_knows_it(sites: Sites) -> None:
     client = sites.connect("a")
     sites.say(client, Publish("x", b"m", 2, 9))
     other = sites.connect("b", "other")

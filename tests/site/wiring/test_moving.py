@@ -495,7 +495,7 @@ def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: by
     assert client.payloads == [b"m"]
 
 
-def test_a_mad_member_that_cuts_and_ends_what_it_does_not_know_changes_nothing() -> None:
+def test_cut_or_end_of_an_unknown_move_changes_nothing() -> None:
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     sites["c"].slow_disk = True

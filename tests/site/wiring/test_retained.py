@@ -89,14 +89,14 @@ def test_later_subscriber_gets_retained_messages_of_another_gateway(sites: Sites
     assert (second.topic, second.payload, second.qos, second.retain) == ("t/2", b"n", 0, True)
 
 
-def test_a_subscriber_that_is_there_gets_a_message_once(sites: Sites) -> None:
+def test_connected_subscriber_gets_a_message_once(sites: Sites) -> None:
     clients = [reader(sites, name, Subscription("t", 2, retain_as_published=True)) for name in "bc"]
     retain(sites, "a", "t", "m")
     for client in clients:
         assert client.payloads == [b"m"]
 
 
-def test_a_deletion_goes_to_all_though_the_message_is_unknown_there(sites: Sites) -> None:
+def test_deletion_goes_to_all_members_even_without_the_message(sites: Sites) -> None:
     retain(sites, "a", "t", "m")
     apart(sites, "c")
     retain(sites, "a", "u", "m")
@@ -249,7 +249,7 @@ def test_a_message_without_retain_costs_no_byte(sites: Sites) -> None:
     assert not [frame for frame in sites.frames if frame[2][0] >= FIRST]
 
 
-def test_nothing_is_told_before_it_is_on_disk(sites: Sites) -> None:
+def test_retained_message_is_forwarded_after_its_commit(sites: Sites) -> None:
     source = publisher(sites, "a")
     sites["a"].slow_disk = True
     source.publish("spool/x", "the commit before", 1, wait=0.1)

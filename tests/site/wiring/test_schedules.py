@@ -354,7 +354,7 @@ def run(seed: int, moves: bool = False, breaks: float = 0.0) -> Schedule:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("moves", [False, True])
 @pytest.mark.parametrize("breaks", [0.0, 0.02])
-def test_each_message_comes_once_to_all_whatever_happens(
+def test_each_message_reaches_all_once_under_any_fault(
     seed: int, moves: bool, breaks: float
 ) -> None:
     schedule = run(seed, moves, breaks)
