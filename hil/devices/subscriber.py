@@ -29,7 +29,7 @@ class Subscriber:
         history: History,
         with_others: "Subscriber | None" = None,
     ) -> None:
-        """Create the subscriber. with_others: an earlier subscriber in the same shared subscription."""
+        """Create the subscriber. with_others: an earlier one in the same shared subscription."""
         self.name = name
         self.there = table.there
         self.subscribed: int | None = None
