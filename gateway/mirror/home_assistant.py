@@ -13,9 +13,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway import __version__
 from gateway.boards.admission import Listed, Registry
@@ -42,6 +42,8 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
+MOST_WANTED = 100
+"""Largest number of boards whose update may wait for the next look."""
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20
@@ -102,38 +104,41 @@ class HomeAssistant:
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
         """The inputs of the last message (`shape`), by board."""
-        self._gone: dict[str, None] = {}
+        self._removed: dict[str, None] = {}
         """Topics that were cleared and will be cleared again, since Home Assistant may have been
         offline.
         """
         self._kinds: dict[str, Kind] = {}
-        self._inside: InternalClient | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._client: InternalClient | None = None
+        self._born = False
+        """Whether Home Assistant has started and has not got all messages again."""
+        self._wanted: set[str] = set()
+        """Boards whose update Home Assistant wants."""
+        self._task: asyncio.Task[None] | None = None
         self.job = Job("home_assistant", "Home Assistant is not told of boards", LOOP_S)
         mirror.on_gone.append(self._clear)
 
     def start(self) -> None:
-        self._begin(self._run())
+        self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._task is not None:
+            self._task.cancel()
 
     async def _run(self) -> None:
         self.job.begin()
         while True:
             try:
                 self._kinds = self._kinds or await asyncio.to_thread(kinds)
-                if self._inside is None or self._inside.closed:
-                    self._inside = InternalClient(
+                if self._client is None or self._client.closed:
+                    self._client = InternalClient(
                         self._engine, [f"{self._section.prefix}/status", UPDATE], self._heard
                     )
                 await self._look()
+                if self._born:
+                    await self._repeat()
+                for _ in range(len(self._wanted)):
+                    await self._install(self._wanted.pop())
                 self.job.go_round()
             except Exception as error:
                 self.job.fail(error)
@@ -141,11 +146,12 @@ class HomeAssistant:
 
     def _heard(self, message: Publish) -> None:
         if message.topic != f"{self._section.prefix}/status":
-            if message.payload == INSTALL.encode() and not message.retain:
-                self._begin(self._install(message.topic.split("/")[1]))
+            device = message.topic.split("/")[1]
+            is_one = message.payload == INSTALL.encode() and not message.retain
+            if is_one and len(self._wanted) < MOST_WANTED:
+                self._wanted.add(device)
         elif message.payload == b"online":
-            log.info("Home Assistant has started: all boards are announced again")
-            self._begin(self._repeat())
+            self._born = True
 
     async def _install(self, device: str) -> None:
         """Update a board, if the bundled firmware is another one."""
@@ -168,8 +174,12 @@ class HomeAssistant:
         return (job.running, job.error) if job and job.device == device else (False, None)
 
     async def _repeat(self) -> None:
-        """Send all messages again, some in each turn."""
-        everything = [*dict.fromkeys(self._gone, b"").items(), *self._announced.items()]
+        """Send all messages again, some in each turn. Any number of birth messages that come
+        meanwhile make one more round.
+        """
+        self._born = False
+        log.info("Home Assistant has started: all boards are announced again")
+        everything = [*dict.fromkeys(self._removed, b"").items(), *self._announced.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE_S)
@@ -201,7 +211,7 @@ class HomeAssistant:
 
     def _about(self, device: str, listed: Listed) -> dict[str, Message]:
         kind = self._kinds.get(listed.board or "")
-        told = {
+        messages = {
             self._config_of(device): of_board(
                 self._gateway,
                 device,
@@ -215,7 +225,7 @@ class HomeAssistant:
         }
         if listed.firmware is not None:
             newest, (running, error) = self._newest(listed), self._job_of(device)
-            told[f"{self._topic}/{device}/$firmware"] = {
+            messages[f"{self._topic}/{device}/$firmware"] = {
                 "installed_version": listed.firmware[:12],
                 "latest_version": (newest or "")[:12],
                 "in_progress": running,
@@ -225,15 +235,15 @@ class HomeAssistant:
             }
             if self._section.page is not None:
                 url = page_of(self._section.page, device)
-                told[f"{self._topic}/{device}/$firmware"]["release_url"] = url
-        return told
+                messages[f"{self._topic}/{device}/$firmware"]["release_url"] = url
+        return messages
 
     def _tell(self, messages: dict[str, Message]) -> None:
         for topic, message in messages.items():
             payload = json.dumps(message).encode()
             if self._announced.get(topic) != payload:
                 self._announced[topic] = payload
-                self._gone.pop(topic, None)
+                self._removed.pop(topic, None)
                 tell(self._engine, {topic: payload})
 
     def _clear(self, device: str) -> None:
@@ -243,9 +253,9 @@ class HomeAssistant:
         for topic in topics:
             self._announced.pop(topic, None)
         tell(self._engine, dict.fromkeys(topics, b""))
-        self._gone[topics[0]] = None
-        if len(self._gone) > MOST_GONE:
-            del self._gone[next(iter(self._gone))]
+        self._removed[topics[0]] = None
+        if len(self._removed) > MOST_GONE:
+            del self._removed[next(iter(self._removed))]
 
     def _config_of(self, *device: str) -> str:
         return f"{self._section.prefix}/device/{identifier(self._gateway, *device)}/config"
