@@ -56,7 +56,7 @@ Cells = dict[str, dict[str, dict[str, list[str]]]]
 
 
 def read(path: Path) -> Cells:
-    found: Cells = json.loads(path.read_text()) if path.exists() else {}
+    found: Cells = json.loads(path.read_text())
     return {kind: found.get(kind, {}) for kind in COLUMNS}
 
 

@@ -81,10 +81,11 @@ async def test_paho_says_published_of_a_refused_message() -> None:
     assert await probes.refused(paho, R.NOT_AUTHORIZED, 2) == "published (1 ×)"
 
 
+@pytest.mark.soak
 async def test_a_client_is_cut_and_each_message_arrives_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "MANY", 60)
+    monkeypatch.setattr(probes, "MANY", 150)
     monkeypatch.setattr(probes, "CUTS", 1)
     paho = next(one for one in clients() if one.names[5].startswith("paho"))
     own: Broker = Ours(tmp_path, Authority(tmp_path))
