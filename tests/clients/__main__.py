@@ -22,7 +22,7 @@ from tests.clients.page import BROKERS, CELLS, COLUMNS, RUN, Cells, page, read, 
 from tests.clients.probes import Where
 from tests.links.certificates import Authority
 
-AT_ONCE = 3
+AT_ONCE = 5
 VERSIONS = {4: "3.1.1", 5: "5"}
 REASONS = (*probes.REASONS, None)
 PROBES = dict(
@@ -103,9 +103,10 @@ class Run:
 
 
 async def main(only: str) -> int:
-    before = read(CELLS)
+    nothing: Cells = {kind: {} for kind in COLUMNS}
+    before = read(CELLS) if CELLS.exists() else nothing
     tried = [one for one in clients() if any(only in name for name in one.names.values())]
-    found = read(RUN if RUN.exists() else CELLS) if only else {kind: {} for kind in COLUMNS}
+    found = read(RUN) if only and RUN.exists() else before if only else nothing
     run = Run(tried, found)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

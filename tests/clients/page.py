@@ -37,7 +37,7 @@ LIMITS = """
 
 """
 FOOT = """
-## What goes wrong, and the setting that avoids it
+## Faults of clients, and the setting that avoids each
 
 """
 ADVICE: dict[str, str] = {}

@@ -169,7 +169,7 @@ def few(cuts: int) -> str:
 
 
 def count(found: list[int], wanted: int, ordered: bool = True) -> str:
-    """Return "once", or what is wrong. ordered: whether the messages left in order."""
+    """Return "once", or the numbers of lost and doubled messages. ordered: whether the messages left in order."""
     lost, doubled = wanted - len({*found}), len(found) - len({*found})
     if not lost and not doubled:
         first = [*dict.fromkeys(found)]
@@ -195,7 +195,7 @@ async def until(done: Callable[[], bool], within: float) -> None:
 
 @asynccontextmanager
 async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
-    """Subscribe with a connection that nobody cuts."""
+    """Subscribe with a connection that stays."""
 
     async def hear(client: aiomqtt.Client) -> None:
         async for message in client.messages:
@@ -210,7 +210,7 @@ async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
 
 
 async def give(at: Where, numbers: range) -> None:
-    """Publish with a connection that nobody cuts."""
+    """Publish with a connection that stays."""
     async with aiomqtt.Client("127.0.0.1", at.own.ports["tcp"]) as client:
         for number in numbers:
             await client.publish(at.topic, str(number), 2)

@@ -107,11 +107,11 @@ async def test_what_is_wrong_is_told(
 
 
 @pytest.mark.parametrize(
-    "line", ["[" * 100_000, "9" * 5000, '{"value": 1, "qos": 1}', '{"value": 1}', "\udcff", '"']
+    "line", ["[" * 100_000, "9" * 5000, '{"value": 1, "qos": 1}', '{"unit": "V"}', "\udcff", '"']
 )
 def test_a_line_that_cannot_be_used_is_named(line: str) -> None:
-    lines = cli._messages(["1\n", line], {}, True)
-    with pytest.raises(Unreadable, match="line [12] "):
+    lines = cli._messages(["1\n", line], {"topic": "t"}, True)
+    with pytest.raises(Unreadable, match="line 2 "):
         list(lines)
 
 

@@ -25,7 +25,7 @@ _CODES: tuple[tuple[type[PublisherError], int], ...] = ((StillWaiting, 75), (Unr
 other failure is 1."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST_INTEGER = 400
-"""Characters of an integer; a longer one is no number for a double."""
+"""Characters of an integer; a double holds no longer one."""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -107,7 +107,7 @@ def _password(file: Path | None) -> str | None:
 
 
 def _lines() -> Iterable[str]:
-    """Return standard input, with bytes that are no UTF-8 as surrogates."""
+    """Return standard input, with each byte outside of UTF-8 as a surrogate."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf8", errors="surrogateescape")
     return sys.stdin

@@ -40,14 +40,16 @@ async def start(folder: str) -> core.HomeAssistant:
     loader.async_setup(home)
     home.config_entries = config_entries.ConfigEntries(home, {})
     await bootstrap.async_load_base_functionality(home)
-    await async_setup_component(home, "http", {"http": {"server_host": "127.0.0.1"}})
+    await async_setup_component(
+        home, "http", {"http": {"server_host": "127.0.0.1", "server_port": 0}}
+    )
     await home.config_entries.async_add(
         config_entries.ConfigEntry(
             data=entry(),
             discovery_keys=MappingProxyType({}),
             domain="mqtt",
             minor_version=2,
-            options={"birth_message": {}, "will_message": {}},
+            options={},
             source="user",
             subentries_data=(),
             title="broker",
