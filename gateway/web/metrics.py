@@ -116,6 +116,7 @@ _SITE_GAUGES = {
 }
 _COPIES_GAUGES = {
     "copies_kept_bytes": "Bytes that are kept here of other members' spools",
+    "copies_damaged": "Copies that the disk has changed, and that do not land, since the start",
     "copies_full": "1 while other members' copies wait for room here (site.copies_bytes, the disk)",
     "copies_behind": "Rows of the spool that are neither on a second disk nor landed",
     "copies_refusing": "1 while messages are refused because no other member takes copies",
@@ -260,7 +261,9 @@ def _clients(source: Source) -> Iterator[Metric]:
     yield _gauge("sessions_durable", "Sessions that outlive their connection", found.durable)
     yield _gauge("subscriptions", "Subscriptions of all sessions", broker.router.count)
     yield _gauge("retained_messages", "Retained messages", broker.retained.count)
-    yield _gauge("subscription_bytes", "Memory of all subscriptions' filters", broker.router.size)
+    yield _gauge(
+        "subscription_bytes", "Memory of all subscriptions' filters", broker.router.use.total
+    )
     yield _gauge("retained_bytes", "Memory of all retained messages", broker.retained.size)
     yield _gauge(
         "partial_packet_bytes", "Memory of packets that have not come whole", broker.partial
