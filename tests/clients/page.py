@@ -98,6 +98,6 @@ def page(cells: Cells) -> str:
 
 
 if __name__ == "__main__":
-    last = read(RUN if RUN.exists() else CELLS)
-    write(last, CELLS)
-    PAGE.write_text(page(last), encoding="utf8")
+    if source := next((path for path in (RUN, CELLS) if path.exists()), None):
+        write(last := read(source), CELLS)
+        PAGE.write_text(page(last), encoding="utf8")

@@ -169,7 +169,9 @@ def few(cuts: int) -> str:
 
 
 def count(found: list[int], wanted: int, ordered: bool = True) -> str:
-    """Return "once", or the numbers of lost and doubled messages. ordered: whether the messages left in order."""
+    """Return "once", or the numbers of lost and doubled messages. ordered: whether the messages
+    left in order.
+    """
     lost, doubled = wanted - len({*found}), len(found) - len({*found})
     if not lost and not doubled:
         first = [*dict.fromkeys(found)]
