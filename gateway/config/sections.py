@@ -15,6 +15,7 @@ from gateway.config.values import (
     BeatUrl,
     Below,
     Bind,
+    BridgeName,
     BrokerUrl,
     Count,
     FilePath,
@@ -639,7 +640,7 @@ class BridgeSection(Section):
     continue.
     """
 
-    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,32}$")]
+    name: BridgeName
     """Name of the bridge, for logs and commands. A bridge with a new name gets a new queue."""
     server: BrokerUrl
     """mqtts://HOST:PORT, or mqtt:// without TLS."""
