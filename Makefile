@@ -99,6 +99,7 @@ soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills 
 	@$(BIN)/python -m tests.hil.sabotages
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
+	@$(BIN)/python -m tests.service.year
 	@$(BIN)/python -m pytest -m soak
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py tests/ingest/soak_s3.py tests/ingest/soak_moved.py
 	@$(MAKE) --no-print-directory try-clone
