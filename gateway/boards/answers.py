@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _UNKNOWN = 1
 """The refusal of a command that the board does not know."""
 _GRACE_S = 3.0
-"""Seconds from a line about an unknown command until the line counts as the answer: the sensor sends
-both, and the answer has the reason.
+"""Seconds from a line about an unknown command until the line counts as the answer: some firmware
+sends both, and the answer has the reason.
 """
 
 
