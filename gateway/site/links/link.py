@@ -61,6 +61,9 @@ def address_of(peer: Sequence[Any] | None) -> str:
     return f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
 
 
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
 class Greeting(BaseModel):
     """The first message of a member. Later versions may add fields."""
 
@@ -68,15 +71,15 @@ class Greeting(BaseModel):
     oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
     """Generation of the member's store (`gateway/store/generation.py`)."""
-    clock: Annotated[float, Field(ge=0, le=1e11)]
+    clock: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
     """Clock of the member, UTC in seconds."""
     removed: list[Any]
     members: Annotated[list[str], Field(max_length=MEMBERS)] | None = None
     """Names in the member's [site.members]; None from Onceway 0.2.0, as in the fields below."""
-    copies: int | None = None
-    lease: float | None = None
+    copies: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
+    lease: Seconds | None = None
     """LEASE_S of the member."""
-    promise: float | None = None
+    promise: Seconds | None = None
     """PROMISE_S of the member."""
     renews: bool = False
     """Whether the member holds the site's authority, and renews certificates."""
