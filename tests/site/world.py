@@ -175,6 +175,13 @@ class MemoryHolder:
         self.world.mark(client)
         self.change(client, record._replace(suspect=True), done)
 
+    def mark_twofold(self, client: str) -> None:
+        record = self.records.get(client)
+        if record is not None and record.session is not None and not record.session.received:
+            session = record.session._replace(received=((0xFFFF, 0),))
+            self.change(client, record._replace(session=session))
+            self.world.reached["twofold"] += 1
+
     def mark_all_suspect(self, done: Event) -> None:
         for client, record in list(self.records.items()):
             if record.session is not None:

@@ -270,19 +270,24 @@ class Site:
             elif session is not None:
                 end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
         elif outcome.kind == "doubt":
-            self._begin_again(key, connection, packet)
+            self._begin_again(key, connection, packet, outcome.twofold)
         self._answer(connection, packet, refusal)
 
-    def _begin_again(self, key: str, connection: Connection, packet: Connect) -> None:
+    def _begin_again(
+        self, key: str, connection: Connection, packet: Connect, twofold: bool
+    ) -> None:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
         for another message by now, which would be acknowledged and lost. A board's anti-replay
-        window is never outdated in this way.
+        window is never outdated in this way. If the client has had two sessions, both may have
+        delivered a message, so the remaining one begins anew, too.
         """
         self.holder.trust(key)
         session = self.holder.session(key)
         device = connection.peer.device
         proved = device is not None and device.proved
-        if session is None or packet.clean_start or proved or not session.receive_flow.received:
+        if session is None or packet.clean_start or proved:
+            return
+        if not session.receive_flow.received and not twofold:
             return
         end_with_loss(self.holder, self._broker, session, "another gateway may have a newer one")
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OTHERS = 0xFFFF
+"""Packet identifier that stands for those that the client has used at another member."""
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
 _LOST = "%s. What it knew of clients is lost, so sessions are in doubt until their clients come"
 
@@ -409,6 +411,16 @@ class SessionHolder:
         self.places.of(client).suspect = True
         self.places.save(client)
         self.on_disk(done)
+
+    def mark_twofold(self, client: str) -> None:
+        self._begin()
+        session = self.session(client)
+        if session is not None and not session.incarnation and not session.receive_flow.received:
+            # an identifier that the client may have used at the other member: from now on, and
+            # wherever the session moves, it begins anew in doubt
+            session.receive_flow.keep((_OTHERS,))
+            if session.durable:
+                session.receive_flow.commit = self._broker.keep_flow(session)
 
     def mark_all_suspect(self, done: Done) -> None:
         self._begin()

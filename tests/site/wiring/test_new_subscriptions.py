@@ -3,10 +3,18 @@
 import pytest
 
 from gateway.mqtt.encode import encode
-from gateway.mqtt.packets import Subscribe, Subscription, Unsubscribe, Version
+from gateway.mqtt.packets import (
+    Connack,
+    Publish,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+)
 from gateway.site.moving import new_subscriptions
 from gateway.site.moving.new_subscriptions import Behind
 from gateway.site.moving.session_moves import moves_of
+from gateway.site.rules.ending import Ending
 from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader, waiting
 from tests.site.wiring.test_local_member import Sites
 
@@ -176,3 +184,77 @@ def test_a_lost_question_is_asked_again(sites: Sites, monkeypatch: pytest.Monkey
     assert is_settled(sites)
     source.publish("t/1", "later", 1, wait=SOON_S)
     assert Peer(sites, "b", "new").payloads == [b"later"]
+
+
+def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
+    """The client of a goes to b in a partition, and back if so wanted: each gateway has a session
+    of it. Return the client, and the payloads that it got.
+    """
+    client = reader(sites, "a", "t/#", client="c")
+    reader(sites, "b", "t/#", client="other")
+    sites.part("a", "b")
+    sites.part("a", "c")
+    sites.pass_time(2)
+    publisher(sites, "a").publish("t/1", "before", 1)
+    got = client.payloads
+    for visit, name in enumerate("ba" if back else "bab"):
+        client.client.break_line()
+        sites.settle()
+        client = Peer(sites, name, "c")
+        client.say(Subscribe(7, [Subscription("t/#", 2)]))
+        publisher(sites, name).publish("t/1", f"at {name}, visit {visit}", 2)
+        sites.pass_time(SOON_S)
+        got += client.payloads
+    assert {"a", "b"} == {name for name in "ab" if "c" in sites[name].broker.sessions}
+    return client, got
+
+
+@pytest.mark.parametrize("at", ["a", "b", "c"])
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("wait", [0.0, 0.01, 0.05, 2])
+def test_client_with_two_sessions_is_told_before_a_message_comes_again(
+    sites: Sites, at: str, back: bool, wait: float
+) -> None:
+    last, got = both_go_on(sites, back)
+    sites.join("a", "b")
+    sites.join("a", "c")
+    sites.pass_time(wait)
+    found = [sites[name].broker.sessions.get("c") for name in "ab"]
+    assert not wait or not any(session and session.connection for session in found)
+    got += last.payloads
+    assert len(got) == len(set(got))
+    client = sites.connect(at, "c", wait=3)
+    assert not client.take(Connack).session_present
+    assert not client.take_all(Publish)
+    sites.pass_time(1)
+    assert [name for name in sites.names if "c" in sites[name].broker.sessions] == [at]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_client_of_a_session_that_gives_way_gets_nothing_more(
+    sites: Sites, back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer that its session has to end comes late."""
+    last, got = both_go_on(sites, back)
+    monkeypatch.setattr(Ending, "_on_ended", lambda *_: None)
+    sites.join("a", "b")
+    sites.join("a", "c")
+    sites.pass_time(1)
+    got += last.payloads
+    assert len(got) == len(set(got))
+
+
+@pytest.mark.parametrize("at", ["a", "b"])
+@pytest.mark.parametrize("back", [False, True])
+def test_client_with_two_sessions_is_told_if_it_comes_while_members_meet(
+    sites: Sites, at: str, back: bool
+) -> None:
+    last, _ = both_go_on(sites, back)
+    last.client.break_line()
+    sites.settle()
+    for pair in ("a", "b"), ("b", "a"):
+        sites.links.add(frozenset(pair))
+        sites.members[pair[0]].joined(pair[1])
+    client = sites.connect(at, "c", wait=3)  # before the first frame
+    assert not client.take(Connack).session_present
+    assert not client.take_all(Publish)
