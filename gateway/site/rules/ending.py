@@ -186,7 +186,8 @@ class Ending:
             self._trust.asked(client, (member,))
             ended = Ended(client, below, state, held.epoch)
             names = self._contacts.unmask(member, over.older) & self._contacts.keys()
-            twofold = member in names & held.older and is_live(held)
+            copied = held.copied or over.copied
+            twofold = member in names & held.older and is_live(held) and not copied
             if twofold and state is not State.HELD:
                 self._holder.mark_twofold(client)
             if state is State.STAYS and held.copied == over.copied:
