@@ -361,7 +361,11 @@ class Gateway:
             return
         record = self.holder.records.get(client, Record(outcome.epoch))
         session = None if connection.clean or outcome.kind == "none" else record.session
-        if outcome.kind == "doubt" and session is not None and (session.received or outcome.twofold):
+        if (
+            outcome.kind == "doubt"
+            and session is not None
+            and (session.received or outcome.twofold)
+        ):
             session = None
         present = session is not None
         session = session or Session(self.world.next_number())

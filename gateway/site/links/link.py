@@ -28,6 +28,7 @@ from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number, unpack_number
 from gateway.site.pki.authority import Removal, name_in
 from gateway.site.pki.invitation import MOST_REQUEST
+from gateway.site.pki.member_list import MemberList
 from gateway.site.pki.removed import from_values, read
 from gateway.site.pki.tls import why
 from gateway.site.rules.contact import LEASE_S, PROMISE_S
@@ -83,6 +84,8 @@ class Greeting(BaseModel):
     """PROMISE_S of the member."""
     renews: bool = False
     """Whether the member holds the site's authority, and renews certificates."""
+    agreed: MemberList | None = None
+    """The signed list of members that the member uses."""
 
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
@@ -218,7 +221,7 @@ class Link(asyncio.Protocol):
                 self.end(error.what, bye=True)
                 return
             if self.expected is not None and not self.knock:
-                self._greet()
+                self.greet()
         self._read()
 
     def send(self, frame: bytes) -> None:
@@ -330,7 +333,7 @@ class Link(asyncio.Protocol):
             case _:
                 raise SiteError(f"a frame of kind {kind.name} where none is expected")
 
-    def _greet(self) -> None:
+    def greet(self) -> None:
         self._write(pack(Kind.GREETING, self._owner.greeting().model_dump_json().encode()))
 
     def _greeted(self, body: bytes) -> None:
@@ -351,7 +354,7 @@ class Link(asyncio.Protocol):
             return
         self._owner.compare(self, greeting)
         if self.expected is None:
-            self._greet()
+            self.greet()
             self.state = State.CONFIRMING
         else:
             self._say_alive()

@@ -21,7 +21,6 @@ from gateway.mqtt.topics import topic_matches
 from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
-
 NEW = ""
 """An item of `SessionMove.filters`: the others are new subscriptions (`new_subscriptions.py`)."""
 

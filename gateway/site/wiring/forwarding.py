@@ -72,6 +72,7 @@ class Forwarding:
         """Filters that are to be checked again."""
         others = sorted(set(members) - {name})
         clients = {other: f"{MEMBER}{name}:{other}" for other in others}
+        site_of(broker).session_moves.queues.clear()
         forget_members(broker, set(clients.values()))
         self._wanted: dict[str, int] = {}
         """Filters of clients here, each with its highest QoS."""
@@ -286,6 +287,7 @@ class _Port:
         self._queue = mark.incarnation
         if isinstance(session.role, PeerGateway):
             self._peer = session.role
+            self._peer.shares = self._shares
         else:
             self._peer = session.role = PeerGateway(self._member, self._shares)
             session.foreign = True

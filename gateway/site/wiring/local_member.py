@@ -112,6 +112,27 @@ class Site:
         if self._timer is not None:
             self._timer.cancel()
 
+    def hand_on(self) -> tuple[list[tuple[Connection, Connect]], set[tuple[Connection, int]]]:
+        """Close, for another member in place of this one, with other names. Return the CONNECTs and
+        PUBRELs that wait, for its `take_on`.
+        """
+        self.close()
+        self._neighbours.moved = self.holder.moved()
+        connects, self._waiting = list(self._waiting.values()), {}
+        return connects, self._releases
+
+    def take_on(
+        self, connects: Iterable[tuple[Connection, Connect]], releases: set[tuple[Connection, int]]
+    ) -> None:
+        for connection, packet in connects:
+            if connection.state is not State.CLOSED and not self.waits(connection, packet):
+                self._loop.call_soon(self._answer, connection, packet, None)
+        for connection, identifier in list(releases):
+            if connection.state is State.CLOSED:
+                continue
+            if not self.release(connection, (identifier,)):
+                self._loop.call_soon(self._release, connection, identifier, False, ())
+
     def has_newest(self, session: Session) -> bool:
         key = own_key(session)
         held = self.holder.held(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from math import isinf
 from typing import TYPE_CHECKING
 
 from gateway.config import INSIDE
@@ -20,7 +21,7 @@ from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.site.wiring.places import Place, Places
 from gateway.store.move_records import Unfit, read_head
-from gateway.store.move_rows import SessionExport, SessionImport, key_of, name_of
+from gateway.store.move_rows import Moved, SessionExport, SessionImport, key_of, name_of
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SessionHolder:
         self._site = site_of(broker)
         self._begin = begin
         self._parts = parts
-        known = frozenset(members)
+        self._known = known = frozenset(members)
         self.places = Places(
             broker,
             self._site.moved.places,
@@ -145,6 +146,25 @@ class SessionHolder:
         for key, place in self._taking.items():
             place.suspect = True
             move_rows(self._broker).places[key] = place.row(key)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a session is moving with a commit that is not on disk."""
+        leaving = any(given.order is not None for given in self._given.values())
+        return bool(self._taking) or leaving
+
+    def moved(self) -> Moved:
+        """Return the records as the store has them with the open changes, for another holder in
+        place of this one, which is not busy.
+        """
+        return Moved(
+            places=[place.row(key) for key, place in self.places],
+            given=[
+                (key, given.member, 0, 0, None if isinf(given.ends) else int(given.ends * 1000))
+                for key, given in self._given.items()
+            ],
+            members=self._known,
+        )
 
     # -- what there is
 
