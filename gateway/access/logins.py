@@ -34,6 +34,7 @@ from gateway.broker.admission import origin
 from gateway.links.fair_queue import FairQueue
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.jobs import Job
+from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
@@ -131,6 +132,7 @@ class Logins:
         self._trusted = trusted or Trusted()
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
+        self._throttle = LogThrottle(loop.time)
 
     def ask(self, order: Ask) -> None:
         """Queue a check."""
@@ -224,7 +226,8 @@ class Logins:
             if alike is not None:
                 return alike.refusal
             failures = self._addresses.fail(address, now)
-            if failures >= 4 and not failures & failures - 1:  # 4, 8, 16 …
+            told = failures >= 4 and not failures & failures - 1  # 4, 8, 16 …
+            if told and self._throttle.has_room():
                 log.warning(
                     "%s: %d wrong passwords: each further attempt waits longer",
                     address,

@@ -206,12 +206,14 @@ class Boards:
     def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:
         known = self._losses.get(name)
         _put(self._losses, name, Loss(sequence, known.count + 1 if known else 1, monotonic))
-        log.warning(
-            "%s: publication %d is lost: its bytes in the board's memory changed while it waited",
-            name,
-            sequence,
-            extra=about(client=name),
-        )
+        if self._throttle.has_room():
+            log.warning(
+                "%s: publication %d is lost: its bytes in the board's memory changed while it"
+                " waited",
+                name,
+                sequence,
+                extra=about(client=name),
+            )
 
     def _hear_log(self, name: str, payload: bytes, monotonic: int) -> None:
         text = payload[:_MOST_BYTES].decode(errors="replace")

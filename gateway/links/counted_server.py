@@ -84,7 +84,8 @@ class CountedServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("no connection can be accepted (%s)", error.strerror)
+                if self._throttle.allows("accept"):
+                    log.error("no connection can be accepted (%s)", error.strerror)
                 self._loop.remove_reader(self._socket.fileno())
                 self._loop.call_later(_PAUSE_S, self._resume)
                 return

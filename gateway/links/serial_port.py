@@ -165,6 +165,7 @@ class SerialPort:
         self._said: dict[str, None] = {}
         """The last sentences in the log, oldest first."""
         self._throttle = LogThrottle(time.monotonic)
+        self._session_throttle = LogThrottle(time.monotonic)
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
@@ -336,12 +337,7 @@ class SerialPort:
                     self._on_started(event)
                 case SessionEnded(session, reason):
                     if self._transport is not None and self._transport.session is session:
-                        log.info(
-                            "%s: connection lost: %s",
-                            self.path,
-                            reason,
-                            extra=about(port=self.path, reason=reason),
-                        )
+                        self._on_ended(reason)
                         self._transport.lose(reason)
                 case Refused(name, reason) if self.link.session is not None:
                     # The connected device continues, so this is not its problem.
@@ -358,18 +354,24 @@ class SerialPort:
                     self._warn(_other_version(version, self.path))
         self._flush()
 
+    def _on_ended(self, reason: str) -> None:
+        if self._session_throttle.has_room():
+            fields = about(port=self.path, reason=reason)
+            log.info("%s: connection lost: %s", self.path, reason, extra=fields)
+
     def _on_started(self, event: SessionStarted) -> None:
         hello, proved = event.hello, event.proved
         text = "%s: %s greets%s, start %d, next sequence %d"
-        log.info(
-            text,
-            self.path,
-            hello.name,
-            "" if proved else " without a key",
-            hello.boot,
-            hello.next_sequence,
-            extra=about(port=self.path, device=hello.name),
-        )
+        if self._session_throttle.has_room():
+            log.info(
+                text,
+                self.path,
+                hello.name,
+                "" if proved else " without a key",
+                hello.boot,
+                hello.next_sequence,
+                extra=about(port=self.path, device=hello.name),
+            )
         if proved or not self._unheard:  # without a key a greeting begins a session
             self._problem, self._refused = self._prints.verdict, None
             self._unheard = False

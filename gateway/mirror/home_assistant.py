@@ -13,9 +13,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway import __version__
 from gateway.boards.admission import Listed, Registry
@@ -42,6 +42,8 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
+MOST_WANTED = 100
+"""Largest number of boards whose update may wait for the next look."""
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20
@@ -108,21 +110,20 @@ class HomeAssistant:
         """
         self._kinds: dict[str, Kind] = {}
         self._inside: InternalClient | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._born = False
+        """Whether Home Assistant has started and has not got all messages again."""
+        self._wanted: set[str] = set()
+        """Boards whose update Home Assistant wants."""
+        self._task: asyncio.Task[None] | None = None
         self.job = Job("home_assistant", "Home Assistant is not told of boards", LOOP_S)
         mirror.on_gone.append(self._clear)
 
     def start(self) -> None:
-        self._begin(self._run())
+        self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._task is not None:
+            self._task.cancel()
 
     async def _run(self) -> None:
         self.job.begin()
@@ -134,6 +135,10 @@ class HomeAssistant:
                         self._engine, [f"{self._section.prefix}/status", UPDATE], self._heard
                     )
                 await self._look()
+                if self._born:
+                    await self._repeat()
+                for _ in range(len(self._wanted)):
+                    await self._install(self._wanted.pop())
                 self.job.go_round()
             except Exception as error:
                 self.job.fail(error)
@@ -141,11 +146,12 @@ class HomeAssistant:
 
     def _heard(self, message: Publish) -> None:
         if message.topic != f"{self._section.prefix}/status":
-            if message.payload == INSTALL.encode() and not message.retain:
-                self._begin(self._install(message.topic.split("/")[1]))
+            device = message.topic.split("/")[1]
+            is_one = message.payload == INSTALL.encode() and not message.retain
+            if is_one and len(self._wanted) < MOST_WANTED:
+                self._wanted.add(device)
         elif message.payload == b"online":
-            log.info("Home Assistant has started: all boards are announced again")
-            self._begin(self._repeat())
+            self._born = True
 
     async def _install(self, device: str) -> None:
         """Update a board, if the bundled firmware is another one."""
@@ -168,7 +174,11 @@ class HomeAssistant:
         return (job.running, job.error) if job and job.device == device else (False, None)
 
     async def _repeat(self) -> None:
-        """Send all messages again, some in each turn."""
+        """Send all messages again, some in each turn. Any number of birth messages that come
+        meanwhile make one more round.
+        """
+        self._born = False
+        log.info("Home Assistant has started: all boards are announced again")
         everything = [*dict.fromkeys(self._gone, b"").items(), *self._announced.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))

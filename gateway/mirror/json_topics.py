@@ -101,7 +101,8 @@ class Mirror:
         try:
             found = readings(device, topic, payload, utc)
         except Exception:
-            log.exception("%s: a publication to %r cannot be mirrored", device, topic)
+            if self._engine.broker.log_throttle.allows(f"mirror of {device}"):
+                log.exception("%s: a publication to %r cannot be mirrored", device, topic)
             return
         if found and not self._coming:
             asyncio.get_running_loop().call_soon(self._flush)

@@ -30,6 +30,7 @@ from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.jobs import Job, SavedFile
 from gateway.system.late_file import LateFile
+from gateway.system.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class PageLogins:
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
         self._thread = ThreadPoolExecutor(1, "page-passwords")
+        self._throttle = LogThrottle(time.monotonic)
         self._waiting = {False: 0, True: 0}
         """Number of comparisons that run or wait, by whether the user is trusted at the address."""
         self._trusted = Trusted(file.with_name("page-trusted.json") if file else None)
@@ -128,7 +130,8 @@ class PageLogins:
                 await asyncio.sleep(begun + ALIKE_S - now)
                 return alike
             failures = self._addresses.fail(address, now)
-            if failures >= 4 and not failures & failures - 1:
+            told = failures >= 4 and not failures & failures - 1
+            if told and self._throttle.has_room():
                 log.warning("page: %s: %d wrong passwords", address, failures)
             return 403, "User name or password is wrong."
         return self._let_in(user, address, passwords)

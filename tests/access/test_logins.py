@@ -1,9 +1,7 @@
 """Logins: an address with many sockets or many guesses slows only itself."""
 
 import asyncio
-import hashlib
 import signal
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -37,14 +35,16 @@ async def login(port: int, connect: Connect, address: str = "127.0.0.1") -> int:
 
 @asynccontextmanager
 async def flood(port: int, sockets: int, address: str) -> AsyncIterator[list[int]]:
-    """Guess passwords over many sockets of one address all the time; reasons so far."""
+    """Guess passwords over many sockets of one address, each a second after its last answer: a
+    faster flood measures this machine. Yield the reasons so far.
+    """
     reasons: list[int] = []
 
     async def guess(number: int) -> None:
         while True:
             with suppress(OSError, AssertionError):
                 reasons.append(await login(port, alice(b"%d" % number, f"g{number}"), address))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(1)
 
     tasks = [asyncio.create_task(guess(number)) for number in range(sockets)]
     try:
@@ -60,23 +60,18 @@ async def flood(port: int, sockets: int, address: str) -> AsyncIterator[list[int
 async def test_one_address_with_300_sockets_keeps_no_user_out(tmp_path: Path) -> None:
     arguments = configured(tmp_path, LISTENER)
     users = Users(tmp_path / "data" / "users")
-    names = [f"user{number}" for number in range(20)]
+    names = [f"user{number}" for number in range(10)]
     for name in names:
         users.add(name, "right")
     async with gateway(*arguments) as running, flood(running.port, 300, "127.0.0.3") as guesses:
-        begin = time.monotonic()
+        compared = guesses.count(R.BAD_USER_NAME_OR_PASSWORD)
+        connects = [Connect(name, username=name, password=b"right") for name in names]
         reasons = await asyncio.gather(
-            *(
-                login(running.port, Connect(name, username=name, password=b"right"), "127.0.0.2")
-                for name in names
-            )
+            *(login(running.port, connect, "127.0.0.2") for connect in connects)
         )
-        took = time.monotonic() - begin
+        compared = guesses.count(R.BAD_USER_NAME_OR_PASSWORD) - compared
         assert reasons == [R.SUCCESS] * len(names)
-        cost = time.perf_counter()
-        hashlib.scrypt(b"x", salt=b"x" * 16, n=1 << 15, r=8, p=1, maxmem=1 << 26, dklen=32)
-        alone = len(names) * (time.perf_counter() - cost)
-        assert took < 5 * alone + 2, "about as long as without the flood"
+        assert compared <= len(names), "addresses take turns"
         await running.logged("127.0.0.3: 4 wrong passwords")
         assert R.CONNECTION_RATE_EXCEEDED in guesses
         assert sum("wrong passwords" in line for line in running.log) < 10

@@ -95,14 +95,16 @@ async def test_all_is_told_again_when_home_assistant_has_started(tmp_path: Path,
         await hear(client, "homeassistant/device/#")
         await sensor.measure(3.25)
         first = await until_told(client, BOARD)
-        for payload in (b"offline", b"online"):
+        for payload in (b"offline", *[b"online"] * 100):  # they cause one round, or two
             client.send(Publish("homeassistant/status", payload))
+        await running.logged("Home Assistant has started")
         topics = {}
-        while topics.keys() < {BOARD, GATEWAY}:
+        while not topics.keys() >= {BOARD, GATEWAY}:
             packet = await client.take(Publish)
             topics[packet.topic] = packet
         assert json.loads(topics[BOARD].payload) == first
         assert not any("error" in line for line in running.log)
+        assert sum("Home Assistant has started" in line for line in running.log) <= 2
 
 
 async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(

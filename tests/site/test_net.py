@@ -519,6 +519,25 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
     assert len(log.messages) < 10
 
 
+async def test_guests_without_an_invitation_and_garbage_are_some_lines(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    guest = expected_authority(membership(site.of("attic")).authority)
+    async with running(site.config("attic")) as (attic,):
+        for number in range(40):
+            async with dialled(site.addresses["attic"], guest) as peer:
+                peer.say(Kind.JOIN, b'{"id": "%d", "name": "%s"}' % (number, b"x" * number * 100))
+                await peer.ended()
+            async with dialled(site.addresses["attic"], None) as peer:
+                peer.writer.write(b"GET /%d HTTP/1.1\r\n\r\n" % number)
+                await _end_of(peer.reader)
+        await until(lambda: not attic.net._handshakes)
+    assert said(log, "an invited gateway at 127.0.0.1", "refused") == 1
+    assert len(log.messages) <= 8, log.messages
+    assert all(len(message) < 400 for message in log.messages)
+
+
 @pytest.mark.parametrize("guest", [True, False])
 async def test_silent_peer_after_the_handshake_is_dropped(
     tmp_path: Path,

@@ -84,7 +84,7 @@ PLACES = {
         "WebSocketTransport.close": CLIENT,
     },
     "mirror/home_assistant.py": {
-        "HomeAssistant._begin": "job home_assistant",
+        "HomeAssistant.start": "job home_assistant",
         "HomeAssistant._run": "job home_assistant",
     },
     "mirror/json_topics.py": {"Mirror._run": "job mirror", "Mirror.start": "job mirror"},

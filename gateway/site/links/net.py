@@ -538,7 +538,8 @@ class Net:
             invitation.answer, self._config.site_folder, self._site.members, request
         )
         link.answer(data)
-        log.warning("an invited gateway at %s: %s", address, printable(said))
+        key = f"{address.rpartition(':')[0]} {said[:7]}"  # each refusal begins alike
+        self._warn(key, f"an invited gateway at {address}: {printable(said)}")
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()

@@ -315,13 +315,14 @@ class Site:
     def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:
         self.marked += 1
         self._doubted(name_of(key), silent)
-        log.warning(
-            "%s: answered in doubt, %s: what it publishes again may stand in the spool twice; the"
-            " table keeps one if it has an identity",
-            printable(name_of(key)),
-            reason(silent),
-            extra=about(**connection.about, reason="doubt"),
-        )
+        if self._broker.log_throttle.allows(f"doubt about {connection.client}"):
+            log.warning(
+                "%s: answered in doubt, %s: what it publishes again may stand in the spool twice;"
+                " the table keeps one if it has an identity",
+                printable(name_of(key)),
+                reason(silent),
+                extra=about(**connection.about, reason="doubt"),
+            )
 
     def _answer(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
         self._engine.placed(connection, packet, refusal)
@@ -367,12 +368,13 @@ class Site:
         if silent and not known:
             self.marked += 1
             self._doubted(connection.client, silent)
-            log.warning(
-                "%s: PUBREL of an unknown identifier, and %s did not answer",
-                connection.name,
-                ", ".join(map(printable, silent)),
-                extra=about(**connection.about, reason="doubt"),
-            )
+            if self._broker.log_throttle.allows(f"PUBREL of {connection.client}"):
+                log.warning(
+                    "%s: PUBREL of an unknown identifier, and %s did not answer",
+                    connection.name,
+                    ", ".join(map(printable, silent)),
+                    extra=about(**connection.about, reason="doubt"),
+                )
             if connection.version < Version.V5:
                 self._part(connection)
                 return

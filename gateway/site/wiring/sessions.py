@@ -497,13 +497,14 @@ def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: 
     """End a session, and tell how many messages that waited for it are lost."""
     if count := session.send_flow.messages:
         holder.lost += count
-        log.warning(
-            "%s: its session here ends, since %s: %d messages that waited for it are lost",
-            printable(session.client),
-            why,
-            count,
-            extra=about(client=session.client, reason="lost"),
-        )
+        if broker.log_throttle.has_room():
+            log.warning(
+                "%s: its session here ends, since %s: %d messages that waited for it are lost",
+                printable(session.client),
+                why,
+                count,
+                extra=about(client=session.client, reason="lost"),
+            )
     broker.end_session(session)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import os
+import ssl
+import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 from gateway.access.logins import MOST_OF_ONE
 from gateway.access.users import Users
 from gateway.links.handshake import Hello
+from gateway.links.proxy_header import SIGNATURE
 from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Will
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
@@ -180,7 +183,7 @@ def _frame(size: int, final: bool) -> bytes:
 
 async def fragments(site: Site) -> None:
     """300 connections, each with 900 kB of a message that does not end, before CONNECT."""
-    port = await _port(site, "WEB")
+    port = _port(site, "WEB")
     frame = _frame(900_000, False)
     key = base64.b64encode(os.urandom(16)).decode()
     head = (
@@ -209,14 +212,14 @@ async def fragments(site: Site) -> None:
 
 async def upgrades(site: Site) -> None:
     """1,500 sockets to a WebSocket listener that say nothing."""
-    await _crowd(site, await _port(site, "WEB"))
+    await _crowd(site, _port(site, "WEB"))
 
 
 async def handshakes(site: Site) -> None:
     """1,500 sockets to a TLS listener that say nothing, and as many of proxies that name no
     client.
     """
-    await _crowd(site, await _port(site, "TLS"), await _port(site, "PROXY"))
+    await _crowd(site, _port(site, "TLS"), _port(site, "PROXY"))
 
 
 async def _crowd(site: Site, *ports: int) -> None:
@@ -228,7 +231,7 @@ async def _crowd(site: Site, *ports: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _port(site: Site, name: str) -> int:
+def _port(site: Site, name: str) -> int:
     return int((site.folder / name).read_text())
 
 
@@ -251,7 +254,7 @@ async def requests_and_streams(site: Site) -> None:
     """600 halves of requests to page and metrics, guesses, and a viewer that takes all streams and
     sessions. The operator logs in and looks on meanwhile.
     """
-    port, web = await _port(site, "WEB"), int(site.web.rpartition(":")[2])
+    port, web = _port(site, "WEB"), int(site.web.rpartition(":")[2])
     url = f"http://127.0.0.1:{port}"
     for number in range(600):
         half = await site.open(f"127.0.0.{2 + number % 3}", port if number % 3 else web)
@@ -286,46 +289,103 @@ ODD_REQUESTS = [
     for found in (
         (b"/", b"A: " + b"a" * 8000 + b"\r\n" * 2),
         (b"/", b"A\x00: b\r\n"),
-        (b"/other", b""),
+        (b"/" + b"o" * 4000, b""),
         (b"/mqtt", b"Origin: http://[\r\n"),
-        (b"/mqtt", b"Origin: https://evil.example\r\n"),
+        (b"/mqtt", b"Origin: https://evil.example/" + b"o" * 4000 + b"\r\n"),
+        (b"/mqtt", b"Origin: \xff\r\nX-Forwarded-For: \xff, [::1\r\n"),
         (b"/mqtt", b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: chat\r\n"),
         (b"/metrics", b"Content-Length: x\r\n"),
     )
+] + [
+    b"\x16\x03\x01\x00\x05hello",
+    b"GET http://[ HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: [::1\r\nCookie: =\xff\r\n\r\n",
+    b"POST /api/login HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n[]",
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
 ]
-HELLOS = 20_000
-_LINES: dict[Path, Pty] = {}
+ODD_BYTES = [
+    *(b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\x16\x03\x01\xff", bytes(20)),
+    b"\x10\x10\x00\x04MQTT\x63\x02\x00\x00\x00\x04" + b"name",
+    b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04" + b"\xff\xfe\x00\x01",
+    b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n",
+    *(SIGNATURE + found for found in (b"\x21\x11\xff\xff", b"\x31\x11\0\0", b"\x21\x11\0\1x")),
+    b"invented",  # here: a CONNECT with a name and a user of its own
+]
+ODD_PEERS, HELLOS = 220, 2000
+MOST_LINES, MOST_BYTES = 110, 30_000
+"""In the log, about the strangers at one listener or port."""
+_LINES: dict[Path, list[Pty]] = {}
 
 
-def _serial(folder: Path) -> dict[str, str]:
-    line = _LINES[folder] = Pty()
-    (folder / "line").symlink_to(line.path)
-    return {}
+def _with_tls_and_serial(folder: Path) -> dict[str, str]:
+    _LINES[folder] = [Pty(), Pty()]
+    for line, name in zip(_LINES[folder], ("line", "open-line"), strict=True):
+        (folder / name).symlink_to(line.path)
+    return with_tls(folder)
 
 
 async def strangers(site: Site) -> None:
-    """Requests that are none at a WebSocket listener and at the metrics, from three addresses; and
-    greetings of boards that are not registered, each with a name of its own.
+    """For each kind of listener, odd bytes, each from an address of its own, over TLS after the
+    handshake, too; at serial ports greetings of boards, each with a name of its own.
     """
+    log = site.running.log
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
 
-    async def ask(number: int, port: int) -> None:
-        client = await site.open(f"127.0.0.{2 + number % 3}", port)
-        client.writer.write(ODD_REQUESTS[number % len(ODD_REQUESTS)])
-        await gone(client)
-        client.writer.close()
+    async def ask(number: int, port: int, odd: list[bytes], tls: bool) -> None:
+        address = (f"127.1.0.{2 + number}", 0)
+        how = {"ssl": trusting} if tls and number % 2 else {}
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=address, **how)
+        data = odd[number % len(odd)]
+        if data == b"invented":
+            data = bytes_of(Connect(f"c{number}", username=f"u{number}", password=b"x"))
+        writer.write(data)
+        with suppress(ConnectionError, TimeoutError):  # a part of a packet is waited for
+            async with asyncio.timeout(0.5):
+                while await reader.read(1 << 16):
+                    pass
+        writer.close()
 
-    for port in (await _port(site, "WEB"), int(site.web.rpartition(":")[2])):
-        await together([ask(number, port) for number in range(700)])
-    line = _LINES[site.folder]
-    for number in range(HELLOS):
-        data = Hello(number, 1, 0, 1, 56, 2, f"stranger-{number}").to_bytes()
-        while data:
-            with suppress(BlockingIOError):
-                data = data[os.write(line.master, data) :]
-            with suppress(BlockingIOError):
-                os.read(line.master, 1 << 16)
-            await asyncio.sleep(0)
-    _LINES.pop(site.folder).unplug()
+    async def greet(line: Pty) -> None:
+        for number in range(HELLOS):
+            data = Hello(number, 1, 0, 1, 56, 2, f"stranger-{number}").to_bytes()
+            while data:
+                with suppress(BlockingIOError):
+                    data = data[os.write(line.master, data) :]
+                with suppress(BlockingIOError):
+                    os.read(line.master, 1 << 16)
+                await asyncio.sleep(0)
+        line.unplug()
+
+    floods = {
+        name: [
+            ask(number, port, ODD_REQUESTS if is_http else ODD_BYTES, "TLS" in name)
+            for number in range(ODD_PEERS)
+        ]
+        for name, port, is_http in (
+            ("tcp", site.port, False),
+            *((name, _port(site, name), False) for name in ("TLS", "PROXY")),
+            *((name, _port(site, name), True) for name in ("WEB", "TLS-WEB", "PAGE")),
+            ("metrics", int(site.web.rpartition(":")[2]), True),
+        )
+    }
+    closed, open_to_all = _LINES.pop(site.folder)
+    for name, flood in (
+        *floods.items(),
+        ("serial", [greet(closed)]),
+        ("open", [greet(open_to_all)]),
+    ):
+        before, begun = len(log), time.monotonic()
+        await together(flood)  # type: ignore[arg-type]
+        size = sum(map(len, log[before:]))
+        print(f"{name}: {len(log) - before} lines, {size} bytes, {time.monotonic() - begun}")
+        assert len(log) - before <= MOST_LINES, log[before:]
+        assert size <= MOST_BYTES
+    assert not any("Traceback" in line for line in log)
+
+
+CERTIFICATE, KEY = "FOLDER/gateway.pem", "FOLDER/gateway.key"
 
 
 def listener(name: str, *lines: str) -> str:
@@ -339,11 +399,19 @@ FLOODS = [
     Flood(
         "log lines about requests and greetings of strangers",
         strangers,
-        listener("WEB", 'type = "websocket"') + '[[serial]]\nport = "FOLDER/line"\n',
-        memory=16 * MEGABYTE,
+        listener("WEB", 'type = "websocket"')
+        + "".join(
+            listener(name, kind, f'tls = {{ certificate = "{CERTIFICATE}", key = "{KEY}" }}')
+            for name, kind in (("TLS", ""), ("TLS-WEB", 'type = "websocket"'))
+        )
+        + listener("PROXY", 'proxy_protocol = ["127.0.0.0/8"]', "anonymous = true")
+        + '[page]\nbind = "127.0.0.1:PAGE-PORT"\noperators = ["alice"]\n'
+        + '[[serial]]\nport = "FOLDER/line"\n[[serial]]\nport = "FOLDER/open-line"\nopen = true\n',
+        memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
+        disk=2 * MEGABYTE,
         says="is not admitted",
-        lines=90,
-        env=_serial,
+        lines=400,
+        env=_with_tls_and_serial,
     ),
     Flood(
         "what comes due at once: sessions that expire, wills, silent clients",
@@ -436,7 +504,7 @@ FLOODS = [
     Flood(
         "TLS handshakes; PROXY headers that have not come",
         handshakes,
-        listener("TLS", 'tls = { certificate = "FOLDER/gateway.pem", key = "FOLDER/gateway.key" }')
+        listener("TLS", f'tls = {{ certificate = "{CERTIFICATE}", key = "{KEY}" }}')
         + listener("PROXY", 'proxy_protocol = ["127.0.0.0/8"]', "anonymous = true"),
         env=with_tls,
         memory=200 * MEGABYTE,

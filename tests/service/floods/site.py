@@ -190,7 +190,7 @@ def _prepare(folder: Path, flood: Flood) -> tuple[Path, int]:
     """Write the configuration; returns it, and the port of its first listener."""
     folder.mkdir()
     text = flood.config.replace("FOLDER", str(folder))
-    for name in ("WEB", "TLS", "FEW", "PROXY"):
+    for name in ("TLS-WEB", "WEB", "TLS", "FEW", "PROXY", "PAGE"):
         if f"{name}-PORT" in text:
             (folder / name).write_text(str(free_port()))
             text = text.replace(f"{name}-PORT", (folder / name).read_text())
