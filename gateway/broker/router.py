@@ -194,7 +194,7 @@ class Router:
         """Whether a session gets one copy for each of its matching filters."""
         self.heard: dict[str, Callable[[PublishRun], None]] = {}
         """Callbacks by first topic level: called with each run to a topic below it."""
-        self.watch: Callable[[str, Session | None], None] | None = None
+        self.watch: Callable[[str, Session | None], None] = lambda topic_filter, session: None
         """Callback for each changed filter, with the session if its subscription is new."""
         self._root = _Node()
         self.topics: dict[bytes, RoutedTopic] = {}
@@ -265,8 +265,7 @@ class Router:
             self.deep += deep_levels(inner)
         if not self._index.invalidate(inner):
             self.changed()
-        if self.watch is not None:
-            self.watch(topic_filter, session if new else None)
+        self.watch(topic_filter, session if new else None)
         return new
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
@@ -293,8 +292,7 @@ class Router:
         self.deep -= deep_levels(inner)
         if not self._index.invalidate(inner):
             self.changed()
-        if self.watch is not None:
-            self.watch(topic_filter, None)
+        self.watch(topic_filter, None)
         return True
 
     def has_room(self, topic_filter: str, most: int) -> bool:

@@ -94,7 +94,7 @@ class Forwarding:
         broker.settle()
 
     def close(self) -> None:
-        self._broker.router.watch = None
+        self._broker.router.watch = lambda topic_filter, session: None
         self._session_moves.tell = lambda: None
         for port in self._ports.values():
             port.left()
