@@ -100,6 +100,21 @@ def test_damaged_file_is_named_and_not_used(site: Site, text: bytes, tmp_path: P
     sign(site.of("a"), TWO)  # and a damaged file of the first gateway is replaced
 
 
+def test_list_without_this_gateway_changes_nothing(site: Site, tmp_path: Path) -> None:
+    config = tmp_path / "b.toml"
+    config.write_text(
+        f'[gateway]\nname = "b"\ndata = "{tmp_path / "b"}"\n[site.members]\na = "h:1"\nb = "h:2"\n'
+    )
+    known = lists(site, "b")
+    for members, used in (
+        ({"a": "h:1", "c": "h:3"}, TWO),
+        ({"a": "h:7", "b": "h:8", "c": "h:3"}, {"a": "h:7", "b": "h:8", "c": "h:3"}),
+    ):
+        known.heard(sign(site.of("a"), members))
+        known.save()
+        assert load(config).site.members == used  # type: ignore[union-attr]
+
+
 def test_other_gateways_cannot_change_the_members(site: Site) -> None:
     with pytest.raises(OncewayError, match="authority is not here"):
         change(site.of("b"), TWO)

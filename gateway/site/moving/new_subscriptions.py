@@ -70,7 +70,7 @@ class Behind:
 
     def subscribed(self, session: Session, topic_filter: str) -> None:
         """Handle a new subscription of a connected client."""
-        if not self.members or session.connection is None or session.user == INSIDE:
+        if not self.members or session.user == INSIDE:
             return
         if topic_filter.startswith(SHARE_PREFIX):  # each message has one receiver in any case
             return

@@ -32,8 +32,7 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
     for payload in payloads:
         for kind, stage in read_notices(payload):
             if kind is Kind.CUT:
-                cut(core, member, stage)
-                session_moves.caught_up(member, stage)
+                _cut(core, member, stage)
             elif kind is Kind.ASK:
                 (own if stage.moving_id < OWN_STAGES else asked).append(stage)
                 session_moves.asks[member] += 1
@@ -58,6 +57,13 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
         cut(core, OWN, stage)
     for kind, stages in answers.items():
         say(core, [member], kind, stages)
+
+
+def _cut(core: Core, member: str, stage: Stage) -> None:
+    """Handle a CUT for a session that moves, or for new subscriptions."""
+    cut(core, member, stage)
+    if stage.moving_id < OWN_STAGES:
+        moves_of(core).caught_up(member, stage)
 
 
 def _found(core: Core, member: str, stage: Stage) -> None:

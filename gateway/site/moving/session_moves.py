@@ -33,7 +33,7 @@ class SessionMoves:
         self.tell: Callable[[], None] = lambda: None
         """Sends the other gateways new filters."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
-        """Called with each CUT (`new_subscriptions.py`)."""
+        """Callback for the CUTs of new subscriptions (`new_subscriptions.py`)."""
         self.has_unsent_notices = False
         """Whether `tell` must be called before the open changes are on disk, because sessions have
         arrived."""

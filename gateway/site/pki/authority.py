@@ -140,7 +140,7 @@ class Authority:
         return Removal(name, until, self.sign(_signed(name, until)))
 
     def sign(self, data: bytes) -> bytes:
-        """Return a signature. data: begins with a text for what it is."""
+        """Return a signature. data: begins with a text that names its kind."""
         return self._key.sign(data)
 
 

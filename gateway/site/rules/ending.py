@@ -14,7 +14,7 @@ from a copy of a store ends in favour of any other record.
 
 The message tells, by the sender's own name among the older members, whether the sender has a
 session that can be used. If both have one, the client had two sessions, each with messages that the
-other one may have delivered: the remaining session begins anew (Session Present 0).
+other one may have delivered: the remaining session is replaced (Session Present 0).
 
 A member that may have forgotten ended sessions, as after a restore, sends the message for all
 clients. All records of a member that hears it become suspect.

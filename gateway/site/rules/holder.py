@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     silent: tuple[str, ...] = ()
     reason: str = ""
     twofold: bool = False
-    """Whether two sessions went on without one another. Then a session in doubt begins anew."""
+    """Whether two sessions went on without one another. A new session replaces one in doubt."""
 
 
 class Holder(Protocol):
@@ -118,7 +118,7 @@ class Holder(Protocol):
 
     def mark_twofold(self, client: str) -> None:
         """Note, with the next commit, that the client had another session that went on without this
-        one, so that this one begins anew if it is in doubt.
+        one. A new session replaces this one if it is in doubt.
         """
 
     def mark_all_suspect(self, done: Done) -> None:

@@ -114,7 +114,7 @@ class Forwarding:
     # -- filters of clients here
 
     def _watch(self, topic_filter: str, session: Session | None) -> None:
-        if session is not None:
+        if session is not None and session.connection is not None:
             self._behind.subscribed(session, topic_filter)
         if not self._changed:
             self._loop.call_later(WINDOW_S, self._tell)

@@ -300,7 +300,7 @@ class Site:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
         for another message by now, which would be acknowledged and lost. A board's anti-replay
         window is never outdated in this way. If the client has had two sessions, both may have
-        delivered a message, so the remaining one begins anew, too.
+        delivered a message, so a new one replaces the remaining one, too.
         """
         self.holder.trust(key)
         session = self.holder.session(key)

@@ -191,8 +191,8 @@ def test_end_with_a_removed_member_is_that_of_one_broker_but_for_what_it_alone_h
     connected: bool, source: str
 ) -> None:
     """The row "member removed": a goes with the client's session. Shared messages that wait for a
-    go to the other subscriber, once; the client begins anew, and gets what comes then; what one
-    broker has of its will and its queue went with a.
+    go to the other subscriber, once. The client gets a new session, and later messages. Its will
+    and its queue went with a.
     """
     scene = Scene("a", "b", "c", source, delay=0, connected=connected)
     sites = scene.sites
