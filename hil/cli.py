@@ -446,9 +446,13 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
         nonlocal tried, last
         tried += 1
         place = fresh(failed.root.with_name(f"{failed.root.name}-shrink-{tried}"))
-        smaller, left = part(bench, made, faults)
+        smaller, smaller_plan = part(bench, made, faults)
         result = _carry_out(
-            f"{name} with {len(faults)} of {len(made.faults)} faults", smaller, left, place, console
+            f"{name} with {len(faults)} of {len(made.faults)} faults",
+            smaller,
+            smaller_plan,
+            place,
+            console,
         ).result
         if result.verdict is Verdict.FAILS:
             last = place.root
@@ -456,13 +460,13 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
         shutil.rmtree(place.root)
         return False
 
-    left = shrink(made.faults, fails)
+    needed = shrink(made.faults, fails)
     console.print(
-        f"fails with these {len(left)} of {len(made.faults)} faults, after {tried} runs; the run is"
-        f" in {last}",
+        f"fails with these {len(needed)} of {len(made.faults)} faults, after {tried} runs; the run"
+        f" is in {last}",
         soft_wrap=True,
     )
-    for fault in left:
+    for fault in needed:
         console.print(
             f"  {fault} at {fault.at} {fault.counter} {fault.detail or ''}", soft_wrap=True
         )

@@ -86,10 +86,10 @@ class BenchItem(pytest.Item):
         from hil.report.text import tell
 
         console = Console(no_color=True, highlight=False)
-        with console.capture() as told:
+        with console.capture() as output:
             tell(console, excinfo.value.findings)
         limits = "".join(f"{limit}\n" for limit in excinfo.value.findings.exceeded)
-        return f"{limits}{told.get()}The run is in {excinfo.value.folder}"
+        return f"{limits}{output.get()}The run is in {excinfo.value.folder}"
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name

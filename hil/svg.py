@@ -57,19 +57,17 @@ class Chart:
     def bars(self, bars: Iterable[tuple[float, float, float]], colour: str = "a") -> None:
         """Add bars from the bottom: from x, to x, height."""
         for start, end, value in bars:
-            left, top = self._x(start), self._y(value)
-            self._rect(
-                left, top, max(1.0, self._x(end) - left - 1), self._y(self.y[0]) - top, colour
-            )
+            x, top = self._x(start), self._y(value)
+            self._rect(x, top, max(1.0, self._x(end) - x - 1), self._y(self.y[0]) - top, colour)
 
     def bands(self, bands: Iterable[tuple[float, float, str]], colour: str = "b") -> None:
         """Add stretches of x over the whole height, with a tooltip."""
         for start, end, text in bands:
-            left = self._x(start)
+            x = self._x(start)
             self._rect(
-                left,
+                x,
                 TOP,
-                max(2.0, self._x(end) - left),
+                max(2.0, self._x(end) - x),
                 HEIGHT - TOP - BOTTOM,
                 f"{colour} band",
                 text,
@@ -104,14 +102,12 @@ class Chart:
         bottom = HEIGHT - BOTTOM
         grid = [f'<path class="grid" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>']
         for value in ticks(*self.x):
-            at, told = self._x(value), f"{value:g}"
-            outside = at + len(told) * LETTER / 2 > WIDTH
+            at, label = self._x(value), f"{value:g}"
+            beyond = at + len(label) * LETTER / 2 > WIDTH
             place = (
-                f'x="{WIDTH}" text-anchor="end"'
-                if outside
-                else f'x="{at:.1f}" text-anchor="middle"'
+                f'x="{WIDTH}" text-anchor="end"' if beyond else f'x="{at:.1f}" text-anchor="middle"'
             )
-            grid.append(f'<text {place} y="{bottom + 15}">{told}</text>')
+            grid.append(f'<text {place} y="{bottom + 15}">{label}</text>')
         for value in ticks(*self.y) if self._rows is None else ():
             grid.append(
                 f'<text x="{LEFT - 6}" y="{self._y(value) + 4:.1f}"'

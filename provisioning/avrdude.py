@@ -72,8 +72,8 @@ def answers(board: Board, port: str) -> bool:
     """Whether a boot loader with this board's protocol answers at a port, and the chip has the
     board's signature. Resets the board and writes nothing.
     """
-    follower, silent, code = _run_once(_command(board, port), "", lambda stage, share: None)
-    return not silent and code == 0 and "evice signature" in follower.output
+    reader, silent, code = _run_once(_command(board, port), "", lambda stage, share: None)
+    return not silent and code == 0 and "evice signature" in reader.output
 
 
 def _command(board: Board, port: str) -> list[str]:
@@ -99,13 +99,13 @@ def _run(
 ) -> str:
     """Run avrdude to its end and return its output. commands: input for its terminal mode."""
     command = [*_command(board, port), *operation]
-    follower, silent, code = _run_once(command, commands, progress)
-    missed = silent or _OUT_OF_STEP.search(follower.output) or _NO_ANSWER.search(follower.output)
-    if code != 0 and follower.stage == "connect" and missed:
+    reader, silent, code = _run_once(command, commands, progress)
+    missed = silent or _OUT_OF_STEP.search(reader.output) or _NO_ANSWER.search(reader.output)
+    if code != 0 and reader.stage == "connect" and missed:
         # A boot loader listens for a second, which a busy machine can miss. Opening the port resets
         # the board, so the next attempt starts from the beginning.
-        follower, silent, code = _run_once(command, commands, progress)
-    if silent and follower.stage != "connect":
+        reader, silent, code = _run_once(command, commands, progress)
+    if silent and reader.stage != "connect":
         raise OncewayError(
             "the board stopped answering in the middle",
             port,
@@ -115,15 +115,15 @@ def _run(
         raise OncewayError(
             f"avrdude was ended by signal {-code}", port, "Run the same command again"
         )
-    if code != 0 and follower.stage != "connect" and _OUT_OF_STEP.search(follower.output):
+    if code != 0 and reader.stage != "connect" and _OUT_OF_STEP.search(reader.output):
         raise OncewayError(
             "the board's answers got out of step in the middle",
             port,
             "Was it reset, or its cable moved? Run the same command again",
         )
     if silent or code != 0:
-        raise _explain(follower.output, board, port, silent)
-    return follower.output
+        raise _explain(reader.output, board, port, silent)
+    return reader.output
 
 
 def _run_once(
@@ -141,14 +141,14 @@ def _run_once(
         cast(IO[bytes], process.stdin) as terminal,
     ):
         terminal.write(commands.encode())
-    follower = _OutputReader(progress)
+    reader = _OutputReader(progress)
     try:
-        silent = not follower.follow(cast(IO[bytes], process.stdout))
+        silent = not reader.follow(cast(IO[bytes], process.stdout))
     finally:
         if process.poll() is None:
             process.terminate()  # no progress, or this process is being interrupted
         code = process.wait()
-    return follower, silent, code
+    return reader, silent, code
 
 
 class _OutputReader:
@@ -199,11 +199,11 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
     ):
         found, probably = signature[1], signature[2]
         if "xpected signature" in output:
-            what = f"the chip is not an {board.chip_title}: its signature is {found}" + (
+            text = f"the chip is not an {board.chip_title}: its signature is {found}" + (
                 f" ({probably})" if probably else ""
             )
             return OncewayError(
-                what,
+                text,
                 port,
                 f"The board was named as {board.name} ({board.title}); name another one with"
                 " --board",

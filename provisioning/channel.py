@@ -93,12 +93,12 @@ def _free(registry: Registry, name: str, network: int, radio: dict[str, Any]) ->
     numbers = {int(number): owner for number, owner in radio["numbers"].items()}
     if own := [number for number, owner in numbers.items() if owner == name]:
         return own[0]
-    taken = set(numbers)
+    used = set(numbers)
     for device in registry.devices():
-        there = device.channel
-        if there is not None and there.network == network and device.name != name:
-            taken.add(there.device)
-    if free := [number for number in _NUMBERS if number not in taken]:
+        channel = device.channel
+        if channel is not None and channel.network == network and device.name != name:
+            used.add(channel.device)
+    if free := [number for number in _NUMBERS if number not in used]:
         return free[0]
     raise OncewayError(
         f"all {len(_NUMBERS)} numbers of network {network} are taken", str(registry.path)

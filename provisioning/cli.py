@@ -390,8 +390,8 @@ class Job:
             }
             print(json.dumps({"dry_run": True} | would, indent=2))
         else:
-            what = f" with {firmware} ({image.size} bytes)" if image else ""
-            print(f"{self.plan.name} would be {self.verb} on {target.port}{what}")
+            contents = f" with {firmware} ({image.size} bytes)" if image else ""
+            print(f"{self.plan.name} would be {self.verb} on {target.port}{contents}")
             if self.plan.radio:
                 print(f"by radio: {self.plan.radio}")
 

@@ -42,20 +42,20 @@ def hear(port: str, identity: Identity, board: Board, wait_s: float = WAIT_S) ->
     """
     try:
         with Tty(port, board.link_baud) as line:
-            said = _first_hello(line, time.monotonic() + wait_s)
+            hello = _first_hello(line, time.monotonic() + wait_s)
     except OSError as error:
         raise OncewayError(f"the port has failed ({error.strerror})", port) from error
-    if said is None:
+    if hello is None:
         raise _no_greeting(port, board, wait_s)
-    _check_name(said.name, identity.name, port, board)
-    if said.version == KEYED and not said.proves(identity.key):
+    _check_name(hello.name, identity.name, port, board)
+    if hello.version == KEYED and not hello.proves(identity.key):
         raise _other_key(identity, port)
 
 
 def _first_hello(line: Tty, end: float) -> Hello | None:
     decoder = FrameDecoder(LinkStatistics())
-    while (left := end - time.monotonic()) > 0:
-        select.select([line.fd], [], [], left)
+    while (remaining := end - time.monotonic()) > 0:
+        select.select([line.fd], [], [], remaining)
         for body in decoder.feed(line.read(_AT_ONCE)):
             if frame_type(body) == HANDSHAKE_TYPE and (opened := handshake_from_body(body)):
                 kind, payload = opened
@@ -114,17 +114,17 @@ def _other_key(identity: Identity, port: str) -> OncewayError:
     )
 
 
-def _check_name(said: str, name: str, port: str, board: Board) -> None:
-    if not said:
+def _check_name(greeted: str, name: str, port: str, board: Board) -> None:
+    if not greeted:
         raise OncewayError(
             f"the board was flashed as {name!r}, but greets without a name: its firmware looks for"
             " the identity page elsewhere",
             port,
             f"{board.title} needs a firmware that reads it at 0x{board.identity:X}",
         )
-    if said != name:
+    if greeted != name:
         raise OncewayError(
-            f"the board was flashed as {name!r}, but greets as {said!r}",
+            f"the board was flashed as {name!r}, but greets as {greeted!r}",
             port,
             "Is another board on this port?",
         )
@@ -169,8 +169,8 @@ async def _greeting(
         if any(found.refused == identity.name for found in listener.ports):
             raise _other_key(identity, port) from None
         if any(found.unheard for found in listener.ports):
-            said = f"{UNHEARD.format(repr(identity.name))}. It was flashed and read back"
-            raise OncewayError(said, port, WHERE_UNHEARD) from None
+            text = f"{UNHEARD.format(repr(identity.name))}. It was flashed and read back"
+            raise OncewayError(text, port, WHERE_UNHEARD) from None
         raise
     finally:
         await listener.close()

@@ -206,11 +206,11 @@ def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: s
         )
 
 
-def _wrong_board(plan: Plan, what: str, port: str) -> OncewayError:
+def _wrong_board(plan: Plan, difference: str, port: str) -> OncewayError:
     name = plan.was or plan.name
     if not plan.new_board:
         return OncewayError(
-            f"the board on this port {what}: it is not {name!r}",
+            f"the board on this port {difference}: it is not {name!r}",
             port,
             f"Is that its port? `onceway device replace {name}` takes another board",
         )
@@ -218,7 +218,7 @@ def _wrong_board(plan: Plan, what: str, port: str) -> OncewayError:
         "Is that the right port? `onceway device rename` gives a device another name; after"
         " `onceway device revoke` its board is free"
     )
-    return OncewayError(f"the board on this port {what}: it would be lost", port, hint)
+    return OncewayError(f"the board on this port {difference}: it would be lost", port, hint)
 
 
 @contextmanager
@@ -239,6 +239,6 @@ def _wipe(target: Target, progress: avrdude.Progress) -> None:
         eeprom.write_eraser(eraser, target.board.eeprom)
         avrdude.write(target.board, target.port, eraser, progress)
     start, wait = time.monotonic(), eeprom.seconds(target.board.eeprom)
-    while (passed := time.monotonic() - start) < wait:
-        progress("wipe", passed / wait)
+    while (elapsed := time.monotonic() - start) < wait:
+        progress("wipe", elapsed / wait)
         time.sleep(_TICK_S)

@@ -26,7 +26,7 @@ def port(path: str) -> Iterator[None]:
         device = os.stat(path).st_rdev
     except OSError as error:
         raise OncewayError(f"the port is gone ({error.strerror})", path) from error
-    with _held(
+    with _locked(
         f"port {device}",
         OncewayError("the port is in use by another `onceway device` command", path, _HINT),
     ):
@@ -39,15 +39,15 @@ def name(registry: Path, wanted: str) -> Iterator[None]:
     busy = OncewayError(
         f"another `onceway device` command is writing to {wanted!r}", str(registry), _HINT
     )
-    with _held(f"name {registry.resolve()} {wanted}", busy):
+    with _locked(f"name {registry.resolve()} {wanted}", busy):
         yield
 
 
 @contextmanager
-def _held(what: str, busy: OncewayError) -> Iterator[None]:
+def _locked(subject: str, busy: OncewayError) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mark:
         try:
-            mark.bind(f"\0onceway {hashlib.sha256(what.encode()).hexdigest()}")
+            mark.bind(f"\0onceway {hashlib.sha256(subject.encode()).hexdigest()}")
         except OSError as error:
             raise busy if error.errno == errno.EADDRINUSE else error from None
         yield

@@ -47,9 +47,11 @@ def _make(folder: Path, target: str) -> None:
             "On Debian: apt-get install make",
         ) from error
     except subprocess.CalledProcessError as error:
-        said = [line for line in error.stderr.splitlines() if line.strip()] or ["make said nothing"]
+        errors = [line for line in error.stderr.splitlines() if line.strip()] or [
+            "make said nothing"
+        ]
         raise OncewayError(
-            f"the firmware cannot be built ({said[0].strip()})",
+            f"the firmware cannot be built ({errors[0].strip()})",
             str(folder),
             "`make firmware` says more",
         ) from error

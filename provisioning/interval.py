@@ -37,8 +37,8 @@ class Interval:
 
     def years(self, next_sequence: int = 1) -> float:
         """Return how many years the EEPROM lasts from this next sequence on."""
-        left = max(CELL_WRITES * SLOTS - next_sequence, 0)
-        return min(left / (_YEAR_S / self.seconds + _STATUSES), MOST_YEARS)
+        remaining = max(CELL_WRITES * SLOTS - next_sequence, 0)
+        return min(remaining / (_YEAR_S / self.seconds + _STATUSES), MOST_YEARS)
 
     def is_short(self, next_sequence: int = 1) -> bool:
         """Whether the EEPROM lasts less than a year."""

@@ -74,7 +74,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     Example: onceway device list --json
     """
     opened = existing_registry(registry)
-    told = statuses(opened.path.parent)
+    states = statuses(opened.path.parent)
     rows: list[dict[str, Any]] = [entry.public() for entry in opened.devices()]
     rows += [
         dict.fromkeys(SHOWN) | stranger | {"status": "pending"}
@@ -83,7 +83,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     heard = _radio_figures(opened)
     for row in rows:
         row |= {"radio": row.get("radio"), "heard": heard.get(row["name"])}
-        of_board = told.get(row["name"], {})
+        of_board = states.get(row["name"], {})
         row |= {figure: of_board.get(figure) for figure in _REPORTED}
         row |= {KEYED: bool(of_board[KEYED]) if KEYED in of_board else None}
     _warn_of_names(rows)
@@ -425,18 +425,20 @@ def ping(
     """
     opened = existing_registry(registry)
     folder = opened.path.parent
-    began, told = time.monotonic(), False
+    began, notified = time.monotonic(), False
     while (waited := time.monotonic() - began) < wait:
         row = _request(folder, do="heard", client=name)[0]
         if row["age"] is not None and row["age"] < waited:
             break
         if not (row["known"] or row["radio"] or opened.find(name)):
             raise Unknown("there is no such device", name, "See: onceway device list")
-        if not told and not as_json:
-            when = "It answers at its next turn" if row["radio"] else "It speaks when it has to"
-            what = "connected" if row["connected"] else "not connected"
-            print(f"{name} is {what}. {when}; Ctrl-C ends the waiting", file=sys.stderr)
-            told = True
+        if not notified and not as_json:
+            expectation = (
+                "It answers at its next turn" if row["radio"] else "It speaks when it has to"
+            )
+            state = "connected" if row["connected"] else "not connected"
+            print(f"{name} is {state}. {expectation}; Ctrl-C ends the waiting", file=sys.stderr)
+            notified = True
         time.sleep(_LOOK_S)
     else:
         hint = "Has it power? See: onceway device list, onceway radio listen"

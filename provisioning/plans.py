@@ -99,17 +99,19 @@ def rename(registry: Registry, name: str, new_name: str) -> Plan:
     taken, unless this job has taken it.
     """
     check_name(new_name)
-    begun, taken = registry.work(new_name), registry.find(new_name)
+    begun, existing = registry.work(new_name), registry.find(new_name)
     if begun is not None and begun.was == name:
-        return Plan(new_name, taken, begun.identity, name, interrupted=begun, radio=begun.channel)
+        return Plan(
+            new_name, existing, begun.identity, name, interrupted=begun, radio=begun.channel
+        )
     known = _not_revoked(registry, name)
-    if taken is not None:
-        raise _name_taken(registry, taken)
+    if existing is not None:
+        raise _name_taken(registry, existing)
     if known.channel is not None:
         check_radio_name(new_name)
     return Plan(
         new_name,
-        taken,
+        existing,
         Identity(new_name, known.key) if known.key else None,
         name,
         interrupted=_interrupted(registry, name),

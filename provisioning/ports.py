@@ -160,9 +160,9 @@ def drop_dtr(port: str) -> None:
 
 
 def _busy(port: str) -> OncewayError:
-    who = " and ".join(holders(port)) or "another process"
+    users = " and ".join(holders(port)) or "another process"
     return OncewayError(
-        f"the port is in use by {who}",
+        f"the port is in use by {users}",
         port,
         "Stop it first (a running gateway: `systemctl stop onceway-gateway`)",
     )

@@ -69,11 +69,11 @@ def _bars(bars: Progress) -> avrdude.Progress:
 
 
 def _lines(console: Console) -> avrdude.Progress:
-    said: set[str] = set()
+    printed: set[str] = set()
 
     def say(stage: str, share: float) -> None:
-        if stage not in said:
-            said.add(stage)
+        if stage not in printed:
+            printed.add(stage)
             console.print(_STAGES[stage])
 
     return say

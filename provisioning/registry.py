@@ -59,8 +59,8 @@ class Device:
 
     def public(self) -> dict[str, str | None]:
         """Return the fields that may be printed."""
-        told = {column: getattr(self, column) for column in SHOWN}
-        return told | ({"radio": str(self.channel)} if self.radio else {})
+        fields = {column: getattr(self, column) for column in SHOWN}
+        return fields | ({"radio": str(self.channel)} if self.radio else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,10 @@ class Registry:
         try:
             yield
         except sqlite3.Error as error:
-            what, todo = cause(error)
-            if what == DAMAGED.what:
+            text_of_cause, todo = cause(error)
+            if text_of_cause == DAMAGED.what:
                 todo = "Restore a backup: onceway registry import"
-            text = f"the device registry cannot be used: {what} ({error})"
+            text = f"the device registry cannot be used: {text_of_cause} ({error})"
             raise OncewayError(text, str(self.path), todo) from error
 
     def _table(self, name: str) -> sqlite_utils.db.Table:
@@ -226,10 +226,10 @@ class Registry:
 
     def _check_number(self, radio: RadioPlan, own: set[str | None]) -> None:
         for other in self.devices():
-            there = other.channel
-            if there is None or other.name in own:
+            other_radio = other.channel
+            if other_radio is None or other.name in own:
                 continue
-            if (there.network, there.device) == (radio.network, radio.device):
+            if (other_radio.network, other_radio.device) == (radio.network, radio.device):
                 raise OncewayError(
                     f"{other.name!r} has the number {radio.device} in network {radio.network}",
                     str(self.path),
@@ -320,15 +320,17 @@ class Registry:
         key or number, after the time of the backup's row.
         """
         with self._write_transaction():
-            here = {row["name"]: row for row in self._table("device").rows}
+            present = {row["name"]: row for row in self._table("device").rows}
             entries = [_converted(entry) for entry in rows["device"]]
-            kept = [entry["name"] for entry in entries if _is_newer(here.get(entry["name"]), entry)]
+            kept = [
+                entry["name"] for entry in entries if _is_newer(present.get(entry["name"]), entry)
+            ]
             entered = [entry for entry in entries if entry["name"] not in kept]
             work = [
                 entry
                 for entry in rows["work"]
                 if not {entry["name"], entry["was"]} & {*kept}
-                and here.get(entry["name"], {}).get("changed", "") <= entry["begun"]
+                and present.get(entry["name"], {}).get("changed", "") <= entry["begun"]
             ]
             for entry in entered:
                 self._table("work").delete_where(
@@ -349,12 +351,12 @@ def _converted(entry: dict[str, Any]) -> dict[str, Any]:
     return {"changed": entry.get("flashed") or entry["created"]} | entry
 
 
-def _is_newer(here: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
+def _is_newer(present: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
     """Whether status, key or number of a device changed here later than in the backup."""
     return (
-        here is not None
-        and here["changed"] >= entry["changed"]
-        and any(here[column] != entry.get(column) for column in ("key", "status", "radio"))
+        present is not None
+        and present["changed"] >= entry["changed"]
+        and any(present[column] != entry.get(column) for column in ("key", "status", "radio"))
     )
 
 

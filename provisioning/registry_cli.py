@@ -85,9 +85,9 @@ def _write(file: Path, data: bytes) -> None:
         raise OncewayError(f"cannot write the backup ({error.strerror})", str(file)) from error
 
 
-def _report(as_json: bool, devices: int, what: str, file: Path) -> None:
+def _report(as_json: bool, devices: int, action: str, file: Path) -> None:
     print(
         json.dumps({"devices": devices, "file": str(file)})
         if as_json
-        else f"{devices} {'device' if devices == 1 else 'devices'} {what}"
+        else f"{devices} {'device' if devices == 1 else 'devices'} {action}"
     )

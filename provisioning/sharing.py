@@ -63,13 +63,13 @@ def share(
     return list(entries.values()), left_out
 
 
-def _revoke_renamed(entries: dict[str, Entry], told: Iterable[Entry]) -> None:
+def _revoke_renamed(entries: dict[str, Entry], of_old_name: Iterable[Entry]) -> None:
     """Revoke a renamed board if another member revoked it under its old name: the two entries have
-    one key. told: entries of the old name.
+    one key. of_old_name: entries of the old name.
     """
     keys = {
         entry.board.key
-        for entry in told
+        for entry in of_old_name
         if entry.board is not None
         and (now := entries.get(entry.name)) is not None
         and now.board is None
@@ -104,36 +104,38 @@ def _board(row: Row) -> Board:
     status = row["status"]
     if status == "revoked":
         status = row["before"] or ("written" if row["key"] else "admitted")
-    told = {column: row[column] for column in _COLUMNS}
+    fields = {column: row[column] for column in _COLUMNS}
     key = row["key"].hex() if row["key"] is not None else None
-    return Board(**(told | {"key": key}), status=status)
+    return Board(**(fields | {"key": key}), status=status)
 
 
-def _row(entry: Entry, here: Row | None) -> Row | None:
+def _row(entry: Entry, present: Row | None) -> Row | None:
     """Return the table's row for an entry, or None if the entry needs no row."""
     board = entry.board
     if board is None and not entry.is_revoked:
         return None
-    told: Row = dict.fromkeys(_COLUMNS) | {"created": entry.changed}
+    fields: Row = dict.fromkeys(_COLUMNS) | {"created": entry.changed}
     status = "admitted"
     if board is not None:
-        told = board.model_dump(include=set(_COLUMNS))
-        told["key"] = bytes.fromhex(board.key) if board.key is not None else None
+        fields = board.model_dump(include=set(_COLUMNS))
+        fields["key"] = bytes.fromhex(board.key) if board.key is not None else None
         status = board.status
-    return told | {
+    return fields | {
         "name": entry.name,
-        "port": here["port"] if here else None,
+        "port": present["port"] if present else None,
         "status": "revoked" if entry.is_revoked else status,
         "before": status if entry.is_revoked and board is not None else None,
         "changed": entry.changed,
     }
 
 
-def _write(connection: sqlite3.Connection, entry: Entry, row: Row | None, here: Row | None) -> None:
+def _write(
+    connection: sqlite3.Connection, entry: Entry, row: Row | None, present: Row | None
+) -> None:
     name = entry.name
     if row is None:
         connection.execute("DELETE FROM device WHERE name = ?", (name,))
-    elif _digest(row) != _digest(here):
+    elif _digest(row) != _digest(present):
         columns = ", ".join(row)
         places = ", ".join(f":{column}" for column in row)
         connection.execute(
@@ -161,10 +163,10 @@ def _digest(row: Row | None) -> str:
     """Return the digest of the columns that members share."""
     if row is None:
         return ""
-    told = {name: value for name, value in row.items() if name != "port"}
-    if told["key"] is not None:
-        told["key"] = told["key"].hex()
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    fields = {name: value for name, value in row.items() if name != "port"}
+    if fields["key"] is not None:
+        fields["key"] = fields["key"].hex()
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _select(connection: sqlite3.Connection, query: str) -> list[Row]:

@@ -112,12 +112,12 @@ def _restore(
     contact: Contact,
 ) -> Device:
     old = replace(target, firmware=before, foreign=True, restores=True)
-    for left in reversed(range(PUT_BACK_TRIES)):
+    for tries_left in reversed(range(PUT_BACK_TRIES)):
         try:
             device.write(registry, plans.flash(registry, name), old, progress, contact)
             break
         except OncewayError as again:
-            if left:
+            if tries_left:
                 continue  # a boot loader that was too late may be in time at the next try
             raise OncewayError(
                 f"{error.what}. Its old firmware could not be written back, either ({again.what})",

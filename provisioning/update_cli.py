@@ -77,10 +77,10 @@ def update_devices(
         print(f"{opened.path}: this registry has no board that was written here")
     failed = sum("error" in row for row in done)
     if failed:
-        left = len(wanted) - len(done)
+        untouched = len(wanted) - len(done)
         raise OncewayError(
             f"{failed} of {len(wanted)} devices could not be updated"
-            + (f"; {left} were left alone" if left else ""),
+            + (f"; {untouched} were left alone" if untouched else ""),
             str(opened.path),
             "Mend that and run the command again: it passes over those that have the firmware",
         )

@@ -75,8 +75,8 @@ def backup(
     if to_landing and not data.is_dir():
         existing(data)
     with closing(ProcessLock(data / LOCK)) if data.is_dir() else nullcontext():
-        for left in data.glob(f"{contents.TEMPORARY}*"):
-            shutil.rmtree(left, ignore_errors=True)  # left by a backup that was killed
+        for leftover in data.glob(f"{contents.TEMPORARY}*"):
+            shutil.rmtree(leftover, ignore_errors=True)  # left by a backup that was killed
         if file is None:
             _to_landing(settings, found, keep, as_json)
         else:
@@ -96,7 +96,7 @@ def _to_file(settings: Config, found: Path, file: Path, as_json: bool) -> None:
         raise OncewayError(f"the backup cannot be written ({error.strerror})", str(file)) from error
     finally:
         new.unlink(missing_ok=True)
-    _tell(str(file), manifest, file.stat().st_size, str(file), as_json)
+    _print_summary(str(file), manifest, file.stat().st_size, str(file), as_json)
 
 
 def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
@@ -131,7 +131,7 @@ def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None
         failed = _restore_error(error, data)
         note.fail(data, str(failed))
         raise failed from error
-    _tell(where, manifest, size, "FILE", as_json)
+    _print_summary(where, manifest, size, "FILE", as_json)
 
 
 def _landing(settings: Config, found: Path) -> Landing:
@@ -156,10 +156,12 @@ def _restore_error(error: OncewayError | OSError, data: Path) -> OncewayError:
     return OncewayError(f"the backup cannot be written ({error.strerror})", str(data))
 
 
-def _tell(where: str, manifest: contents.Manifest, size: int, file: str, as_json: bool) -> None:
+def _print_summary(
+    where: str, manifest: contents.Manifest, size: int, file: str, as_json: bool
+) -> None:
     if as_json:
-        told = {"backup": where, "gateway": manifest.gateway, "files": len(manifest.files)}
-        typer.echo(json.dumps(told | {"bytes": size}))
+        summary = {"backup": where, "gateway": manifest.gateway, "files": len(manifest.files)}
+        typer.echo(json.dumps(summary | {"bytes": size}))
         return
     (config,) = (entry.path for entry in manifest.files if entry.name == contents.CONFIG)
     to = "" if config == CONFIG_FILE else f" --config {config}"
@@ -206,9 +208,9 @@ def restore(
                 typer.echo(f"dropped, since boards begin new sessions: {line}")
             notes = put_back(Path(folder), manifest, data, target)
     if as_json:
-        told = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}
-        told |= {"made": str(manifest.made), "config": str(target)}
-        typer.echo(json.dumps(told | {"dropped": dropped, "notes": [*notes, *_TO_KNOW]}))
+        summary = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}
+        summary |= {"made": str(manifest.made), "config": str(target)}
+        typer.echo(json.dumps(summary | {"dropped": dropped, "notes": [*notes, *_TO_KNOW]}))
         return
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")

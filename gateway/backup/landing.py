@@ -91,14 +91,14 @@ class Pieces(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        while not (taken := self._file.readinto(buffer)):
+        while not (count := self._file.readinto(buffer)):
             self._index += 1
             following = self._first.with_name(f"{self._first.name}.{self._index:03}")
             if not following.exists():
                 return 0
             self._file.close()
             self._file = following.open("rb")
-        return taken
+        return count
 
     def close(self) -> None:
         self._file.close()

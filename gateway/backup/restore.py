@@ -110,10 +110,10 @@ def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
     return [f"revoked here, and so they stay: {', '.join(revoked)}"] if revoked else []
 
 
-def _take_over_revoked(restored: Path, here: Path) -> list[str]:
+def _take_over_revoked(restored: Path, present: Path) -> list[str]:
     """Copy the revocations of the present registry into the restored one. Return the devices."""
     with closing(sqlite3.connect(restored)) as database, database:
-        database.execute("ATTACH ? AS here", (str(here),))
+        database.execute("ATTACH ? AS here", (str(present),))
         names = [
             name
             for (name,) in database.execute(

@@ -93,10 +93,10 @@ class SealedReader(io.RawIOBase):
     def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
         if not self._piece and self._ahead:
             self._piece = self._next()
-        taken = self._piece[: len(buffer)]
-        buffer[: len(taken)] = taken
-        self._piece = self._piece[len(taken) :]
-        return len(taken)
+        copied = self._piece[: len(buffer)]
+        buffer[: len(copied)] = copied
+        self._piece = self._piece[len(copied) :]
+        return len(copied)
 
     def _next(self) -> bytes:
         sealed, self._ahead = self._ahead, self._file.read(_PIECE + _TAG)

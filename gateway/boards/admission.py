@@ -38,6 +38,7 @@ from gateway.links.serial_port import LENT, PortStatus
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.payload.readings import readings
+from gateway.runtime.administration import dismiss
 from gateway.runtime.engine import Engine
 from gateway.system.jobs import LOOP_S, Job, SavedFile
 from gateway.system.lock import holder
@@ -282,8 +283,8 @@ class DeviceAccess(ByAcl):
             return LinkRefusal.NO_PROOF
         if not proved and self._registry.reserves(name):
             self._registry.boards.greeted(name, keyed=False)
-        taken = proved or self.stranger or self._registry.is_admitted_by_name(name)
-        return None if taken else LinkRefusal.NO_PROOF
+        admitted = proved or self.stranger or self._registry.is_admitted_by_name(name)
+        return None if admitted else LinkRefusal.NO_PROOF
 
     def key(self, name: str) -> bytes | None:
         """Return the key of the device of this name, or None if no key is known."""
@@ -378,7 +379,7 @@ class Watch:
         self._written: str | None = None
         registry.expected.clock = lambda: engine.broker.now
         registry.history.clock = lambda: (engine.broker.now, engine.broker.utc)
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "registry")
         self._looks = asyncio.Lock()
         self._task = asyncio.create_task(self._watch())
@@ -440,9 +441,9 @@ class Watch:
                 )
             return revoked
 
-        self._engine.dismiss(is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
+        dismiss(self._engine, is_revoked, ReasonCode.NOT_AUTHORIZED, "the device was revoked")
         text = "the device has another key now"
-        self._engine.dismiss(is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
+        dismiss(self._engine, is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
 
     def _look_at_boards(self) -> None:
         """Judge which boards of the registry are a problem. In a site, each gateway judges the
@@ -474,8 +475,8 @@ class Watch:
             for peer in (connection.peer for connection in self._engine.broker.connections)
             if peer.device is not None
         }
-        here = {port.device: port.path for port in ports if port.device}
-        there = {os.path.realpath(port.path) for port in ports if port.is_open}
+        path_of = {port.device: port.path for port in ports if port.device}
+        open_devices = {os.path.realpath(port.path) for port in ports if port.is_open}
         lent = {os.path.realpath(port.path) for port in ports if port.problem == LENT}
         refused = {
             port.refused: (port.path, port.refusal) for port in ports if self._is_refused(port)
@@ -488,9 +489,9 @@ class Watch:
         return {
             name: Seen(
                 name in connected,
-                here.get(name),
+                path_of.get(name),
                 connected.get(name, False) or self._registry.is_by_radio(name),
-                last.get(name) in there,
+                last.get(name) in open_devices,
                 last.get(name) in lent,
                 *refused.get(name, ()),
             )
@@ -516,8 +517,8 @@ class Watch:
         for stranger in strangers:
             if "key" in stranger:
                 continue  # `serial_port.py` has logged what lets it in: its name alone does not
-            if stranger["name"] not in self._told and len(self._told) < _MOST_TOLD:
-                self._told.add(stranger["name"])
+            if stranger["name"] not in self._logged and len(self._logged) < _MOST_TOLD:
+                self._logged.add(stranger["name"])
                 log.warning(
                     "%s: the device %r is not registered: `onceway device admit NAME` lets it in",
                     stranger["port"],

@@ -42,17 +42,17 @@ async def ask(
     async with listen(engine, device, "answer") as heard:
         if problem := await send(engine, device, text, correlation):
             raise OncewayError(problem.rstrip("."), device)
-        clock, taken = asyncio.get_running_loop().time, False
+        clock, received = asyncio.get_running_loop().time, False
         end = clock() + wait_s
         while True:
-            if not taken and not _waits(engine, device):
-                taken, end = True, min(end, clock() + ANSWER_S)
+            if not received and not _waits(engine, device):
+                received, end = True, min(end, clock() + ANSWER_S)
             packet = await message(heard, min(end - clock(), ALIVE_S))
             if packet is not None and (answer := _answer(packet, text, correlation)):
                 yield {"answer": answer.kind, "number": answer.number, "words": answer.words}
                 return
             if clock() >= end:
-                raise _silent(device, wait_s, taken or not _waits(engine, device))
+                raise _silent(device, wait_s, received or not _waits(engine, device))
             yield {}
 
 
@@ -66,19 +66,19 @@ def _answer(packet: Publish, text: str, correlation: bytes) -> Answer | None:
     """Return the answer to this command. Older firmware without answers names the command that it
     does not know.
     """
-    given = (packet.properties or {}).get(PropertyId.CORRELATION_DATA)
-    if given == correlation:
+    echoed = (packet.properties or {}).get(PropertyId.CORRELATION_DATA)
+    if echoed == correlation:
         return read(packet.payload)
-    said = packet.payload.decode(errors="replace")
-    if not packet.qos and said.startswith(UNKNOWN_COMMAND):
-        about = said.removeprefix(UNKNOWN_COMMAND)
+    payload = packet.payload.decode(errors="replace")
+    if not packet.qos and payload.startswith(UNKNOWN_COMMAND):
+        about = payload.removeprefix(UNKNOWN_COMMAND)
         if about and text.startswith(about):
             return Answer(Kind.REFUSED, _UNKNOWN, correlation)
     return None
 
 
-def _silent(device: str, wait_s: int, taken: bool) -> OncewayError:
-    if taken:
+def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
+    if received:
         return OncewayError(
             f"the board has the command, and has not answered within {wait_s} s",
             device,

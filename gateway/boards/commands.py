@@ -40,8 +40,10 @@ async def command(
         return f"The access rules do not let you publish to commands/{device}."
     problem = await send(engine, device, text, correlation)
     if problem is None or problem is _SLOW:
-        said = quote(user)
-        log.warning("%s: sent the command %r of %s", device, text, said, extra=about(client=device))
+        sender = quote(user)
+        log.warning(
+            "%s: sent the command %r of %s", device, text, sender, extra=about(client=device)
+        )
     return problem
 
 

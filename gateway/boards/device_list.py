@@ -115,26 +115,28 @@ class DeviceList:
         """Publish a list. Returns whether the store has it."""
         answered: asyncio.Future[Packet | None] = asyncio.get_running_loop().create_future()
 
-        def came(packet: Packet | None) -> None:
+        def on_packet(packet: Packet | None) -> None:
             if isinstance(packet, Connack):
                 client.send(Publish(DEVICES_TOPIC, text.encode(), qos=1, packet_id=1))
             elif not answered.done():
                 answered.set_result(packet)
 
-        client = Client(self._engine, "device-list", INSIDE, came, packet_bytes=2 * len(text) + 256)
+        client = Client(
+            self._engine, "device-list", INSIDE, on_packet, packet_bytes=2 * len(text) + 256
+        )
         try:
             packet = await asyncio.wait_for(answered, ANSWER_S)
         except TimeoutError:
             packet = None
         finally:
             client.leave()
-        taken = isinstance(packet, Puback) and packet.reason < _FAILURE
-        if taken:
+        stored = isinstance(packet, Puback) and packet.reason < _FAILURE
+        if stored:
             await asyncio.to_thread(self._note, text)
         else:
             reason = packet.reason.name.lower() if isinstance(packet, Puback) else "no answer"
             self.job.fail(OncewayError(reason.replace("_", " ")))
-        return taken
+        return stored
 
     def _last(self) -> dict[str, Any]:
         """Return the note about the newest list; empty if there is none, or if it is damaged."""
@@ -149,12 +151,12 @@ class DeviceList:
 
     def _note(self, text: str) -> None:
         now = self._utc()
-        told = {
+        fields = {
             "sha256": _hash(text),
             "time": 0 if now is None else now // 1_000_000,
             "row": self._engine.broker.spool.next - 1,
         }
-        self._saved.write(json.dumps(told))
+        self._saved.write(json.dumps(fields))
 
 
 def _hash(text: str) -> str:

@@ -153,8 +153,8 @@ def judge(
     gone_from: when its port was first seen to be gone; None while the port is there.
     """
 
-    def state(word: Word, what: str = "", todo: str = "") -> BoardState:
-        return BoardState(word, known.interval, known.heard, what and f"{name}: {what}", todo)
+    def state(word: Word, text: str = "", todo: str = "") -> BoardState:
+        return BoardState(word, known.interval, known.heard, text and f"{name}: {text}", todo)
 
     if known.paused is not None and now < known.paused:
         return state("paused")
@@ -210,12 +210,12 @@ def _by_silence(
         interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
         limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
-        what = f"no reading ever came to this gateway, and {words(limit)} are over"
+        text = f"no reading ever came to this gateway, and {words(limit)} are over"
     else:
-        what = f"no reading came for more than {words(limit)}; one each {words(interval)} is due"
+        text = f"no reading came for more than {words(limit)}; one each {words(interval)} is due"
     return state(
         "silent",
-        what,
+        text,
         "Look at its power, cable and sensor. If it measures less often: sudo onceway device expect"
         f" {name} 1h",
     )
@@ -230,7 +230,7 @@ class Expected:
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
         """Time at which a command gave back a board's port, by board."""
-        self._gone: dict[str, float] = {}
+        self._missing_since: dict[str, float] = {}
         """Time at which a board's port was first found missing, by board."""
         self._new = False
         self._saved = -math.inf
@@ -403,7 +403,7 @@ class Expected:
             self._quiet[name], known.silent = now, 0.0
         self._note_port(name, known, seen, now)
         quiet = self._quiet_from(name, now)
-        state = judge(name, known, seen, now, quiet, self._gone.get(name))
+        state = judge(name, known, seen, now, quiet, self._missing_since.get(name))
         problem = state.word if state.is_problem else ""
         if problem != known.problem:
             known.problem, self._new = problem, True
@@ -422,9 +422,9 @@ class Expected:
     def _note_port(self, name: str, known: Memory, seen: Seen, now: float) -> None:
         """Record since when the port of a board has been missing."""
         if known.port is None or seen.connected or seen.lent or seen.port_open:
-            self._gone.pop(name, None)
+            self._missing_since.pop(name, None)
         else:
-            self._gone.setdefault(name, now)
+            self._missing_since.setdefault(name, now)
 
     def _leave(self, name: str, now: float) -> None:
         """For a board that may be at another gateway, keep only its interval and what a person has
@@ -434,11 +434,11 @@ class Expected:
         if known.problem or known.port is not None:
             known.problem, known.port, self._new = "", None, True
         self._quiet[name], known.silent = now, 0.0
-        self._gone.pop(name, None)
+        self._missing_since.pop(name, None)
 
     def _forget(self, name: str) -> None:
         """Drop a board that is no longer in the registry."""
-        for table in (self._known, self._quiet, self._gone):
+        for table in (self._known, self._quiet, self._missing_since):
             table.pop(name, None)
         self._new = True
 

@@ -39,7 +39,7 @@ async def listen(
     """
     heard: asyncio.Queue[Publish | None] = asyncio.Queue()
 
-    def came(packet: Packet | None) -> None:
+    def on_packet(packet: Packet | None) -> None:
         match packet:
             case Connack():
                 client.send(Subscribe(1, [Subscription(f"logs/{device}", 0, retain_handling=2)]))
@@ -48,7 +48,7 @@ async def listen(
             case Publish() if heard.qsize() < MOST:
                 heard.put_nowait(packet)
 
-    client = Client(engine, name, INSIDE, came)
+    client = Client(engine, name, INSIDE, on_packet)
     try:
         try:
             await asyncio.wait_for(heard.get(), PATIENCE_S)

@@ -47,25 +47,25 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
         if problem := await send(engine, device, "log"):
             raise OncewayError(problem.rstrip("."), device)
         clock, flow, lines = asyncio.get_running_loop().time, session.send_flow, 0
-        began, limit, taken = clock(), wait_s, False
+        began, limit, received = clock(), wait_s, False
         while lines < MOST_LINES:
-            if not taken and not flow.messages:
-                began, limit, taken = clock(), min(limit, ANSWER_S), True
-            left = began + limit - clock()
-            packet = await message(heard, min(left, ALIVE_S))
+            if not received and not flow.messages:
+                began, limit, received = clock(), min(limit, ANSWER_S), True
+            remaining = began + limit - clock()
+            packet = await message(heard, min(remaining, ALIVE_S))
             if packet is None:
-                if left <= ALIVE_S:
-                    raise _silent(device, limit, taken)
+                if remaining <= ALIVE_S:
+                    raise _silent(device, limit, received)
                 yield {}
                 continue
             text = packet.payload[:LONGEST].decode(errors="replace")
             began, lines = clock(), lines + 1
             if line := _LINE.fullmatch(text):
-                since_start, seconds, said = line.groups()
+                since_start, seconds, entry = line.groups()
                 yield {
                     "utc": None if since_start else int(seconds),
                     "uptime": int(seconds) if since_start else None,
-                    "text": said,
+                    "text": entry,
                 }
             elif _END.fullmatch(text):
                 yield {"lost": int(text)}
@@ -90,8 +90,8 @@ async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
         raise OncewayError(f"the log has not ended within {WHOLE_S} s", device) from None
 
 
-def _silent(device: str, wait_s: int, taken: bool) -> OncewayError:
-    if taken:
+def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
+    if received:
         return OncewayError(
             f"the board has the command, and has not answered within {wait_s} s",
             device,

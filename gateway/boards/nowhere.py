@@ -38,7 +38,7 @@ class Nowhere:
     def __init__(self, holders: Holders | None, is_ours: Callable[[], bool] = lambda: True) -> None:
         self._holders = holders
         self._is_ours = is_ours
-        self._held: set[str] | None = None
+        self._with_session: set[str] | None = None
         """The clients in the last complete reply; None before the first query."""
         self._seen: frozenset[str] = frozenset()
         """The names in the query of the last complete reply."""
@@ -55,27 +55,31 @@ class Nowhere:
         gateway is silent.
         """
         if not self._is_ours():
-            self._held, self._partial = None, None
+            self._with_session, self._partial = None, None
             self._unanswered, self._asked = None, -math.inf
             return set()
         idle = self._task is None or self._task.done()
-        late = self._unanswered is not None and now - self._unanswered >= SELDOM_S
-        if late and self._partial is not None:
-            self._held, self._seen = self._partial
-        wait = SELDOM_S if self._held is not None and self._held.issuperset(names) else ASK_S
+        overdue = self._unanswered is not None and now - self._unanswered >= SELDOM_S
+        if overdue and self._partial is not None:
+            self._with_session, self._seen = self._partial
+        wait = (
+            SELDOM_S
+            if self._with_session is not None and self._with_session.issuperset(names)
+            else ASK_S
+        )
         if self._holders is not None and names and idle and now - self._asked >= wait:
             first = self._asked == -math.inf
             self._asked = now
             if self._unanswered is None:
                 self._unanswered = now
             if first:
-                self._held, self._seen = set(), frozenset(before)
+                self._with_session, self._seen = set(), frozenset(before)
             self._task = asyncio.get_running_loop().create_task(
                 self._ask(self._holders, frozenset(names))
             )
-        if self._held is None:
+        if self._with_session is None:
             return set()
-        return {name for name in names if name in self._seen and name not in self._held}
+        return {name for name in names if name in self._seen and name not in self._with_session}
 
     def close(self) -> None:
         if self._task is not None:
@@ -87,9 +91,9 @@ class Nowhere:
         except Exception:
             log.exception("the search for boards without a session met an internal error")
             return
-        held = {client for clients in replies.values() for client in clients or ()} & names
+        with_session = {client for clients in replies.values() for client in clients or ()} & names
         if None in replies.values():
-            self._partial = held, names
+            self._partial = with_session, names
         else:
-            self._held, self._seen = held, names
+            self._with_session, self._seen = with_session, names
             self._partial, self._unanswered = None, None

@@ -81,8 +81,8 @@ def readings(
         before, age = kept["kept_since"], kept["kept_s"]
         if before is None and age is not None:
             before = f"{words(age)} ago"
-        what = "no numbers are" if before is None else f"readings before {before} are not"
-        typer.echo(f"{what} kept here; the table has all readings", err=True)
+        absent = "no numbers are" if before is None else f"readings before {before} are not"
+        typer.echo(f"{absent} kept here; the table has all readings", err=True)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -240,22 +240,22 @@ class Boards:
             )
 
     def _take(self, name: str, payload: bytes, utc: int | None) -> None:
-        if told := _figures(name, payload):
+        if figures := _figures(name, payload):
             known = self._statuses.get(name, {})
             self._new = True
-            told = {**dict(self._faults(name)), **told}
-            faults = [key for key in told if key.endswith(FAULT)]
+            figures = {**dict(self._faults(name)), **figures}
+            faults = [key for key in figures if key.endswith(FAULT)]
             for key in faults[MOST_FAULTS:]:
-                del told[key]
+                del figures[key]
             for key in faults[:MOST_FAULTS]:
-                self._tell_fault(name, key, int(told[key]), int(known.get(key, 0)))
-                if not told[key]:
-                    del told[key]
+                self._tell_fault(name, key, int(figures[key]), int(known.get(key, 0)))
+                if not figures[key]:
+                    del figures[key]
             kept = {key: value for key, value in known.items() if key == KEYED}
-            if not any(key in FIGURES for key in told):  # faults only: the other figures stay
+            if not any(key in FIGURES for key in figures):  # faults only: the other figures stay
                 kept = {key: value for key, value in known.items() if not key.endswith(FAULT)}
             seen = {} if utc is None else {"seen": float(utc // 1_000_000)}
-            _put(self._statuses, name, kept | told | seen)
+            _put(self._statuses, name, kept | figures | seen)
 
     def _faults(self, name: str) -> Iterator[tuple[str, float]]:
         """Yield the faults of a board's sensors, by name with the ending."""
@@ -307,17 +307,17 @@ def _figures(name: str, payload: bytes) -> Status:
     """Return the figures in a status; empty if the payload is not a status."""
     from cbor2 import loads  # not needed on a gateway without boards
 
-    told: Status = {}
+    figures: Status = {}
     try:
         pack: Any = loads(payload)
         if pack[0][_BASE_NAME] != f"{name}:":
             return {}
         for record in pack:
             if record[_NAME] in FIGURES or _is_fault(record[_NAME]):
-                told[record[_NAME]] = float(record[_VALUE])
+                figures[record[_NAME]] = float(record[_VALUE])
     except Exception:  # hostile bytes may break the decoder: not a status
         return {}
-    return told if all(abs(value) < 1e9 for value in told.values()) else {}
+    return figures if all(abs(value) < 1e9 for value in figures.values()) else {}
 
 
 def _is_fault(key: Any) -> bool:

@@ -70,7 +70,7 @@ class SharedSettings:
     def __init__(self, engine: Engine, expected: Expected) -> None:
         self._retained = engine.broker.retained
         self._expected = expected
-        self._taken: dict[str, int] = {}
+        self._used: dict[str, int] = {}
         """Version of each message that was applied, by topic."""
 
     def take(self, names: Collection[str]) -> None:
@@ -80,11 +80,11 @@ class SharedSettings:
             message, (name, kind) = self._retained.get(topic), _split(topic)
             if name not in names or message is None or message.client:
                 continue
-            if self._taken.get(topic) != message.version:
-                self._taken[topic] = message.version
+            if self._used.get(topic) != message.version:
+                self._used[topic] = message.version
                 self._set(name, kind, message)
-        for topic in self._taken.keys() - set(topics):
-            del self._taken[topic]
+        for topic in self._used.keys() - set(topics):
+            del self._used[topic]
             name, kind = _split(topic)
             if name in names:
                 self._set(name, kind, None)

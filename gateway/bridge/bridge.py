@@ -39,6 +39,7 @@ from gateway.mqtt.packets import (
     Unsubscribe,
 )
 from gateway.mqtt.properties import Properties, PropertyId
+from gateway.runtime.administration import forget_received
 from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -257,7 +258,7 @@ class Bridge:
                     " begins"  # [MQTT-3.2.2-4]
                 )
             if not pair.joined:
-                await self._engine.forget_received(self.section.client)
+                await forget_received(self._engine, self.section.client)
                 pair = self._pairing.join(pair)
             hello = self._hello(answer.properties or {})
             requests = self._filters.requests(pair)

@@ -14,6 +14,7 @@ from gateway.bridge.pairing import forget
 from gateway.bridge.status import BridgeStatus
 from gateway.config import BRIDGE, BridgeSection
 from gateway.errors import OncewayError
+from gateway.runtime.administration import end_session
 from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class Bridges:
         wanted = {bridge.section.client for bridge in self._bridges}
         for client in list(self._engine.broker.sessions):
             if client.startswith(BRIDGE) and client not in wanted:
-                await self._engine.end_session(client)
+                await end_session(self._engine, client)
         names = frozenset(bridge.section.name for bridge in self._bridges)
         self._forget_aside(names)
         with suppress(OSError):
@@ -70,7 +71,7 @@ class Bridges:
         many. numbers: empty for all.
         """
         done = self._named(name).aside.discard(numbers)
-        await self._engine.kept()
+        await self._engine.commits.kept()
         return done
 
     async def again(self, name: str, numbers: list[int]) -> int:
@@ -78,14 +79,14 @@ class Bridges:
         `discard`.
         """
         bridge = self._named(name)
-        await self._engine.kept()  # payloads are read from the disk
+        await self._engine.commits.kept()  # payloads are read from the disk
         session = self._engine.broker.sessions.get(bridge.section.client)
         if session is None:
             raise OncewayError("the bridge has no session now", f"bridge {name}", "Try again")
         try:
             return await bridge.aside.again(session, numbers)
         finally:
-            await self._engine.kept()
+            await self._engine.commits.kept()
 
     def _named(self, name: str) -> Bridge:
         for bridge in self._bridges:

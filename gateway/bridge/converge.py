@@ -421,7 +421,7 @@ class Convergence:
                 return stuck
             fan_out(broker, run, session.client)
             broker.settle()
-        await engine.kept()
+        await engine.commits.kept()
         self._note(topic, digest(packet.payload, packet.properties))
         return True
 
@@ -475,7 +475,7 @@ class Convergence:
         sent, crossings.sent = crossings.sent, {}
         await link.far.settled()
         came, crossings.came = crossings.came, {}
-        await self._engine.kept()
+        await self._engine.commits.kept()
         for topic, state in (sent | came).items():
             is_newer = topic in crossings.sent or topic in crossings.came
             if not is_newer and state == digest_of(retained.get(topic)):

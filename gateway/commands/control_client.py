@@ -139,33 +139,35 @@ def _lines(channel: socket.socket, where: str) -> Iterator[bytes]:
 
 def _receive(channel: socket.socket, end: float) -> bytes:
     """Return some bytes, or none at the end of the connection. Raises TimeoutError at `end`."""
-    left = end - time.monotonic()
-    if left <= 0:
+    remaining = end - time.monotonic()
+    if remaining <= 0:
         raise TimeoutError("timed out")
-    channel.settimeout(left)
+    channel.settimeout(remaining)
     return channel.recv(1 << 20)
 
 
-def _told(line: bytes, where: str) -> Row:
+def _parse(line: bytes, where: str) -> Row:
     """Return a line of the answer. Raises OncewayError if another program has the socket."""
     try:
-        told = json.loads(line)
+        answer = json.loads(line)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        answer = None
+    if not isinstance(answer, dict):
         raise _foreign(where)
-    return told
+    return answer
 
 
 def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
     try:
         for line in lines:
-            told = _told(line, where)
-            if "row" in told:
-                yield told["row"]
-            elif "error" in told:
-                error = OncewayError(told["error"], told.get("where") or where, told.get("hint"))
-                error.exit_code = told.get("code", error.exit_code)
+            answer = _parse(line, where)
+            if "row" in answer:
+                yield answer["row"]
+            elif "error" in answer:
+                error = OncewayError(
+                    answer["error"], answer.get("where") or where, answer.get("hint")
+                )
+                error.exit_code = answer.get("code", error.exit_code)
                 raise error
             else:
                 return

@@ -218,8 +218,8 @@ def main() -> None:
     except Exception as failed:
         if type(failed).__module__ != "sqlite3":
             raise
-        told = OncewayError(f"the database cannot be used ({failed})")
-        told.exit_code = STORE
-        _tell(told, as_json)
+        shown = OncewayError(f"the database cannot be used ({failed})")
+        shown.exit_code = STORE
+        _tell(shown, as_json)
     except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)

@@ -17,13 +17,13 @@ def ask_passphrase(twice: bool) -> str:
     """Return the passphrase. twice: ask again to find typing errors, since a backup with a mistyped
     passphrase is lost.
     """
-    given = os.environ.get(PASSPHRASE)
-    if given is None:
+    passphrase = os.environ.get(PASSPHRASE)
+    if passphrase is None:
         try:
             with warnings.catch_warnings():
                 # no terminal: the typed text would be visible
                 warnings.simplefilter("error", GetPassWarning)
-                given = str(
+                passphrase = str(
                     typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
                 )
         except (typer.Abort, GetPassWarning):
@@ -31,6 +31,6 @@ def ask_passphrase(twice: bool) -> str:
                 "there is no passphrase",
                 hint=f"Type one at the terminal, or put it into {PASSPHRASE}",
             ) from None
-    if not given:
+    if not passphrase:
         raise OncewayError("the passphrase is empty")
-    return given
+    return passphrase

@@ -20,8 +20,8 @@ class Misfit(ValueError):
     section.
     """
 
-    def __init__(self, what: str, *place: int | str) -> None:
-        super().__init__(what)
+    def __init__(self, text: str, *place: int | str) -> None:
+        super().__init__(text)
         self.place = place
 
 

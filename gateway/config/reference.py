@@ -79,8 +79,8 @@ def _table(name: str, annotation: Any) -> Iterator[Entry]:
         meaning = " ".join(filter(None, [meanings[key], _choice(schema[key])]))
         keys.append(Key(key, default, field.is_required(), meaning))
     header = f"[[{name}]]" if several else f"[{name}]"
-    given = not several and NoneType not in get_args(annotation)
-    yield Entry(header, given, " ".join((section.__doc__ or "").split()), keys)
+    always = not several and NoneType not in get_args(annotation)
+    yield Entry(header, always, " ".join((section.__doc__ or "").split()), keys)
     for inner, kind in below:
         yield from _table(inner, kind)
 

@@ -841,8 +841,8 @@ class Config(Section):
     @property
     def site_folder(self) -> Path:
         """The folder of the site's key and certificates."""
-        given = self.site.folder if self.site is not None else None
-        return given or self.gateway.data / "site"
+        folder = self.site.folder if self.site is not None else None
+        return folder or self.gateway.data / "site"
 
     @property
     def site_bind(self) -> tuple[str, int]:
@@ -917,9 +917,9 @@ class Config(Section):
     @property
     def _bridge_share(self) -> int:
         """Size limit, in bytes, of the messages that wait for each bridge without `max_bytes`."""
-        given = [item.max_bytes for item in self.bridge]
-        free = self.limits.memory_bytes // 2 - sum(filter(None, given))
-        return min(100 * MEGABYTE, free // given.count(None))
+        bounds = [item.max_bytes for item in self.bridge]
+        free = self.limits.memory_bytes // 2 - sum(filter(None, bounds))
+        return min(100 * MEGABYTE, free // bounds.count(None))
 
     @model_validator(mode="after")
     def _is_member(self) -> "Config":
@@ -937,8 +937,8 @@ class Config(Section):
             return self
         if len(self.site.members) == 1:
             raise Misfit("site.copies = 2 needs another member in site.members", "site", "copies")
-        taken = [self.limits.packet_bytes, *(item.packet_bytes for item in self.listener)]
-        longest = max(size for size in taken if size is not None)
+        limits = [self.limits.packet_bytes, *(item.packet_bytes for item in self.listener)]
+        longest = max(size for size in limits if size is not None)
         names = self.limits.client_id_bytes + 1024
         if longest + names > COPY_BYTES:
             raise Misfit(

@@ -19,10 +19,10 @@ from gateway.system.amounts import wait, were
 def bridges(config: Config) -> Iterator[Finding]:
     if not config.bridge:
         return
-    told: dict[str, BridgeStatus] = {}
+    states: dict[str, BridgeStatus] = {}
     with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
         (found,) = ask(config.gateway.data, do="status")
-        told = {item["name"]: read(item) for item in found["bridges"]}
+        states = {item["name"]: read(item) for item in found["bridges"]}
     for section in config.bridge:
         part = f"bridge {section.name}"
         try:
@@ -32,7 +32,7 @@ def bridges(config: Config) -> Iterator[Finding]:
             yield wrong(part, f"{where}{error.what}", error.hint or _MEND)
             continue
         yield from _secret(part, section)
-        if (state := told.get(section.name)) is None:
+        if (state := states.get(section.name)) is None:
             yield unseen(part, "the running gateway does not have this bridge", _RESTART)
         else:
             yield from _state(part, state)

@@ -82,11 +82,11 @@ def _console(patterns: list[str], root: Path) -> Iterator[Finding]:
         words = (root / "proc/cmdline").read_text().split()
     except OSError:
         return
-    taken = {word[8:].split(",")[0] for word in words if word.startswith("console=tty")}
+    consoles = {word[8:].split(",")[0] for word in words if word.startswith("console=tty")}
     for pattern in patterns:
         for port in glob(pattern):
             name = Path(port).resolve().name
-            if name in taken:
+            if name in consoles:
                 yield wrong(
                     f"port {port}",
                     "the kernel's console writes to it",

@@ -70,14 +70,14 @@ def uplink(config: Config) -> Iterator[Finding]:
         return
     if config.uplink is None:
         if state.rows:
-            what, _, todo = stranded(state.rows, state.bytes).partition(". ")
-            yield warning("spool", what, todo)
+            text, _, todo = stranded(state.rows, state.bytes).partition(". ")
+            yield warning("spool", text, todo)
         return
     yield from _uplink(state)
     file = data / "batches" / DAMAGED
     if state.sent.held and file.exists():
-        what = f"damaged rows were set aside, and do not land: {state.sent.held:,}, in {file}"
-        yield warning("uplink", what, _HELD)
+        text = f"damaged rows were set aside, and do not land: {state.sent.held:,}, in {file}"
+        yield warning("uplink", text, _HELD)
     if state.rival is not None:
         yield warning("uplink", state.rival["what"], "Give each gateway a name of its own")
     yield from _landing(config, state)

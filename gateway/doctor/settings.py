@@ -35,8 +35,8 @@ def meaning(config: Config) -> Iterator[Finding]:
     """Yield findings about the configuration and about the users that it names."""
     part = "configuration"
     for text in advice(config):
-        what, _, todo = text.partition(". ")
-        yield warning(part, what, todo)
+        clause, _, todo = text.partition(". ")
+        yield warning(part, clause, todo)
     try:
         Users(config.users_file)
     except OncewayError as error:
@@ -93,11 +93,11 @@ def _pair(
 
 
 def _dated(part: str, ends: datetime) -> Finding:
-    left = ends - datetime.now(UTC)
-    if left < timedelta():
+    remaining = ends - datetime.now(UTC)
+    if remaining < timedelta():
         return wrong(part, f"ended on {ends:%Y-%m-%d}: clients refuse it", _RENEW)
-    if left < _SOON:
-        return warning(part, f"ends on {ends:%Y-%m-%d}, in {left.days} days", _RENEW)
+    if remaining < _SOON:
+        return warning(part, f"ends on {ends:%Y-%m-%d}, in {remaining.days} days", _RENEW)
     return ok(part, f"valid until {ends:%Y-%m-%d}")
 
 
@@ -179,6 +179,6 @@ def _name(uid: int) -> str:
 
 def _of(part: str, error: Exception) -> Finding:
     if isinstance(error, OncewayError):
-        what = f"{error.where}: {error.what}" if error.where else error.what
-        return wrong(part, what, error.hint or "Correct it, then `onceway gateway check-config`")
+        text = f"{error.where}: {error.what}" if error.where else error.what
+        return wrong(part, text, error.hint or "Correct it, then `onceway gateway check-config`")
     return wrong(part, str(error), "Correct it, then `onceway gateway check-config`")

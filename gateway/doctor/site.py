@@ -21,10 +21,10 @@ def site(config: Config) -> Iterator[Finding]:
     if config.site is None:
         return
     yield _certificate(config)
-    told: list[dict[str, Any]] = []
+    members: list[dict[str, Any]] = []
     with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
-        told = ask(config.gateway.data, do="site")
-    rows = {row["name"]: row for row in told}
+        members = ask(config.gateway.data, do="site")
+    rows = {row["name"]: row for row in members}
     for name in config.site.members:
         if name != config.gateway.name:
             yield _member(name, rows.get(name))

@@ -26,8 +26,8 @@ def activated_sockets(
     if process != str(os.getpid()):
         return found
     for index in range(int(count)):
-        taken = socket.socket(fileno=_FIRST_DESCRIPTOR + index)
-        taken.setblocking(False)
-        taken.set_inheritable(False)
-        found[names[index] if index < len(names) else ""].append(taken)
+        inherited = socket.socket(fileno=_FIRST_DESCRIPTOR + index)
+        inherited.setblocking(False)
+        inherited.set_inheritable(False)
+        found[names[index] if index < len(names) else ""].append(inherited)
     return found

@@ -173,7 +173,7 @@ class ReceiveWindow:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._held = bytearray()
+        self._undelivered = bytearray()
         self.expected = 0
         self.paused = False
 
@@ -184,9 +184,9 @@ class ReceiveWindow:
         if sequence != self.expected:
             return None
         if self.paused:
-            if len(self._held) + len(payload) > self._room:
+            if len(self._undelivered) + len(payload) > self._room:
                 return None
-            self._held += payload
+            self._undelivered += payload
             payload = b""
         self.expected = (sequence + 1) % MODULO
         return payload
@@ -194,6 +194,6 @@ class ReceiveWindow:
     def resume(self) -> bytes:
         """Deliver again after a pause. Return the bytes held during the pause."""
         self.paused = False
-        held = bytes(self._held)
-        self._held.clear()
-        return held
+        payload = bytes(self._undelivered)
+        self._undelivered.clear()
+        return payload

@@ -95,12 +95,12 @@ class CountedServer:
 
     def _count(self, address: str, task: asyncio.Task[None]) -> None:
         """Count a connection for an address until its task ends."""
-        gone = self._under_way.add(address, task)
+        excess = self._under_way.add(address, task)
         task.add_done_callback(lambda task: self._under_way.discard(address, task))
-        if gone is not None:
-            gone.cancel()
-            what = "TLS handshakes" if self._context else "connections without a PROXY header"
-            self._say(address, f"too many {what} at a time, one is dropped")
+        if excess is not None:
+            excess.cancel()
+            kind = "TLS handshakes" if self._context else "connections without a PROXY header"
+            self._say(address, f"too many {kind} at a time, one is dropped")
 
     def _say(self, address: str, text: str) -> None:
         if self._throttle.allows(address.rpartition(":")[0]):

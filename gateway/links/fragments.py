@@ -53,20 +53,20 @@ class Fragments:
 class _Pool:
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: dict[Counted, int] = {}
+        self._bytes_of: dict[Counted, int] = {}
         self._total = 0
 
     def hold(self, connection: "Counted", size: int) -> list["Counted"]:
         """Note the bytes of a connection; return the connections to drop."""
-        self._total += size - self._held.pop(connection, 0)
+        self._total += size - self._bytes_of.pop(connection, 0)
         if size:
-            self._held[connection] = size
-        gone = []
+            self._bytes_of[connection] = size
+        dropped = []
         while self._total > self._most:
-            worst = max(self._held, key=self._held.__getitem__)
-            self._total -= self._held.pop(worst)
-            gone.append(worst)
-        return gone
+            worst = max(self._bytes_of, key=self._bytes_of.__getitem__)
+            self._total -= self._bytes_of.pop(worst)
+            dropped.append(worst)
+        return dropped
 
 
 class Counted(Between):
@@ -99,16 +99,16 @@ class Counted(Between):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        gone = self._shared.upgrading.add(self.address, self)
-        if gone is not None:
-            self._shared.drop(gone, "too many connections that are no WebSocket yet")
+        excess = self._shared.upgrading.add(self.address, self)
+        if excess is not None:
+            self._shared.drop(excess, "too many connections that are no WebSocket yet")
 
     def data_received(self, data: bytes) -> None:
-        passed = self.masks.passed(data)
-        self._chunk = len(passed)
-        self._unfinished += len(passed)
+        clear = self.masks.passed(data)
+        self._chunk = len(clear)
+        self._unfinished += len(clear)
         self._shared.hold(self, self._unfinished)
-        super().data_received(passed)
+        super().data_received(clear)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._shared.upgrading.discard(self.address, self)

@@ -155,16 +155,16 @@ class Time:
     utc: float | None = None
 
     def to_bytes(self, check: Check) -> bytes:
-        told = b"" if self.utc is None else int(self.utc * 256).to_bytes(_TIME_SIZE)
-        return on_wire(self.TYPE << _TYPE_SHIFT, told, check)
+        content = b"" if self.utc is None else int(self.utc * 256).to_bytes(_TIME_SIZE)
+        return on_wire(self.TYPE << _TYPE_SHIFT, content, check)
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
         """Return the frame in the content that a `Check` has opened. Raises FrameError."""
-        told = content[1:]
-        if len(told) not in (0, _TIME_SIZE) or content[0] & _LOW_SIX:
+        moment = content[1:]
+        if len(moment) not in (0, _TIME_SIZE) or content[0] & _LOW_SIX:
             raise FrameError("TIME of a wrong length, or with numbers")
-        return cls(int.from_bytes(told) / 256 if told else None)
+        return cls(int.from_bytes(moment) / 256 if moment else None)
 
 
 def handshake_to_bytes(kind: int, payload: bytes) -> bytes:

@@ -152,9 +152,9 @@ class ReliableLink(ABC):
         peer repeat the frames that were refused.
         """
         if session is self.session:
-            held = session.receiving.resume()
-            if held and not session.closing:
-                self._deliver(session, held)
+            payload = session.receiving.resume()
+            if payload and not session.closing:
+                self._deliver(session, payload)
             self._put_ack(session, now)
         return self._settle(now)
 

@@ -226,8 +226,8 @@ class DeviceLink(ReliableLink):
             if isinstance(welcome, KeyedWelcome) == (self._key is not None):
                 self._on_welcome(welcome, now)
         elif kind == Who.KIND:
-            who = Who.from_payload(payload)
-            if (who.gateway_boot is None) != (self._key is not None):
+            request = Who.from_payload(payload)
+            if (request.gateway_boot is None) != (self._key is not None):
                 return  # meant for boards of the other version
             if self._greeting is None:
                 self._drop("the gateway has no session")

@@ -162,7 +162,7 @@ class SerialPort:
         self._diagnosis = Diagnosis(baud)
         self._prints = PrintedText()
         self._restarts = Restarts()
-        self._said: dict[str, None] = {}
+        self._logged: dict[str, None] = {}
         """The last sentences in the log, oldest first."""
         self._throttle = LogThrottle(time.monotonic)
         self._session_throttle = LogThrottle(time.monotonic)
@@ -195,7 +195,7 @@ class SerialPort:
                 self._held_by if isinstance(error, PortBusy) else str,
             )
             return
-        self._said.clear()
+        self._logged.clear()
         self._told_restarts = False
         self._problem = None
         self._speaks = False
@@ -432,10 +432,10 @@ class SerialPort:
         the log. detail: computed only for the log, because it takes time.
         """
         self._problem = text
-        if text not in self._said and self._throttle.has_room():
-            self._said[text] = None
-            if len(self._said) > _MOST_SAID:
-                del self._said[next(iter(self._said))]
+        if text not in self._logged and self._throttle.has_room():
+            self._logged[text] = None
+            if len(self._logged) > _MOST_SAID:
+                del self._logged[next(iter(self._logged))]
             log.warning(
                 "%s: %s%s",
                 self.path,
@@ -560,11 +560,11 @@ class SerialListener:
         loop = asyncio.get_running_loop()
         self._scan_timer = loop.call_later(SCAN_INTERVAL, self._scan)
         # Two names of one device (by-id and by-path, both matched by a pattern) make one port.
-        taken = {port.device for port in self._ports.values() if port.is_open} | self._lent
+        in_use = {port.device for port in self._ports.values() if port.is_open} | self._lent
         paths = glob.glob(self._path) if glob.has_magic(self._path) else [self._path]
         for path in paths:
             port = self._ports.get(path)
-            if (port is not None and port.is_open) or (device := os.path.realpath(path)) in taken:
+            if (port is not None and port.is_open) or (device := os.path.realpath(path)) in in_use:
                 continue
             if port is None:
                 port = self._ports[path] = SerialPort(
@@ -575,5 +575,5 @@ class SerialListener:
                 port.open()
             except Exception as error:
                 blame(path, error, "cannot be opened: internal error")
-            taken.add(device)
+            in_use.add(device)
         self._scanned = loop.time()

@@ -164,17 +164,20 @@ def of_board(
             "qos": 1,
             "retain": False,
         }
-    there = [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}]
+    availability = [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}]
     for name in known:
         if name + FAULT in known:
             fault = {"topic": f"{topic}/{device}/{name}{FAULT}", "value_template": _WELL}
-            components[_word(name)] |= {"availability": [*there, fault], "availability_mode": "all"}
+            components[_word(name)] |= {
+                "availability": [*availability, fault],
+                "availability_mode": "all",
+            }
     for key, component in components.items():
         component["unique_id"] = f"{mine}_{key}"
     return {
         "device": about,
         "origin": _origin(),
-        "availability": there,
+        "availability": availability,
         "availability_mode": "all",
         "components": components,
     }

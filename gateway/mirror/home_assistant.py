@@ -104,12 +104,12 @@ class HomeAssistant:
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
         """The inputs of the last message (`shape`), by board."""
-        self._gone: dict[str, None] = {}
+        self._removed: dict[str, None] = {}
         """Topics that were cleared and will be cleared again, since Home Assistant may have been
         offline.
         """
         self._kinds: dict[str, Kind] = {}
-        self._inside: InternalClient | None = None
+        self._client: InternalClient | None = None
         self._born = False
         """Whether Home Assistant has started and has not got all messages again."""
         self._wanted: set[str] = set()
@@ -130,8 +130,8 @@ class HomeAssistant:
         while True:
             try:
                 self._kinds = self._kinds or await asyncio.to_thread(kinds)
-                if self._inside is None or self._inside.closed:
-                    self._inside = InternalClient(
+                if self._client is None or self._client.closed:
+                    self._client = InternalClient(
                         self._engine, [f"{self._section.prefix}/status", UPDATE], self._heard
                     )
                 await self._look()
@@ -179,7 +179,7 @@ class HomeAssistant:
         """
         self._born = False
         log.info("Home Assistant has started: all boards are announced again")
-        everything = [*dict.fromkeys(self._gone, b"").items(), *self._announced.items()]
+        everything = [*dict.fromkeys(self._removed, b"").items(), *self._announced.items()]
         for first in range(0, len(everything), _AT_ONCE):
             tell(self._engine, dict(everything[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE_S)
@@ -211,7 +211,7 @@ class HomeAssistant:
 
     def _about(self, device: str, listed: Listed) -> dict[str, Message]:
         kind = self._kinds.get(listed.board or "")
-        told = {
+        messages = {
             self._config_of(device): of_board(
                 self._gateway,
                 device,
@@ -225,7 +225,7 @@ class HomeAssistant:
         }
         if listed.firmware is not None:
             newest, (running, error) = self._newest(listed), self._job_of(device)
-            told[f"{self._topic}/{device}/$firmware"] = {
+            messages[f"{self._topic}/{device}/$firmware"] = {
                 "installed_version": listed.firmware[:12],
                 "latest_version": (newest or "")[:12],
                 "in_progress": running,
@@ -235,15 +235,15 @@ class HomeAssistant:
             }
             if self._section.page is not None:
                 url = page_of(self._section.page, device)
-                told[f"{self._topic}/{device}/$firmware"]["release_url"] = url
-        return told
+                messages[f"{self._topic}/{device}/$firmware"]["release_url"] = url
+        return messages
 
     def _tell(self, messages: dict[str, Message]) -> None:
         for topic, message in messages.items():
             payload = json.dumps(message).encode()
             if self._announced.get(topic) != payload:
                 self._announced[topic] = payload
-                self._gone.pop(topic, None)
+                self._removed.pop(topic, None)
                 tell(self._engine, {topic: payload})
 
     def _clear(self, device: str) -> None:
@@ -253,9 +253,9 @@ class HomeAssistant:
         for topic in topics:
             self._announced.pop(topic, None)
         tell(self._engine, dict.fromkeys(topics, b""))
-        self._gone[topics[0]] = None
-        if len(self._gone) > MOST_GONE:
-            del self._gone[next(iter(self._gone))]
+        self._removed[topics[0]] = None
+        if len(self._removed) > MOST_GONE:
+            del self._removed[next(iter(self._removed))]
 
     def _config_of(self, *device: str) -> str:
         return f"{self._section.prefix}/device/{identifier(self._gateway, *device)}/config"

@@ -142,15 +142,15 @@ class Mirror:
     def _look(self) -> None:
         """Update the state of each board, and drop those that may not connect any more."""
         self._clear()
-        here = connected(self._engine)
+        online_here = connected(self._engine)
         for device in self.last.devices:
-            if device not in here and not self._stays(device):
+            if device not in online_here and not self._stays(device):
                 self._states.pop(device, None)
                 self._leaving[device] = [*self.last.forget(device), STATE]
                 for call in self.on_gone:
                     call(device)
                 continue
-            online = device in here and self._is_fine(device)
+            online = device in online_here and self._is_fine(device)
             if self._states.get(device) != online:
                 self._states[device] = online
                 self._tell({f"{device}/{STATE}": b"online" if online else b"offline"})
@@ -161,8 +161,8 @@ class Mirror:
         """
         leaving, self._leaving = self._leaving, {}
         for device, names in leaving.items():
-            there = {*self.last.of(device), *([STATE] if device in self._states else [])}
-            self._tell({f"{device}/{name}": b"" for name in names if name not in there})
+            in_use = {*self.last.of(device), *([STATE] if device in self._states else [])}
+            self._tell({f"{device}/{name}": b"" for name in names if name not in in_use})
 
 
 def tell(engine: Engine, messages: dict[str, bytes]) -> None:

@@ -164,13 +164,13 @@ def _ack(
 ) -> Callable[[Reader, int, Side], Ack]:
     def decode_ack(reader: Reader, version: int, _: Side) -> Ack:
         packet_id = _packet_id(reader)
-        if version < Version.V5 or not reader.left:
+        if version < Version.V5 or not reader.remaining:
             return make(packet_id)
         reason = _reason(reader, allowed)
         return make(
             packet_id,
             reason,
-            props.decode_properties(reader, props.ACK_PROPERTIES) if reader.left else None,
+            props.decode_properties(reader, props.ACK_PROPERTIES) if reader.remaining else None,
         )
 
     return decode_ack
@@ -184,7 +184,7 @@ def _subscribe(reader: Reader, version: int, _: Side) -> Subscribe:
         if properties and len(properties.get(PropertyId.SUBSCRIPTION_IDENTIFIER, ())) > 1:
             raise ProtocolError("SUBSCRIBE: property subscription identifier is given twice")
     subscriptions = []
-    while reader.left:
+    while reader.remaining:
         subscriptions.append(_subscription(reader, version))
     if not subscriptions:
         raise ProtocolError("SUBSCRIBE: no topic filter")
@@ -232,7 +232,7 @@ def _suback(reader: Reader, version: int, _: Side) -> Suback:
         props.decode_properties(reader, props.ACK_PROPERTIES) if version >= Version.V5 else None
     )
     allowed = codes.SUBACK_CODES if version >= Version.V5 else codes.SUBACK_RETURN_CODES
-    reasons = [_reason(reader, allowed) for _ in range(reader.left)]
+    reasons = [_reason(reader, allowed) for _ in range(reader.remaining)]
     if not reasons:
         raise ProtocolError("SUBACK: no reason code")
     return Suback(packet_id, reasons, properties)
@@ -246,7 +246,7 @@ def _unsubscribe(reader: Reader, version: int, _: Side) -> Unsubscribe:
         else None
     )
     filters = []
-    while reader.left:
+    while reader.remaining:
         filters.append(_topic_filter(reader, version))
     if not filters:
         raise ProtocolError("UNSUBSCRIBE: no topic filter")
@@ -258,20 +258,20 @@ def _unsuback(reader: Reader, version: int, _: Side) -> Unsuback:
     if version < Version.V5:
         return Unsuback(packet_id)
     properties = props.decode_properties(reader, props.ACK_PROPERTIES)
-    reasons = [_reason(reader, codes.UNSUBACK_CODES) for _ in range(reader.left)]
+    reasons = [_reason(reader, codes.UNSUBACK_CODES) for _ in range(reader.remaining)]
     if not reasons:
         raise ProtocolError("UNSUBACK: no reason code")
     return Unsuback(packet_id, reasons, properties)
 
 
 def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
-    if version < Version.V5 or not reader.left:
+    if version < Version.V5 or not reader.remaining:
         return Disconnect()
     client = sender is Side.CLIENT
     reason = _reason(
         reader, codes.CLIENT_DISCONNECT_CODES if client else codes.SERVER_DISCONNECT_CODES
     )
-    if not reader.left:
+    if not reader.remaining:
         return Disconnect(reason)
     ours, theirs = props.CLIENT_DISCONNECT_PROPERTIES, props.SERVER_DISCONNECT_PROPERTIES
     if not client:
@@ -281,7 +281,7 @@ def _disconnect(reader: Reader, version: int, sender: Side) -> Disconnect:
 
 def _auth(reader: Reader, _: int, sender: Side) -> Auth:
     allowed = codes.CLIENT_AUTH_CODES if sender is Side.CLIENT else codes.SERVER_AUTH_CODES
-    if not reader.left:  # success, which only a server sends
+    if not reader.remaining:  # success, which only a server sends
         if ReasonCode.SUCCESS not in allowed:
             raise ProtocolError("AUTH: reason code 0x00 is not allowed here")
         return Auth()

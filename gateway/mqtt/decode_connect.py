@@ -81,10 +81,14 @@ def _body(reader: Reader, version: Version, bridge: bool) -> Connect:
     # password.
     optional = version == Version.V3_1
     username = (
-        reader.string("user name") if flags & _USERNAME and (reader.left or not optional) else None
+        reader.string("user name")
+        if flags & _USERNAME and (reader.remaining or not optional)
+        else None
     )
     password = (
-        reader.binary("password") if flags & _PASSWORD and (reader.left or not optional) else None
+        reader.binary("password")
+        if flags & _PASSWORD and (reader.remaining or not optional)
+        else None
     )
     reader.finish()
     return Connect(

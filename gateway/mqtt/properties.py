@@ -221,9 +221,9 @@ def decode_properties(
     length = reader.varint("property length")
     if not length:
         return None
-    if length > reader.left:
+    if length > reader.remaining:
         raise MalformedPacket(
-            f"{reader.name}: property length is {length}, {reader.left} bytes are left"
+            f"{reader.name}: property length is {length}, {reader.remaining} bytes are left"
         )
     block = Reader(reader.data, reader.name, reader.at, reader.at + length)
     reader.at = block.end

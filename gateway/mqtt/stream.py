@@ -139,14 +139,14 @@ class PacketStream:
                 yield found
                 continue
             packets = packets_of(found)
-            taken = 0
+            yielded = 0
             try:
                 for packet in packets:
-                    taken += 1
+                    yielded += 1
                     yield packet
             finally:
-                if taken < len(packets):
-                    self.fresh = bytes_of(found, taken) + self.fresh[self._at :]
+                if yielded < len(packets):
+                    self.fresh = bytes_of(found, yielded) + self.fresh[self._at :]
                     self._at = 0
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:

@@ -39,7 +39,7 @@ class Reader:
         self.end = len(data) if end is None else end
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of unread bytes."""
         return self.end - self.at
 

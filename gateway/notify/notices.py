@@ -154,18 +154,18 @@ class Notices:
         self._started = now if self._started is None else self._started
         if now - self._started >= SETTLE_S:
             self._before.clear()
-        told = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
-        told["ends"] = self._ended([one for one in self._known if one not in present], now, quiet)
+        due = {"begins": [], "ends": [], "goes on": []}  # type: dict[Event, list[str]]
+        due["ends"] = self._ended([one for one in self._known if one not in present], now, quiet)
         for one, text in () if quiet else present.items():
             known = self._known[one]
             if known.told is None and now - known.since >= self._after_s:
-                told["begins"].append(text)
+                due["begins"].append(text)
             elif known.told is not None and self._repeat_s and now - known.told >= self._repeat_s:
-                told["goes on"].append(text)
+                due["goes on"].append(text)
             else:
                 continue
             known.told, known.text = now, text
-        return [Message(event, texts, self._gateway, now) for event, texts in told.items() if texts]
+        return [Message(event, texts, self._gateway, now) for event, texts in due.items() if texts]
 
     def _ended(self, absent: list[str], now: float, quiet: bool) -> list[str]:
         """Return the words of the absent problems whose end is due. Forget those without a use."""

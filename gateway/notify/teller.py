@@ -218,8 +218,8 @@ def is_quiet(windows: list[str], now: datetime) -> bool:
     day counts, so the hour that occurs twice in autumn is in the window twice.
     """
     for begin, end in map(split_window, windows):
-        inside = (begin <= now.time(), now.time() < end)
-        if all(inside) if begin <= end else any(inside):
+        bounds = (begin <= now.time(), now.time() < end)
+        if all(bounds) if begin <= end else any(bounds):
             return True
     return False
 

@@ -39,10 +39,10 @@ def _lasting(payload: bytes) -> list[tuple[Record, int | None]]:
     time in seconds. Raises NotSenml.
     """
     records = decode(payload)
-    told = list(zip(records, time_errors(payload, len(records)), strict=True))
+    timed = list(zip(records, time_errors(payload, len(records)), strict=True))
     if not records or _ending(records[0]) != _STATUS:
-        return told
-    return [one for one in told if _ending(one[0]) not in PASSING]
+        return timed
+    return [one for one in timed if _ending(one[0]) not in PASSING]
 
 
 def _ending(record: Record) -> str:

@@ -21,9 +21,8 @@ from gateway.broker.refusals import say
 from gateway.broker.session import Attached
 from gateway.links.transport import Lingering, Transport
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.output import MANY, Output
 
-MANY = 65_536
-"""A connection with more unsent bytes than this counts towards the total of unsent bytes."""
 _FEW = 4_096
 """Bytes that are read from a client even if they must wait. The client may send PINGREQ while it
 does not read its output, and each stop of reading takes a system call.
@@ -46,33 +45,34 @@ _SOON_S = 0.01
 """Shortest time, in seconds, until a paused client is checked."""
 
 
+class LinkCommits(Protocol):
+    """The engine's commits, as a link sees them."""
+
+    @property
+    def has_backlog(self) -> bool: ...
+
+    def hold_back(self, link: "ClientLink") -> None: ...
+
+
 class LinkEngine(Protocol):
     """The engine, as a link sees it."""
 
     broker: Broker
+    output: Output
+
+    @property
+    def commits(self) -> LinkCommits: ...
+
     in_turn: bool
     awaited: int
     broken: bool
     """Whether shared state may be half changed. If so, no more input is accepted."""
-
-    @property
-    def has_backlog(self) -> bool: ...
 
     def begin(self) -> None: ...
 
     def hear(self) -> None: ...
 
     def put_off(self, link: "ClientLink") -> None: ...
-
-    def hold_back(self, link: "ClientLink") -> None: ...
-
-    def note_unsent(self, link: "ClientLink", unsent: int) -> None: ...
-
-    def feed_later(self, link: "ClientLink") -> None: ...
-
-    def hold(self, payload: memoryview) -> None: ...
-
-    def release(self, payload: memoryview) -> None: ...
 
     def forget(self, connection: Attached) -> None: ...
 
@@ -93,10 +93,9 @@ class ClientLink:
     __slots__ = (
         "_engine",
         "_enough",
-        "_gone",
         "_held_back",
-        "_left",
         "_looked",
+        "_lost_reason",
         "_paced",
         "_paused",
         "_pausing",
@@ -104,6 +103,7 @@ class ClientLink:
         "_quota_pause",
         "_quota_pause_ends",
         "_transport",
+        "_undelivered",
         "_waiting",
         "connection",
         "stuck",
@@ -127,14 +127,14 @@ class ClientLink:
         """Whether input waits that arrived while the user exceeded the quota."""
         self._looked = float("-inf")
         """Time at which the last bytes arrived."""
-        self._gone: str | None = None
+        self._lost_reason: str | None = None
         """Why the transport is gone. Set while input of its client still waits."""
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False
         self.stuck = False
         """Whether the peer has not read its output."""
-        self._left = 0
+        self._undelivered = 0
         """Bytes that had not reached the peer at the last check."""
         self.unsent = 0
         """Unsent bytes of the transport at the last check; 0 if they are few."""
@@ -149,19 +149,19 @@ class ClientLink:
 
     def write(self, data: Piece) -> None:
         """Send bytes. If the peer does not read, little more is read from it."""
-        if self._gone is not None:
+        if self._lost_reason is not None:
             return
         if type(data) is bytes and not self.waiting:
             self._transport.write(data)
         else:
             view = memoryview(data)
-            self._engine.hold(view)
+            self._engine.output.hold(view)
             self._waiting.append(view)
             self.waiting += len(view)
-            self._engine.feed_later(self)
+            self._engine.output.feed_later(self)
         unsent = self._transport.unsent
         if unsent > MANY or self.unsent or self.waiting:
-            self._engine.note_unsent(self, unsent)
+            self._engine.output.note_unsent(self, unsent)
             most = self._engine.broker.limits.outgoing_bytes
             if unsent + self.waiting > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
@@ -187,9 +187,9 @@ class ClientLink:
                 self._waiting[0] = rest
             else:
                 self._waiting.popleft()
-                engine.release(view)
+                engine.output.release(view)
         if self._waiting:
-            engine.feed_later(self)
+            engine.output.feed_later(self)
         elif self.stuck and transport.unsent <= transport.high_water:
             # a transport that took all without a pause does not call `writable`
             self._free()
@@ -197,9 +197,9 @@ class ClientLink:
     def discard(self) -> None:
         """Drop all waiting output, because the connection has ended."""
         while self._waiting:
-            self._engine.release(self._waiting.popleft())
+            self._engine.output.release(self._waiting.popleft())
         self.waiting = 0
-        self._engine.note_unsent(self, 0)
+        self._engine.output.note_unsent(self, 0)
 
     def writable(self) -> None:
         engine = self._engine
@@ -209,13 +209,13 @@ class ClientLink:
     def _writable(self) -> None:
         self.feed()
         if self.waiting:
-            self._engine.note_unsent(self, self._transport.unsent)
+            self._engine.output.note_unsent(self, self._transport.unsent)
         else:
             self._free()
 
     def _free(self) -> None:
         """Send more and read on, because nothing waits any more."""
-        self._engine.note_unsent(self, self._transport.unsent)
+        self._engine.output.note_unsent(self, self._transport.unsent)
         self.stuck = False
         self.resume()
 
@@ -227,7 +227,7 @@ class ClientLink:
 
     def look(self) -> int:
         """Return the number of bytes that the peer has not read."""
-        self._engine.note_unsent(self, self._transport.unsent)
+        self._engine.output.note_unsent(self, self._transport.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
@@ -235,13 +235,16 @@ class ClientLink:
         the gateway does not read.
         """
         if self.stuck:
-            before, self._left = self._left, self._transport.undelivered + self.waiting
-            if self._left < before:
+            before, self._undelivered = (
+                self._undelivered,
+                self._transport.undelivered + self.waiting,
+            )
+            if self._undelivered < before:
                 self.connection.seen = self._engine.broker.now
 
     def close(self) -> None:
         """Close the link. If a client has much unread output and has not read for long, drop it."""
-        if self._gone is not None:
+        if self._lost_reason is not None:
             return
         if self._transport.unsent + self.waiting > MANY:
             self._transport.abort()
@@ -302,8 +305,8 @@ class ClientLink:
         self.throttle()
 
     def _wake_later(self) -> None:
-        left = self._quota_pause_ends - self._engine.broker.now
-        self._engine.call_later(min(max(left, _SOON_S), _LOOK_S), self.wake)
+        remaining_s = self._quota_pause_ends - self._engine.broker.now
+        self._engine.call_later(min(max(remaining_s, _SOON_S), _LOOK_S), self.wake)
 
     @property
     def _is_due_for_reading(self) -> bool:
@@ -322,8 +325,8 @@ class ClientLink:
         ends = self.connection.pause_ends
         if ends is not None and not self._pausing:
             self._pausing = True
-            left = max(_SOON_S, ends - self._engine.broker.now)
-            self._engine.call_later(left, self._after_pause)
+            remaining_s = max(_SOON_S, ends - self._engine.broker.now)
+            self._engine.call_later(remaining_s, self._after_pause)
 
     def _after_pause(self) -> None:
         self._engine.begin()
@@ -351,7 +354,7 @@ class ClientLink:
         self._paced = self._paced and (self._quota_pause or interrupted)
         paused = stopped or ((full or interrupted) and connection.kept > _FEW)
         paused = paused and not self._is_due_for_reading
-        if paused != self._paused and self._gone is None:
+        if paused != self._paused and self._lost_reason is None:
             self._paused = paused
             if paused:
                 self._transport.pause_reading()
@@ -366,7 +369,7 @@ class ClientLink:
             return
         self.receive(b"")
         self.throttle()
-        if self._gone is not None:
+        if self._lost_reason is not None:
             self._end()
 
     def receive(self, data: bytes) -> None:
@@ -390,8 +393,8 @@ class ClientLink:
             if connection.pause is not None:
                 connection.unheard = connection.unheard or connection.stops_reading
                 self.throttle()
-            if engine.has_backlog:
-                engine.hold_back(self)
+            if engine.commits.has_backlog:
+                engine.commits.hold_back(self)
             elif connection.full:
                 connection.unheard = not self.stuck
                 self.throttle()
@@ -401,7 +404,7 @@ class ClientLink:
             engine.fault(connection, error, "its bytes are taken")
 
     def lost(self, reason: str) -> None:
-        self._gone = reason
+        self._lost_reason = reason
         self._engine.begin()
         self._engine.serve(self.connection, "its end is noted", self._end)
 
@@ -412,5 +415,5 @@ class ClientLink:
         connection = self.connection
         if self._paced and connection.kept and connection.closing is None and not connection.full:
             return
-        connection.lost(self._gone or "")
+        connection.lost(self._lost_reason or "")
         self._engine.forget(connection)

@@ -63,15 +63,15 @@ class Clock:
         if not self._known:
             return None
         now, up = self._wall() // 1000, self._boot() // 1000
-        held = None if self._ahead is None else self._ahead + up
-        if held is None:
+        known = None if self._ahead is None else self._ahead + up
+        if known is None:
             seen = None if self._seen is None else self._seen + up
             why = doubt(now, seen, rtc() if seen is not None and now - seen > STEP else None)
         else:
-            why = "it was set while the gateway ran" if abs(now - held) > STEP else None
+            why = "it was set while the gateway ran" if abs(now - known) > STEP else None
         self._tell(now, why)
         if why is not None:
-            return held
+            return known
         self._ahead = now - up
         return now
 

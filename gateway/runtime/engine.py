@@ -22,11 +22,10 @@ import logging
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,8 +44,9 @@ from gateway.errors import OncewayError
 from gateway.links.transport import Accept, Receiver, Transport
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
-from gateway.runtime.client_link import MANY, ClientLink
+from gateway.runtime.client_link import ClientLink
 from gateway.runtime.clock import Clock
+from gateway.runtime.output import Output
 from gateway.store.times import CommitTimes
 from gateway.store.writer import Writer, is_damage
 from gateway.system.causes import FULL, cause
@@ -55,13 +55,9 @@ from gateway.system.logs import about
 
 log = logging.getLogger(__name__)
 
-_MOST_NAMES = 5
-"""Largest number of clients that a log line names."""
 TICK_S = 1.0
 _TURN_S = 0.02
 """Time in seconds after which a turn begins no new input."""
-_FEED_S = 0.005
-"""Time for large payloads in a turn; the rest of the turn is for input."""
 GATHER_S = 0.001
 """Seconds by which a turn is extended for clients whose acknowledgements a commit has released."""
 _MANY_CLIENTS = 4
@@ -100,16 +96,6 @@ class Engine:
         """
         self._loop = loop or asyncio.get_running_loop()
         self._links: dict[Attached, ClientLink] = {}
-        self._held_back: list[ClientLink] = []
-        self._slow: dict[ClientLink, None] = {}
-        self._unsent = 0
-        """Bytes that wait in links, each payload once."""
-        self._hungry: dict[ClientLink, None] = {}
-        """Links whose transports get more of their waiting output."""
-        self._feeding = False
-        self._payloads: dict[int, int] = {}
-        """Number of links that hold a payload, by its `id`."""
-        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self.in_turn = False
         """Whether a turn has begun: its time is set, and ready input is being handled."""
         self._turn_ends = 0.0
@@ -117,46 +103,26 @@ class Engine:
         self._catching_up = False
         self.awaited = 0
         """Number of clients that are likely to send soon: the turn lasts until they have."""
-        self._gathering: asyncio.TimerHandle | None = None
+        self.gathering: asyncio.TimerHandle | None = None
         """Timer for the end of that wait; None while there is no wait."""
-        self._stopped = False
-        self._writing = 0
-        self._submitted = 0.0
-        self._writer = writer(
-            folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
-        )
-        self._see_space()
+        self.output = Output(self, self._loop)
+        self.commits = Commits(self, folder, writer, self._loop)
         trusted = Trusted(folder / TRUSTED if asker is None else None)
-        self._logins = Logins(self._loop, partial(self._do, self._check_answered), asker, trusted)
+        self._logins = Logins(self._loop, partial(self.do, self._check_answered), asker, trusted)
         self._ticked = self._loop.time()
-        self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
+        self._timer = self._loop.call_later(TICK_S, self.do, self._tick)
         broker.set_clock(clock.utc_start(self._loop.time()))
         broker.turn_is_over = self._turn_is_over
 
     @property
-    def commit_times(self) -> CommitTimes:
-        """Durations of the commits so far."""
-        return self._writer.times
-
-    @property
     def jobs(self) -> list[Job]:
         """The background jobs of store and logins."""
-        return [*self._writer.jobs, *self._logins.jobs]
-
-    @property
-    def commit_waits_s(self) -> float:
-        """Seconds for which the current commit has waited for the disk; 0 without one."""
-        return self.clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
+        return [*self.commits.jobs, *self._logins.jobs]
 
     @property
     def stalled_s(self) -> float:
         """Seconds since the work that is due every second was last finished."""
         return self._loop.time() - self._ticked
-
-    @property
-    def writer_stalled_s(self) -> float:
-        """Seconds without progress of the store's writer."""
-        return self._writer.stalled_s
 
     def accept(self, policy: Policy) -> Accept:
         """Return the function that a listener with this policy calls for each new connection."""
@@ -186,9 +152,7 @@ class Engine:
             doing,
             exc_info=error,
         )
-        for _, on_disk in self._awaited:
-            if not on_disk.done():
-                on_disk.set_exception(_stops())
+        self.commits.fail()
         self._failed()
 
     def fault(
@@ -212,8 +176,8 @@ class Engine:
             with suppress(Exception):
                 link.abort()
             return
-        self._do(connection.fail, error, doing)
-        self._do(broker.settle)
+        self.do(connection.fail, error, doing)
+        self.do(broker.settle)
 
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
@@ -227,7 +191,7 @@ class Engine:
         except Exception as error:
             self.fault(connection, error, doing, before)
 
-    def _do(self, call: Callable[..., object], *args: object) -> None:
+    def do(self, call: Callable[..., object], *args: object) -> None:
         """Run a part of a turn. An exception in it ends the engine."""
         if self.broken:
             return
@@ -236,7 +200,7 @@ class Engine:
         except Exception as error:
             self.fail(error, f"the engine ran {getattr(call, '__name__', 'a part of its turn')}")
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether no part of the gateway has left a step unfinished."""
         step = self.broker.step
         if step.unfinished:
@@ -253,8 +217,8 @@ class Engine:
         if not self.in_turn:
             self.in_turn = True
             self._turn_ends = time.monotonic() + _TURN_S
-            if self._gathering is None:
-                self._loop.call_soon(self._do, self._end_turn)
+            if self.gathering is None:
+                self._loop.call_soon(self.do, self._end_turn)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         """Call a function later. The function must make its calls for one connection through
@@ -265,124 +229,6 @@ class Engine:
     def _turn_is_over(self) -> bool:
         return time.monotonic() > self._turn_ends
 
-    def dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        """End connections from the gateway's side. Their DISCONNECT is written at once, and one log
-        line says how many connections there are.
-        """
-        self._do(self._dismiss, whom, reason, text)
-
-    def _dismiss(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        found = {item: item.name for item in self.broker.connections if whom(item)}
-        if found:
-            more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-            names = ", ".join(islice(found.values(), _MOST_NAMES))
-            log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
-        self._dismiss_now(found.__contains__, reason, text)
-
-    def _dismiss_now(self, whom: Callable[[Attached], bool], reason: ReasonCode, text: str) -> None:
-        self.begin()
-        for connection in list(self.broker.connections):
-            if whom(connection):
-                self.broker.hang_up(connection, reason, text)
-        self.broker.settle()
-        self._write()
-
-    async def end_session(self, client: str) -> bool:
-        """End a session and its connection for an administrator, and wait until that is on disk.
-        Return False if there is no such session.
-        """
-        self.begin()
-        broker = self.broker
-        session = broker.sessions.get(client)
-        if session is None:
-            return False
-        with broker.step:
-            broker.effects.end(
-                session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
-            )
-        self._do(broker.settle)
-        await self.kept()
-        return True
-
-    async def forget_received(self, client: str) -> None:
-        """Forget the identifiers that a session has received and its client has not released, and
-        wait until that is on disk. The client has started again and uses them for other messages.
-        """
-        self.begin()
-        session = self.broker.sessions.get(client)
-        if session is not None:
-            with self.broker.step:
-                session.receive_flow.drop()
-                self.broker.changes.flows[session] = None
-            await self.kept()
-
-    async def kept(self) -> None:
-        """Wait until all changes are on disk. Raises OncewayError if the engine fails."""
-        if self.broken:
-            raise _stops()
-        number = self._writing if self.broker.changes.empty else self.broker.promise()
-        if number:
-            on_disk = self._loop.create_future()
-            self._awaited.append((number, on_disk))
-            await on_disk
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether too many bytes wait for the disk to read on from publishers. If the disk is full,
-        publishers are read anyway, and refused.
-        """
-        return not self.broker.disk_lack and self.broker.changes.bytes > self._writer.space.backlog
-
-    def hold_back(self, link: ClientLink) -> None:
-        """Stop reading from a publisher until a commit is on disk."""
-        link.hold_back()
-        self._held_back.append(link)
-
-    def note_unsent(self, link: ClientLink, unsent: int) -> None:
-        """Note the number of bytes that wait in a link."""
-        unsent = unsent if unsent > MANY else 0
-        self._unsent += unsent - link.unsent
-        link.unsent = unsent
-        if unsent or link.waiting:
-            self._slow[link] = None
-        else:
-            self._slow.pop(link, None)
-
-    def feed_later(self, link: ClientLink) -> None:
-        """Feed a link's transport, in turn with others: the system takes time to copy."""
-        self._hungry[link] = None
-        if not self._feeding:
-            self._feeding = True
-            self._loop.call_soon(self._do, self._feed)
-
-    def _feed(self) -> None:
-        self._feeding = False
-        self.begin()
-        ends = time.monotonic() + _FEED_S
-        for link in list(self._hungry):
-            if time.monotonic() > ends:
-                break
-            del self._hungry[link]
-            self.serve(link.connection, "it is written to", link.feed)
-        for link in self._hungry:
-            self.feed_later(link)
-
-    def hold(self, payload: memoryview) -> None:
-        """Note that a link holds a payload, or a part of it, until `release`."""
-        key = id(payload.obj)
-        if key not in self._payloads:
-            self._payloads[key] = 0
-            self._unsent += len(payload.obj)  # type: ignore[arg-type]
-        self._payloads[key] += 1
-
-    def release(self, payload: memoryview) -> None:
-        """Note that a link holds a payload no longer."""
-        key = id(payload.obj)
-        self._payloads[key] -= 1
-        if not self._payloads[key]:
-            del self._payloads[key]
-            self._unsent -= len(payload.obj)  # type: ignore[arg-type]
-
     def forget(self, connection: Attached) -> None:
         link = self._links.pop(connection, None)
         if link is not None:
@@ -390,15 +236,15 @@ class Engine:
 
     def _end_turn(self) -> None:
         self.in_turn = False
-        if not self._is_whole():
+        if not self.is_whole():
             return
-        self._write()
+        self.write()
         if self.broker.go_on():
             self.begin()
-        self._order()
-        if self.broker.changes.urgent and self._gathering is None:
+        self.order()
+        if self.broker.changes.urgent and self.gathering is None:
             # include input that reaches the sockets until then
-            self._loop.call_soon(self._do, self._commit_urgent)
+            self._loop.call_soon(self.do, self.commits.commit_urgent)
 
     def put_off(self, link: ClientLink) -> None:
         """Postpone input of a client that has sent more than a turn has time for. The input is
@@ -407,7 +253,7 @@ class Engine:
         self._put_off.append(link)
         if not self._catching_up:
             self._catching_up = True
-            self._loop.call_soon(self._do, self._catch_up)
+            self._loop.call_soon(self.do, self._catch_up)
 
     def _catch_up(self) -> None:
         self._catching_up = False
@@ -420,17 +266,17 @@ class Engine:
             self.put_off(link)
         self._put_off.rotate(len(waiting))
 
-    def _gather(self, clients: int) -> None:
+    def gather(self, clients: int) -> None:
         """Extend the turn after a commit has released acknowledgements of this many clients.
 
         If there are many, each is likely to send at once. A turn and a commit cost about the same
         for one message as for a hundred, so a short wait pays.
         """
-        if clients < _MANY_CLIENTS or self._stopped:
-            self._commit_urgent()
+        if clients < _MANY_CLIENTS or self.commits.stopped:
+            self.commits.commit_urgent()
         else:
             self.awaited = clients
-            self._gathering = self._loop.call_later(GATHER_S, self._do, self._end_gathering)
+            self.gathering = self._loop.call_later(GATHER_S, self.do, self._end_gathering)
 
     def hear(self) -> None:
         """Note input from one of the clients that this turn waits for."""
@@ -440,15 +286,12 @@ class Engine:
 
     def _end_gathering(self) -> None:
         self.awaited = 0
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
-            self._loop.call_soon(self._do, self._end_turn)
+        if self.gathering is not None:
+            self.gathering.cancel()
+            self.gathering = None
+            self._loop.call_soon(self.do, self._end_turn)
 
-    def _commit_urgent(self) -> None:
-        self._commit(self.broker.changes.urgent)
-
-    def _write(self) -> None:
+    def write(self) -> None:
         broker = self.broker
         broker.send()
         if broker.effects.faults:
@@ -462,8 +305,8 @@ class Engine:
             except Exception as error:
                 connection.dirty = False
                 self.fault(connection, error, "it is written to")
-        if self._unsent > broker.limits.memory_bytes:
-            self._drop_slowest_links()
+        if self.output.bytes > broker.limits.memory_bytes:
+            self.output.drop_slowest_links()
         if broker.dirty:
             self.begin()
 
@@ -488,27 +331,14 @@ class Engine:
         elif connection.full and not link.stuck:
             link.resume()
 
-    def _drop_slowest_links(self) -> None:
-        """Drop the links with the most unsent bytes, because the total of all links is too
-        large.
-        """
-        most = self.broker.limits.memory_bytes
-        for link in list(self._slow):
-            self.serve(link.connection, "it is asked what it holds", link.look)
-        for link in sorted(self._slow, key=lambda link: link.unsent + link.waiting, reverse=True):
-            if self._unsent <= most - most // 8:
-                break
-            self.serve(link.connection, "it is given up", link.give_up)
-        self.broker.settle()
-
-    def _order(self) -> None:
+    def order(self) -> None:
         questions, self.broker.questions = self.broker.questions, []
         for question in questions:
             asker = cast("Connection", question.connection)
             self.serve(asker, "it is found out who it is", self._logins.ask, question)
         orders, self.broker.orders = self.broker.orders, []
         for order in orders:
-            self._writer.carry_out(order, self._from_store)
+            self.commits.carry_out(order)
 
     def _check_answered(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
@@ -518,7 +348,7 @@ class Engine:
 
     def placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
         """Continue a CONNECT after the peer gateways have answered the session lookup."""
-        self._do(self._placed, connection, packet, refusal)
+        self.do(self._placed, connection, packet, refusal)
 
     def _placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
         self.begin()
@@ -533,67 +363,192 @@ class Engine:
         if link is not None:
             self.serve(connection, "it is read from again", link.throttle)
 
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(TICK_S, self.do, self._tick)
+        self.begin()
+        self.broker.set_clock(self.clock.utc_start(self._loop.time()))
+        self.output.see_progress()
+        self.broker.advance()
+        self.commits.tick()
+        self._ticked = self._loop.time()
+
+    async def stop(self) -> None:
+        """Disconnect every client, write everything to disk, and stop. After `fail`, nothing is
+        sent, and only commits that the writer already has are written.
+        """
+        self._timer.cancel()
+        self._end_gathering()
+        self.do(self._disconnect_all)
+        self._logins.stop()
+        await self.commits.stop()
+
+    def _disconnect_all(self) -> None:
+        self.hang_up(
+            list(self.broker.connections),
+            ReasonCode.SERVER_SHUTTING_DOWN,
+            "the gateway is shutting down",
+        )
+        self.order()
+
+    def hang_up(self, connections: Iterable[Attached], reason: ReasonCode, text: str) -> None:
+        """End connections from the gateway's side. Their DISCONNECT is written at once."""
+        self.begin()
+        for connection in connections:
+            self.broker.hang_up(connection, reason, text)
+        self.broker.settle()
+        self.write()
+
+
+class Commits:
+    """The commits of an engine, and its reads from the store."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path,
+        writer: Callable[..., Writer],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._engine = engine
+        self._broker = engine.broker
+        self._loop = loop
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        self._held_back: list[ClientLink] = []
+        """Links that are not read until a commit is on disk."""
+        self.stopped = False
+        self._writing = 0
+        """Number of the commit that the writer has, 0 for none."""
+        self._submitted = 0.0
+        self._writer = writer(
+            folder, done=self._from_writer, failed=self._on_failure, landed=self._on_landed
+        )
+        self._see_space()
+
+    @property
+    def times(self) -> CommitTimes:
+        """Durations of the commits so far."""
+        return self._writer.times
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The background jobs of the store."""
+        return list(self._writer.jobs)
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds for which the current commit has waited for the disk; 0 without one."""
+        engine = self._engine
+        return engine.clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds without progress of the store's writer."""
+        return self._writer.stalled_s
+
+    # -- who waits for a commit
+
+    async def kept(self) -> None:
+        """Wait until all changes are on disk. Raises OncewayError if the engine fails."""
+        if self._engine.broken:
+            raise _stops()
+        number = self._writing if self._broker.changes.empty else self._broker.promise()
+        if number:
+            on_disk = self._loop.create_future()
+            self._awaited.append((number, on_disk))
+            await on_disk
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether too many bytes wait for the disk to read on from publishers. If the disk is full,
+        publishers are read anyway, and refused.
+        """
+        return (
+            not self._broker.disk_lack and self._broker.changes.bytes > self._writer.space.backlog
+        )
+
+    def hold_back(self, link: ClientLink) -> None:
+        """Stop reading from a publisher until a commit is on disk."""
+        link.hold_back()
+        self._held_back.append(link)
+
+    def fail(self) -> None:
+        """Fail all calls that wait for a commit, because the engine fails."""
+        for _, on_disk in self._awaited:
+            if not on_disk.done():
+                on_disk.set_exception(_stops())
+
+    # -- reads
+
+    def carry_out(self, order: Order) -> None:
+        """Read from the store."""
+        self._writer.carry_out(order, self._from_store)
+
     def _from_store(self, order: Order, rows: Any) -> None:
-        self._loop.call_soon_threadsafe(self._do, self._read, order, rows)
+        self._loop.call_soon_threadsafe(self._engine.do, self._read, order, rows)
 
     def _read(self, order: Order, rows: Any) -> None:
-        self.begin()
+        self._engine.begin()
         if not isinstance(rows, Exception):
-            self.broker.take_read(order, rows)
-        elif not self.broker.take_unread(order, rows):
-            self.fail(rows, "the store was read")
+            self._broker.take_read(order, rows)
+        elif not self._broker.take_unread(order, rows):
+            self._engine.fail(rows, "the store was read")
+
+    # -- writes
+
+    def commit_urgent(self) -> None:
+        self._commit(self._broker.changes.urgent)
 
     def _commit(self, wanted: bool, sweep: bool = False) -> None:
-        broker = self.broker
-        if self._writing or self._stopped or not wanted or not self._is_whole():
+        broker = self._broker
+        if self._writing or self.stopped or not wanted or not self._engine.is_whole():
             return
         if broker.changes.empty and not sweep:
             number = broker.changes.number
             if broker.waits.has_packets(number):
                 broker.seal()
                 self._on_disk(number)
-                self._write()
+                self._engine.write()
             return
         self._see_space(broker.changes.bytes)
-        self._order()
+        self._engine.order()
         commit = broker.seal(sweep)
         self._writing = commit.number
         self._submitted = broker.now
         self._writer.submit(commit)
 
     def _from_writer(self, number: int) -> None:
-        self._loop.call_soon_threadsafe(self._do, self._written, number)
+        self._loop.call_soon_threadsafe(self._engine.do, self._written, number)
 
     def _written(self, number: int) -> None:
         self._writing = 0
-        self.broker.now = self.clock.axis(self._loop.time())
+        self._broker.now = self._engine.clock.axis(self._loop.time())
         clients = self._on_disk(number)
-        self._write()
-        self._order()
-        self._gather(clients)
+        self._engine.write()
+        self._engine.order()
+        self._engine.gather(clients)
 
     def spool_is_safe(self, row: int) -> None:
         """Release acknowledgements that waited for the spool: its rows up to this one are on a
         second disk, or have landed.
         """
-        self._do(self._spool_is_safe, row)
+        self._engine.do(self._spool_is_safe, row)
 
     def _spool_is_safe(self, row: int) -> None:
-        self.begin()
-        clients = self.broker.spool_is_safe(row)
-        self._write()
-        if self._gathering is None:
-            self._gather(clients)
+        self._engine.begin()
+        clients = self._broker.spool_is_safe(row)
+        self._engine.write()
+        if self._engine.gathering is None:
+            self._engine.gather(clients)
 
     def sweep(self) -> None:
         """Write changes that no client waits for, and delete unneeded rows."""
-        self._do(self._sweep)
+        self._engine.do(self._sweep)
 
     def _sweep(self) -> None:
-        self._commit(self.broker.idle_work, sweep=self.broker.idle_work)
+        self._commit(self._broker.idle_work, sweep=self._broker.idle_work)
 
     def _on_disk(self, number: int) -> int:
-        clients = self.broker.on_disk(number)
+        clients = self._broker.on_disk(number)
         self._see_space()
         while self._awaited and self._awaited[0][0] <= number:
             _, on_disk = self._awaited.pop(0)
@@ -605,60 +560,49 @@ class Engine:
     def _read_on(self) -> None:
         held_back, self._held_back = self._held_back, []
         for link in held_back:
-            self.serve(link.connection, "it is read from again", link.read_on)
+            self._engine.serve(link.connection, "it is read from again", link.read_on)
 
     def _see_space(self, under_way: int = 0) -> None:
         """Take over the state of the disk after the writer's last commit. under_way: bytes of
         messages submitted since then.
         """
         space = self._writer.space
-        self.broker.disk_lack = FULL.what if space.short else ""
-        self.broker.disk_room = max(0, space.room - under_way)
+        self._broker.disk_lack = FULL.what if space.short else ""
+        self._broker.disk_room = max(0, space.room - under_way)
 
     def _on_failure(self, error: Exception) -> None:
         if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
-            self._loop.call_soon_threadsafe(self.fail, error, "a commit was written")
+            self._loop.call_soon_threadsafe(self._engine.fail, error, "a commit was written")
             return
-        self._loop.call_soon_threadsafe(self._do, self._refuse, cause(error).what)
+        self._loop.call_soon_threadsafe(self._engine.do, self._refuse, cause(error).what)
 
     def _refuse(self, lack: str) -> None:
-        self.broker.disk_lack = lack
+        self._broker.disk_lack = lack
         self._read_on()
 
     def _on_landed(self, lowest: int, oldest: Oldest | None) -> None:
-        self._loop.call_soon_threadsafe(self._do, self.broker.spool.landed, lowest, oldest)
+        self._loop.call_soon_threadsafe(self._engine.do, self._broker.spool.landed, lowest, oldest)
 
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._do, self._tick)
-        self.begin()
-        self.broker.set_clock(self.clock.utc_start(self._loop.time()))
-        for link in list(self._slow):
-            self.serve(link.connection, "it is asked what it has taken", link.see_progress)
-        self.broker.advance()
-        if self.broker.spool.size:
+    # -- each second, and the end
+
+    def tick(self) -> None:
+        """Do the work that is due every second."""
+        if self._broker.spool.size:
             self._writer.look_for_landed()
         if not self._writing:
             self._see_space()
             self._writer.look_for_space()
         self._sweep()
-        self._ticked = self._loop.time()
 
     async def stop(self) -> None:
-        """Disconnect every client, write everything to disk, and stop. After `fail`, nothing is
-        sent, and only commits that the writer already has are written.
+        """Write everything to disk, and stop. After `Engine.fail`, only commits that the writer
+        already has are written.
         """
-        self._timer.cancel()
-        self._end_gathering()
-        self._do(self._disconnect_all)
-        self._stopped = True
-        self._logins.stop()
-        self._do(self._submit_rest)
-        await self._loop.run_in_executor(None, self._writer.stop, self.broker.now, self.clock.utc())
-
-    def _disconnect_all(self) -> None:
-        reason, text = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
-        self._dismiss_now(lambda connection: True, reason, text)
-        self._order()
+        engine = self._engine
+        self.stopped = True
+        engine.do(self._submit_rest)
+        stop, now, utc = self._writer.stop, self._broker.now, engine.clock.utc()
+        await self._loop.run_in_executor(None, stop, now, utc)
 
     def _submit_rest(self) -> None:
-        self._writer.submit(self.broker.seal(sweep=True))
+        self._writer.submit(self._broker.seal(sweep=True))

@@ -72,13 +72,13 @@ class Client:
         engine: Engine,
         name: str,
         user: str,
-        came: Callable[[Packet | None], None],
+        on_packet: Callable[[Packet | None], None],
         connect: Connect | None = None,
         packet_bytes: int | None = None,
     ) -> None:
         self.peer = Peer(name, name)
         self._engine = engine
-        self._came = came
+        self._on_packet = on_packet
         self._stream = PacketStream(_LONGEST_PACKET, Version.V5, Side.SERVER)
         # the client exists as long as this object, so it needs no Keep Alive
         policy = Policy(
@@ -104,7 +104,7 @@ class Client:
 
     def leave(self) -> None:
         """End the connection from this side. After that, `came` is not called any more."""
-        self._came = lambda packet: None
+        self._on_packet = lambda packet: None
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.lost("it has what it wanted")
@@ -112,14 +112,14 @@ class Client:
     def close(self) -> None:
         """Note that the broker has ended the connection."""
         self._receiver = None
-        self._came(None)
+        self._on_packet(None)
 
     abort = close
 
     def write(self, data: bytes) -> None:
         self._stream.feed(data)
         for packet in self._stream:
-            self._came(packet)
+            self._on_packet(packet)
 
     def pause_reading(self) -> None: ...
 
@@ -142,7 +142,7 @@ class Client:
             blame(self.peer.address, error)
             receiver, self._receiver = self._receiver, None
             receiver.lost("internal error")
-            self._came(None)
+            self._on_packet(None)
         else:
             self._receiver.receive(data)
 
@@ -157,13 +157,13 @@ class InternalClient:
     ) -> None:
         self._filters = filters
         self._heard = heard
-        self._client = Client(engine, "inside", INSIDE, self._came)
+        self._client = Client(engine, "inside", INSIDE, self._on_packet)
 
     @property
     def closed(self) -> bool:
         return self._client.closed
 
-    def _came(self, packet: Packet | None) -> None:
+    def _on_packet(self, packet: Packet | None) -> None:
         if isinstance(packet, Publish):
             self._heard(packet)
         elif isinstance(packet, Connack):

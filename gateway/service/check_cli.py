@@ -55,8 +55,8 @@ def check_config(
     users = Users(found.users_file).hashes
     listed = Registry(found.gateway.data).registered()
     boards = [name for name, item in listed.items() if item.status != "revoked"]
-    told = mistakes(found.acl, users, boards, anonymous=takes_anonymous(found, users))
-    warnings = advice(found) + sight.advice(found.page) + told
+    misfits = mistakes(found.acl, users, boards, anonymous=takes_anonymous(found, users))
+    warnings = advice(found) + sight.advice(found.page) + misfits
     places = _try_landing(found, file) if connect else []
     if as_json:
         tried = {"landing": places} if connect else {}

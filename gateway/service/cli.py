@@ -246,7 +246,7 @@ def show_config(
     if not reference and file is None:
         raise nothing_named("`onceway gateway config --reference` prints one to start from")
     if as_json:
-        told = [asdict(entry) for entry in entries()] if reference else {"file": str(file)}
-        typer.echo(json.dumps(told))
+        shown = [asdict(entry) for entry in entries()] if reference else {"file": str(file)}
+        typer.echo(json.dumps(shown))
         return
     typer.echo(as_toml() if reference else file, nl=not reference)

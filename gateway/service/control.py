@@ -83,6 +83,7 @@ from gateway.errors import OncewayError, Unknown
 from gateway.links.lora.status import Overheard
 from gateway.mqtt.errors import quote
 from gateway.payload.readings import iso
+from gateway.runtime.administration import end_session
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.service import device_commands
@@ -248,8 +249,8 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            told = {"error": error.what, "where": error.where, "hint": error.hint}
-            return told | {"code": error.exit_code}
+            fields = {"error": error.what, "where": error.where, "hint": error.hint}
+            return fields | {"code": error.exit_code}
         return {"done": True}
 
     async def _lend(
@@ -296,7 +297,7 @@ class Control:
 
     async def _end(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         client = request["client"]
-        if await self._engine.end_session(client):
+        if await end_session(self._engine, client):
             log.warning("%s: the session was ended by request", client, extra=about(client=client))
             yield {"ended": True}
 

@@ -30,6 +30,7 @@ from gateway.errors import OncewayError
 from gateway.links.greeter import Greeter
 from gateway.links.serial_port import PortStatus
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.administration import dismiss
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.runtime.garbage import Garbage
@@ -133,8 +134,8 @@ class Gateway:
                     log.error("not reloaded, the old configuration stays in force: %s", text)
                 notify("STATUS=Not reloaded: the new configuration cannot be used")
                 return error, []
-            gone, self._passwords = self._passwords.changed(passwords), passwords
-            self._restart[:] = left = needs_restart(self.config, found)
+            changed_users, self._passwords = self._passwords.changed(passwords), passwords
+            self._restart[:] = unchanged = needs_restart(self.config, found)
             spooled, self.config = bool(self.config.spooled), config
             engine.begin()
             with engine.broker.step:
@@ -143,21 +144,18 @@ class Gateway:
                 tell_use_of_spool(engine.broker)
             if self._devices is not None:
                 self._devices.changed()
-            engine.dismiss(
-                lambda connection: (
-                    connection.user in gone and connection.peer.certificate_name is None
-                ),
+            dismiss(
+                engine,
+                lambda one: one.user in changed_users and one.peer.certificate_name is None,
                 *_PASSWORD,
             )
-            engine.dismiss(
-                lambda connection: not connection.policy.access.holds(connection), *_NOT_TAKEN
-            )
+            dismiss(engine, lambda one: not one.policy.access.holds(one), *_NOT_TAKEN)
             log.info("configuration, users and certificates read again")
-            for key in left:
+            for key in unchanged:
                 log.warning("%s has changed: it takes effect at the next start of the service", key)
-            waits = f"Reloaded; at the next start only: {', '.join(left)}" if left else ""
+            waits = f"Reloaded; at the next start only: {', '.join(unchanged)}" if unchanged else ""
             notify(f"STATUS={waits}")
-            return None, left
+            return None, unchanged
 
     async def run(self, started: Callable[["Gateway"], None] = lambda _: None) -> None:
         """Serve until `stop`. started: called when clients may connect. Raises BrokenState if the
@@ -249,7 +247,7 @@ class Gateway:
                 started(self)
                 parts = {
                     "event loop's clockwork": lambda: engine.stalled_s,
-                    "store's writer": lambda: engine.writer_stalled_s,
+                    "store's writer": lambda: engine.commits.stalled_s,
                     "links": lambda: listeners.stalled_s,
                 }
                 with (

@@ -37,6 +37,7 @@ from gateway.links.tcp import TcpListener
 from gateway.links.tls import Tls
 from gateway.links.transport import Receiver, Transport
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.administration import dismiss
 from gateway.runtime.engine import Engine
 from gateway.store.uptime import uptime
 from gateway.system.regions import REGIONS
@@ -232,7 +233,7 @@ class Listeners:
         self._engine = engine
         self._registry = registry
         self._greeter = greeter
-        self._given = activated_sockets()
+        self._activated = activated_sockets()
         self._network: list[_Network] = []
         self._serial: list[_Serial] = []
         self._started = False
@@ -291,8 +292,8 @@ class Listeners:
         for item, section, tls in staying:
             await item.take(section, tls, config, passwords, names)
         self._network = [item for item, _, _ in staying] + coming
-        gone = [item.access for item in going]
-        self._engine.dismiss(lambda connection: connection.policy.access in gone, *_GONE)
+        closed = [item.access for item in going]
+        dismiss(self._engine, lambda connection: connection.policy.access in closed, *_GONE)
         for item in going:
             await item.listener.close()
         await self._change_serial(config.serial)
@@ -334,13 +335,13 @@ class Listeners:
         """Return a listener that is not started yet. Raises ConfigError if systemd has no socket of
         that name.
         """
-        given: list[socket.socket] = self._given.get(section.systemd or "", [])
-        if section.systemd and not given:
-            names = ", ".join(map(repr, self._given)) or "none"
+        inherited: list[socket.socket] = self._activated.get(section.systemd or "", [])
+        if section.systemd and not inherited:
+            names = ", ".join(map(repr, self._activated)) or "none"
             text = f"systemd hands over no socket named {section.systemd!r} (but {names})"
             raise ConfigError(text, hint="Set FileDescriptorName= in the socket unit")
         item = _Network(self._engine, section, passwords, identifiers)
-        common: dict[str, Any] = {"name": section.name, "sockets": given, "tls": tls}
+        common: dict[str, Any] = {"name": section.name, "sockets": inherited, "tls": tls}
         common["proxy_protocol"] = section.proxy_protocol
         if section.type == "tcp":
             item.listener = TcpListener(item.accept, *section.address, **common)
@@ -364,11 +365,10 @@ class Listeners:
         known = {(item.section.port, item.section.baud): item for item in self._serial}
         wanted = {(section.port, section.baud): section for section in sections}
         self._serial = []
-        gone = {port for port, baud in known if (port, baud) not in wanted}
-        self._engine.dismiss(
-            lambda connection: (
-                connection.peer.device is not None and connection.peer.listener in gone
-            ),
+        closed = {port for port, baud in known if (port, baud) not in wanted}
+        dismiss(
+            self._engine,
+            lambda one: one.peer.device is not None and one.peer.listener in closed,
             *_GONE,
         )
         for place, item in known.items():
@@ -414,8 +414,8 @@ class Listeners:
         sections = config.lora
         going = [item for item in self._lora if item.section not in sections]
         self._lora = [item for item in self._lora if item.section in sections]
-        gone = [item.access for item in going]
-        self._engine.dismiss(lambda connection: connection.policy.access in gone, *_GONE)
+        closed = [item.access for item in going]
+        dismiss(self._engine, lambda connection: connection.policy.access in closed, *_GONE)
         for item in going:
             await item.listener.close()
         known = [item.section for item in self._lora]
@@ -460,9 +460,8 @@ class Listeners:
 
     def send_away(self, clients: Collection[str], reason: ReasonCode, text: str) -> None:
         """Disconnect these network clients."""
-        self._engine.dismiss(
-            lambda one: one.client in clients and self._is_network(one), reason, text
-        )
+        engine = self._engine
+        dismiss(engine, lambda one: one.client in clients and self._is_network(one), reason, text)
 
     def _is_network(self, connection: Attached) -> bool:
         return any(connection.policy.access is item.access for item in self._network)

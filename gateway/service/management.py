@@ -20,6 +20,7 @@ from gateway.links.address import format_address
 from gateway.links.lora.status import Overheard, RadioStatus
 from gateway.links.serial_port import PortStatus
 from gateway.links.tls import Tls, certificate_names
+from gateway.runtime.administration import end_session
 from gateway.runtime.engine import Engine
 from gateway.service.control import Control, Lending, SetAside
 from gateway.system.jobs import Job
@@ -73,8 +74,8 @@ class Management:
         self._config = config
         self._source = Source(
             engine.broker,
-            engine.commit_times,
-            lambda: engine.commit_waits_s,
+            engine.commits.times,
+            lambda: engine.commits.wait_s,
             ports,
             config.gateway.data,
             restored,
@@ -217,7 +218,7 @@ class Management:
             *split_bind(section.bind),
             tls,
             live,
-            Clients(self._source, self._engine.end_session),
+            Clients(self._source, partial(end_session, self._engine)),
             LogLines(),
             logins,
             Deeds(

@@ -170,12 +170,12 @@ def end(
 
 def _stored(folder: Path) -> list[Row]:
     """Return the sessions in the store, as rows of a running gateway."""
-    doubtful, given = views.places(folder)
+    suspect, moved = views.places(folder)
     rows = [asdict(item) for item in views.sessions(folder, Clock(trust=False).utc())]
     for row in rows:
-        if row["client"] in doubtful:
+        if row["client"] in suspect:
             row["place"] = IN_DOUBT
-    return [*rows, *(gone(client, member) for client, member in given.items())]
+    return [*rows, *(gone(client, member) for client, member in moved.items())]
 
 
 def _end_in_store(folder: Path, client: str) -> bool:

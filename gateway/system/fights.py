@@ -51,7 +51,7 @@ class Fights:
         self._now = now
         self._known: dict[str, _Takeovers] = {}
         self._throttle = LogThrottle(now)
-        self._told: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def take_over(self, client: str, former: str, address: str) -> None:
         """Note that a connection has taken the place of a former one of the same client."""
@@ -63,12 +63,12 @@ class Fights:
         if len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]
         self._known[client] = found
-        if found.most <= MOST_PEACEFUL or now - self._told.get(client, -MINUTE_S) < MINUTE_S:
+        if found.most <= MOST_PEACEFUL or now - self._logged_at.get(client, -MINUTE_S) < MINUTE_S:
             return
-        self._told.pop(client, None)
-        if len(self._told) >= _MOST:
-            del self._told[next(iter(self._told))]
-        self._told[client] = now
+        self._logged_at.pop(client, None)
+        if len(self._logged_at) >= _MOST:
+            del self._logged_at[next(iter(self._logged_at))]
+        self._logged_at[client] = now
         if self._throttle.has_room():
             log.warning("%s", _sentence(client, found), extra=about(client=client, address=address))
 

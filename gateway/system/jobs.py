@@ -93,9 +93,9 @@ class Job:
         first = self.error is None
         known = cause(error)
         self.todo = "" if known is UNKNOWN else known.todo
-        late = isinstance(error, TimeoutError)
-        said = str(error) or ("it takes too long" if late else type(error).__name__)
-        self.error = said if known is UNKNOWN else f"{known.what}: {said}"
+        timed_out = isinstance(error, TimeoutError)
+        text = str(error) or ("it takes too long" if timed_out else type(error).__name__)
+        self.error = text if known is UNKNOWN else f"{known.what}: {text}"
         if first:
             expected = known is not UNKNOWN or isinstance(error, OncewayError | TimeoutError)
             internal = None if expected else error

@@ -150,17 +150,17 @@ def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
     """Wait for the gateway's first start, which creates the database. A missing folder is an error.
     Return None if asked to stop.
     """
-    said = False
+    logged = False
     while not stop.is_set():
         try:
             return Spool(job.data)
         except NoSpool as error:
             if not job.data.is_dir():
                 raise
-            if not said:
+            if not logged:
                 log.warning("%s. Waiting for that", error)
                 notify("READY=1")  # only the gateway is missing
-                said = True
+                logged = True
             stop.wait(LOOK_S)
     return None
 

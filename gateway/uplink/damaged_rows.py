@@ -54,11 +54,11 @@ class DamagedRows(Numbers):
         """Delete a row that does not land, and record its loss."""
         with self._db as db:
             db.execute("BEGIN IMMEDIATE")
-            gone = [*json.loads(self.get(GONE) or "[]"), (row, row)]
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (GONE, json.dumps(gone)))
+            lost = [*json.loads(self.get(GONE) or "[]"), (row, row)]
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (GONE, json.dumps(lost)))
             db.execute(
                 "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
             )
             db.execute("DELETE FROM spool WHERE id = ?", (row,))
-            held = int(self.get(HELD) or 0) + 1
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (HELD, f"{held}"))
+            dropped = int(self.get(HELD) or 0) + 1
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (HELD, f"{dropped}"))

@@ -56,8 +56,8 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
     OncewayError if it is unreadable.
     """
     try:
-        it = QueryBuilder().register("it", opened(table))
-        rows: list[dict[str, Any]] = pa.table(it.execute(sql)).to_pylist()
+        builder = QueryBuilder().register("it", opened(table))
+        rows: list[dict[str, Any]] = pa.table(builder.execute(sql)).to_pylist()
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:

@@ -49,8 +49,8 @@ def discard(spool: Spool, data: Path, last: int) -> None:
     identities = [entry for entry in spool.identities() if entry[0] <= last]
     cut = spool.unlanded()
     begin = cut.last if cut else 0
-    gone = [*json.loads(spool.get(GONE) or "[]"), (begin + 1, last)]
-    spool.put({IDENTITIES: json.dumps([*identities, (last + 1, draw())]), GONE: json.dumps(gone)})
+    lost = [*json.loads(spool.get(GONE) or "[]"), (begin + 1, last)]
+    spool.put({IDENTITIES: json.dumps([*identities, (last + 1, draw())]), GONE: json.dumps(lost)})
     while spool.delete(begin, last, _PIECE):
         pass
     if cut is not None:

@@ -56,8 +56,8 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
     """Begin an epoch after the gateway was renamed, and all batches of the old name have landed.
     epoch: in place of a random one.
     """
-    gone = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
-    spool.renumber(epoch or draw(), dict.fromkeys(gone))
+    obsolete = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
+    spool.renumber(epoch or draw(), dict.fromkeys(obsolete))
 
 
 def claim(spool: Spool, landing: Landing) -> None:
@@ -79,16 +79,16 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
     the first batch number of this epoch that another store used.
     """
     after = spool.oldest() - 1
-    here = spool.origin()
+    origin = spool.origin()
     others = [
-        Feed(landing, replace(here, epoch=epoch))
-        for epoch in landing.epochs(here.gateway)
-        if epoch != here.epoch
+        Feed(landing, replace(origin, epoch=epoch))
+        for epoch in landing.epochs(origin.gateway)
+        if epoch != origin.epoch
     ]
     reached = None
     while reached != after:
         reached = after
-        after = _advance(spool, after, Feed(landing, here).rows(number))
+        after = _advance(spool, after, Feed(landing, origin).rows(number))
         for feed in others:
             after = _advance(spool, after, feed.rows(feed.batch_before(after + 1)))
     return after + 1

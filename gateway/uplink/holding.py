@@ -30,10 +30,10 @@ def reasons(
 
 
 def _window(settings: UplinkSection, now: float) -> list[str]:
-    pace, here = Pace(settings), datetime.fromtimestamp(now).astimezone()
-    if pace.open(here):
+    pace, local = Pace(settings), datetime.fromtimestamp(now).astimezone()
+    if pace.open(local):
         return []
-    return [f"the window is closed until {pace.opens(here):%H:%M} local time (uplink.window)"]
+    return [f"the window is closed until {pace.opens(local):%H:%M} local time (uplink.window)"]
 
 
 def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:

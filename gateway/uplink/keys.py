@@ -18,7 +18,8 @@ def pack(keys: Iterable[tuple[str, int, int]]) -> bytes:
         sequences[device, incarnation].append(sequence)
     return zlib.compress(
         json.dumps(
-            [[*who, _ranges(found)] for who, found in sequences.items()], separators=(",", ":")
+            [[*origin, _ranges(found)] for origin, found in sequences.items()],
+            separators=(",", ":"),
         ).encode()
     )
 

@@ -105,9 +105,9 @@ def check(spool: Spool, landing: Landing) -> None:
                 landing.url,
                 "If this is the only gateway of this name, run `onceway uplink claim`.",
             )
-        whose = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
+        present = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
         raise OwnedByAnother(
-            f"the gateway name {origin.gateway} belongs to another gateway here ({whose})",
+            f"the gateway name {origin.gateway} belongs to another gateway here ({present})",
             landing.url,
             "Give this gateway a name of its own. If it replaces the other one for good, run"
             " `onceway uplink claim`.",
@@ -147,13 +147,13 @@ def read(landing: Landing, gateway: str) -> Mark | None:
     if data is None:
         return None
     try:
-        held = json.loads(data)
+        fields = json.loads(data)
         return Mark(
-            str(held["owner"]),
-            str(held["epoch"]),
-            int(held["landed"]),
-            shown(str(held["host"])),
-            shown(str(held["since"])),
+            str(fields["owner"]),
+            str(fields["epoch"]),
+            int(fields["landed"]),
+            shown(str(fields["host"])),
+            shown(str(fields["since"])),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return DAMAGED

@@ -155,12 +155,12 @@ class _Work:
     def run(self) -> Rescued:
         origin = self._spool.origin()
         self._must_be_the_place(origin)
-        total = left = self._waiting()
+        total = remaining = self._waiting()
         readings = batches = copies = 0
         copies_brought = False
         renumbered = False
         while True:
-            self._progress(total - left, total)
+            self._progress(total - remaining, total)
             cut = self._spool.unlanded()
             if cut is None and self._spool.new_name():
                 epoch.begin_under_new_name(self._spool, _next_epoch(self._spool.origin()))
@@ -168,7 +168,7 @@ class _Work:
                 if copies_brought:
                     break
                 copies_brought, copies = True, self._bring_copies(origin)
-                total, left = total + copies, copies
+                total, remaining = total + copies, copies
                 continue
             cut = cut or self._cutter.cut()
             name = Manifest(self._spool.origin(), cut.number, 0, 0, "").name
@@ -181,15 +181,15 @@ class _Work:
                 renumbered = True
                 epoch.begin_after_conflict(self._spool, self._landing, cut.number)
                 self._cutter.tidy()
-                left = self._waiting()
+                remaining = self._waiting()
                 continue
             renumbered = False
-            left -= cut.rows
+            remaining -= cut.rows
             if not was_there:
                 readings, batches = readings + cut.rows, batches + 1
             self._newest.tell(self._landing, more_comes=self._cutter.due(flush=True))
-        there = total - readings
-        return Rescued(origin.gateway, origin.epoch, readings, batches, there, copies)
+        already_landed = total - readings
+        return Rescued(origin.gateway, origin.epoch, readings, batches, already_landed, copies)
 
     def _bring_copies(self, origin: Origin) -> int:
         """Land copies of other gateways' rows under their own numbers, after its own rows have
@@ -219,9 +219,9 @@ class _Work:
             )
 
 
-def _next_epoch(origin: Origin, what: str = "") -> str:
+def _next_epoch(origin: Origin, suffix: str = "") -> str:
     """Return the next epoch, the same on each machine."""
-    return hashlib.sha256(f"onceway spool land {origin.folder}{what}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"onceway spool land {origin.folder}{suffix}".encode()).hexdigest()[:8]
 
 
 @contextmanager

@@ -209,7 +209,7 @@ class Uplink:
             )
         self._untidy = bool(stays)
 
-    def _note_rival(self, what: str, note: str = "") -> None:
+    def _note_rival(self, text: str, note: str = "") -> None:
         """Record another gateway of our name: log it once a day, and keep it for `onceway uplink
         status`. note: the time in that gateway's note, which stays the same until that gateway
         tries again.
@@ -218,11 +218,11 @@ class Uplink:
         now = time.time_ns() // 1000
         if note and note == known["note"]:
             return
-        if what == known["what"] and 0 <= now - known["seen"] < RIVAL_EVERY_US:
+        if text == known["what"] and 0 <= now - known["seen"] < RIVAL_EVERY_US:
             return
-        seen = {"seen": now, "what": what, "note": note or known["note"]}
+        seen = {"seen": now, "what": text, "note": note or known["note"]}
         self._spool.put({RIVAL: json.dumps(seen)})
-        log.warning("%s. Give each gateway a name of its own", what)
+        log.warning("%s. Give each gateway a name of its own", text)
 
     def _renumber(self, landing: Landing, reason: NumberLost) -> None:
         if self._renumbered:  # pause between epochs if all numbers are taken

@@ -160,12 +160,12 @@ class Spool(DamagedRows):
         _trace: TracebackType | None,
     ) -> None:
         wrong = self._to_read and isinstance(error, TypeError | ValueError)
-        what = self.damaged_row() if wrong else None
+        damaged = self.damaged_row() if wrong else None
         self.close()
         if isinstance(error, sqlite3.Error):
             raise self._unusable(error) from error
-        if what is not None:
-            text = f"the gateway's database is damaged ({what})"
+        if damaged is not None:
+            text = f"the gateway's database is damaged ({damaged})"
             raise StoreError(text, str(self._path), "See: onceway store check") from error
 
     def check_not_replaced(self) -> None:

@@ -73,7 +73,7 @@ class Status:
 
     def as_text(self) -> str:
         sent = self.sent
-        when = f", the last at {_moment(self.landed_at)}" if self.landed_at else ""
+        last = f", the last at {_moment(self.landed_at)}" if self.landed_at else ""
         lines = [
             f"gateway   {self.gateway}, epoch {self.epoch}",
             f"uplink    {self.running or 'not running'}",
@@ -81,7 +81,7 @@ class Status:
                 f"spool     messages: {self.rows:,}, bytes: {self.bytes:,}, messages in no batch"
                 f" yet: {self.waiting:,}"
             ),
-            f"batches   {self.cut:,} cut, {self.landed:,} landed{when}{_way(self.way)}",
+            f"batches   {self.cut:,} cut, {self.landed:,} landed{last}{_way(self.way)}",
             (
                 f"sent      messages: {sent.messages:,}, bytes: {sent.bytes:,}, batches:"
                 f" {sent.batches:,}, failed tries: {sent.failures:,}"

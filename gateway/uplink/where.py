@@ -69,7 +69,7 @@ class Place:
     reason: str | None = None
 
     def as_text(self) -> str:
-        what = {
+        texts = {
             "spool": "waiting in the spool, in no batch yet",
             "batch": f"cut into batch {self.batch}, not landed yet",
             "landed": (
@@ -90,7 +90,7 @@ class Place:
                 f" {self.payload}"
             ),
         }
-        return f"(incarnation {self.incarnation}): {what[self.place]}"
+        return f"(incarnation {self.incarnation}): {texts[self.place]}"
 
 
 @app.command("where")
@@ -213,8 +213,8 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
     for place in found:
         if place.place != "landed" or place.batch is None:
             continue
-        if held := quarantined(table, place.gateway, place.epoch, place.batch):
-            since, reason = held
+        if entry := quarantined(table, place.gateway, place.epoch, place.batch):
+            since, reason = entry
             yield replace(
                 place, place="quarantine", since=int(since.timestamp() * 1e6), reason=reason
             )
@@ -240,10 +240,10 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
 
 
 def _doubt(item: Doubt) -> str:
-    when = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
+    moment = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
     return (
-        f"was answered in doubt {when}: {doubts.reason(item.silent)}. What it had published before"
-        " may have come again here; the table keeps one"
+        f"was answered in doubt {moment}: {doubts.reason(item.silent)}. What it had published"
+        " before may have come again here; the table keeps one"
     )
 
 

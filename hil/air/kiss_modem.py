@@ -81,8 +81,8 @@ class Modem:
         self._say(wrap(bytes((DATA,)) + frame))
         if self._reports:
             worst, best = -128, 127
-            told = max(worst, min(round(snr * 4), best)), max(worst, min(round(rssi), best))
-            self._hardware(RX_META, struct.pack("<bb", *told))
+            quality = max(worst, min(round(snr * 4), best)), max(worst, min(round(rssi), best))
+            self._hardware(RX_META, struct.pack("<bb", *quality))
 
     def _listen(self) -> None:
         frequency, bandwidth, factor, _ = _SETTINGS.unpack(self._settings)

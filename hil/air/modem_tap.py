@@ -47,7 +47,7 @@ class Tap:
         self._boards = boards
         self._channel = Channel(EU868_P, 125_000, factor)
         self._tell = tell
-        self._said = {"up": b"", "down": b""}
+        self._partial = {"up": b"", "down": b""}
         self._pending = b""
         self._judge = Judge()
         self._sent = {name: [0, 0.0] for name in (GATEWAY, *boards.values())}
@@ -55,8 +55,8 @@ class Tap:
 
     def feed(self, direction: str, data: bytes) -> None:
         """Handle bytes. direction: `up` from the modem, `down` from the gateway."""
-        *frames, rest = (self._said[direction] + data).split(b"\xc0")
-        self._said[direction] = rest[-LONGEST:]
+        *frames, rest = (self._partial[direction] + data).split(b"\xc0")
+        self._partial[direction] = rest[-LONGEST:]
         for frame in map(unwrap, frames):
             match direction, frame[:1], frame[1:2]:
                 case "down", kind, _ if kind == bytes((DATA,)):
@@ -71,8 +71,8 @@ class Tap:
     def report(self) -> None:
         for name, (frames, seconds) in self._sent.items():
             hours = [used for key, used in self._judge.worst.items() if key[0] == name]
-            told = {"line": name, "sent": frames, "airtime": seconds}
-            self._tell("radio", {**told, "hour": max(hours, default=0.0)})
+            counts = {"line": name, "sent": frames, "airtime": seconds}
+            self._tell("radio", {**counts, "hour": max(hours, default=0.0)})
         for breach in self._judge.breaches:
             self._tell("breach", {"why": breach})
 
@@ -81,8 +81,8 @@ class Tap:
 
     def _over(self, sender: str, to: str, frame: bytes) -> None:
         now = time.monotonic_ns()
-        told = {"t": now, "from": sender, "to": [to], "frame": frame.hex()}
-        self._tell("frame", told)
+        fields = {"t": now, "from": sender, "to": [to], "frame": frame.hex()}
+        self._tell("frame", fields)
         if sender in self._sent:
             slow = self._channel.factor > FAST
             preamble = 8 if sender != GATEWAY else 16 if slow else 32

@@ -57,9 +57,9 @@ def airtime(channel: Channel, coding: int, preamble: int, length: int) -> float:
     slow = channel.symbol > 0.016  # low data rate optimisation: two bits of each symbol are idle
     nibbles = 2 * length + 4 + 5  # CRC, header
     nibbles_first = channel.factor - 2  # in the header's block, always of eight symbols
-    left = max(nibbles - nibbles_first, 0)
+    nibbles_left = max(nibbles - nibbles_first, 0)
     per_block = channel.factor - 2 * slow
-    blocks = -(-left // per_block)
+    blocks = -(-nibbles_left // per_block)
     symbols = preamble + 4.25 + 8 + blocks * (4 + coding)
     return symbols * channel.symbol
 

@@ -117,8 +117,8 @@ class Modem:
             self._say(b"+VER=RYLR998_REYAX_V1.2.2\r\n")
         elif (asked := _ASKS.fullmatch(command)) and asked[1] in self.settings:
             self._say(b"+%b=%b\r\n" % (asked[1], self.settings[asked[1]]))
-        elif (told := _TELLS.fullmatch(command)) and told[1] in self.settings:
-            self._on_setting(told[1], told[2])
+        elif (setting := _TELLS.fullmatch(command)) and setting[1] in self.settings:
+            self._on_setting(setting[1], setting[2])
         else:
             self._error(UNKNOWN)
 

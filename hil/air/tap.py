@@ -24,12 +24,12 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """A TURN of the board. sent: end of its first copy. told: whether the gateway heard it."""
+    """A TURN of the board. sent: end of its first copy. heard: whether the gateway heard it."""
 
     frame: bytes
     says: Turn
     sent: int
-    told: bool = False
+    heard: bool = False
 
 
 @dataclass(slots=True)
@@ -167,11 +167,11 @@ class AirTap:
             session.connection.break_off("up", error)
             return Turn(())
 
-    def _tell(self, session: _Session, turn: _Turn, when: int) -> None:
-        if turn.told:
+    def _tell(self, session: _Session, turn: _Turn, time: int) -> None:
+        if turn.heard:
             return
-        turn.told = True
-        now, self._now = self._now, when
+        turn.heard = True
+        now, self._now = self._now, time
         for packet in turn.says.packets:
             match packet:
                 case Publish():  # the identifier has a new use

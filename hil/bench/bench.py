@@ -248,9 +248,9 @@ class Bench(BaseModel):
                 f" out {present[0]} or [[gateway]]"
             )
         keys = ("modem", "trace", "foreign", "sent_before")
-        if told := [key for key in keys if self.air and getattr(self.air, key)]:
+        if set_keys := [key for key in keys if self.air and getattr(self.air, key)]:
             raise ValueError(
-                f"[air]: {told[0]} is for the air of one gateway; leave it out, or [[gateway]]"
+                f"[air]: {set_keys[0]} is for the air of one gateway; leave it out, or [[gateway]]"
             )
         if self.air and DIES in [kind.kind for kind in self.fault]:
             raise ValueError(
@@ -258,8 +258,8 @@ class Bench(BaseModel):
             )
         if alone := [kind.kind for kind in self.fault if kind.gateways == "one"]:
             raise ValueError(f"{alone[0]} is for one gateway; leave it out, or [[gateway]]")
-        left = len(names) - sum(kind.count for kind in self.fault if kind.kind == DIES)
-        if left < self.copies:
+        remaining = len(names) - sum(kind.count for kind in self.fault if kind.kind == DIES)
+        if remaining < self.copies:
             raise ValueError(
                 f"{DIES}: {'two gateways' if self.copies > 1 else 'one gateway'} at least must be"
                 " left"

@@ -89,15 +89,15 @@ class Nemesis(BaseModel):
             )
         low, high = self.between
         made: list[Kind] = []
-        taken: set[tuple[str, str]] = set()
+        used: set[tuple[str, str]] = set()
         for _ in range(max(1, round(self.rate * readings))):
             name = rng.choice(names)
             share = rng.uniform(low, high - _WIDTH)
             table: dict[str, Any] = {"kind": name, "between": (share, share + _WIDTH)}
             if KINDS[name].part in ("board", "line"):
                 table["on"] = [board := rng.choice(simulated)]
-                if name in ONE_A_LINE and (name, board) in taken:
+                if name in ONE_A_LINE and (name, board) in used:
                     continue
-                taken.add((name, board))
+                used.add((name, board))
             made.append(_table.validate_python({**table, **MUST_SAY.get(name, {}), "drawn": True}))
         return made

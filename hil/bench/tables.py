@@ -167,8 +167,8 @@ class ClientTable(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> "ClientTable":
-        told = (self.in_flight, self.identifiers, self.first_identifier)
-        if self.program != "strict" and told != (1, IDENTIFIERS, 1):
+        chosen = (self.in_flight, self.identifiers, self.first_identifier)
+        if self.program != "strict" and chosen != (1, IDENTIFIERS, 1):
             raise ValueError(
                 'in_flight, identifiers and first_identifier need program = "strict";'
                 f" {self.program} chooses its packet identifiers by itself"

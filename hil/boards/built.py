@@ -25,7 +25,7 @@ def check_built(*targets: str, root: Path = ROOT) -> None:
     `make firmware` builds. The simulated board is always checked.
     """
     paths = [f"../build/firmware/{target}" for target in targets]
-    environment = {key: it for key, it in os.environ.items() if key not in _OF_AN_OUTER_MAKE}
+    environment = {key: value for key, value in os.environ.items() if key not in _OF_AN_OUTER_MAKE}
     for folder, wanted in (("firmware", paths), ("firmware/sim", [])):
         command = ["make", "--question", "--silent", "--directory", str(root / folder), *wanted]
         done = subprocess.run(command, env=environment, capture_output=True, check=False)

@@ -199,19 +199,19 @@ class Ledger:
     @property
     def newest_slot(self) -> int:
         """Return the slot of the newest publication in the image, or -1."""
-        held = [
+        found = [
             (one.sequence, slot) for slot in range(SLOTS) if (one := self._publication(slot, None))
         ]
-        return max(held)[1] if held else -1
+        return max(found)[1] if found else -1
 
     def waiting(self) -> list[int]:
         """Return the sequences in the image that are not done, by slot."""
-        held = (
+        found = (
             (slot, publication.sequence)
             for slot in range(SLOTS)
             if (publication := self._publication(slot, None))
         )
-        return [sequence for slot, sequence in held if not self._marks(slot, sequence)[1]]
+        return [sequence for slot, sequence in found if not self._marks(slot, sequence)[1]]
 
     def _marks(self, slot: int, sequence: int) -> tuple[bool, bool]:
         released, done = self.image[SLOTS_AT + slot * SLOT_SIZE + RELEASED_AT :][:2]

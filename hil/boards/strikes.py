@@ -19,10 +19,10 @@ class Strikes:
         self._board: SimulatedBoard | None = None
         self._shift = 0
         """Difference between a place and the board's own count."""
-        self._said: dict[str, asyncio.Queue[Event]] = {}
+        self._events: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
         """Places and commands, by name, of faults that have not happened yet."""
-        self._late: dict[str, str] = {}
+        self._delays: dict[str, str] = {}
         """Commands that came too late for a board, because the board before it had to die first."""
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None
@@ -36,7 +36,7 @@ class Strikes:
         self._task = asyncio.create_task(self._follow(await board.subscribe()))
         for name, (place, command) in self._waiting.items():
             if place <= ahead:
-                self._late[name] = str(died_of)
+                self._delays[name] = str(died_of)
             await board.at(max(place, ahead + 1) - self._shift, name, command)
 
     async def samples(self) -> int:
@@ -45,7 +45,7 @@ class Strikes:
 
     async def order(self, name: str, place: int, command: str) -> None:
         """Order a command at a place. Raises BoardError for a place in the past."""
-        self._said[name] = asyncio.Queue()
+        self._events[name] = asyncio.Queue()
         await self._there.at(place - self._shift, name, command)
         self._waiting[name] = (place, command)
 
@@ -55,11 +55,11 @@ class Strikes:
         command.
         """
         while True:
-            said = await self._said[name].get()
-            if not said.details.get("taken", True):
+            found = await self._events[name].get()
+            if not found.details.get("taken", True):
                 raise BoardError("the simulated board refused an order at its place", name)
-            if said.name == event:
-                return said
+            if found.name == event:
+                return found
 
     async def stop(self) -> None:
         if self._task:
@@ -80,8 +80,8 @@ class Strikes:
                     self._under_way = name = str(event.details["id"])
                     self._waiting.pop(name, None)
                     event.details["sample"] += self._shift
-                    event.details["behind"] = self._late.pop(name, event.details["behind"])
-                if self._under_way in self._said:
-                    self._said[self._under_way].put_nowait(event)
+                    event.details["behind"] = self._delays.pop(name, event.details["behind"])
+                if self._under_way in self._events:
+                    self._events[self._under_way].put_nowait(event)
         finally:
             events.close()

@@ -83,7 +83,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         [{**plain, TIME: -12}],
         others,
         [plain],
-        json.dumps([{spelt[label]: said for label, said in one.items()} for one in several]),
+        json.dumps([{spelt[label]: entry for label, entry in one.items()} for one in several]),
         based,
         json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
         impossible,

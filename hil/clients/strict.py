@@ -118,7 +118,7 @@ class Publisher:
         self._per_s = per_s
         self._in_flight = in_flight
         self._flows = flows
-        self._told = 0
+        self._announced = 0
         self._again: deque[tuple[float, int]] = deque()  # refused: time of the next try, message
         self._answers = Due()  # answers on this connection
         self._start = time.monotonic()
@@ -133,7 +133,7 @@ class Publisher:
 
     @property
     def _done(self) -> bool:
-        return self._told == len(self._payloads) and not self._flows and not self._again
+        return self._announced == len(self._payloads) and not self._flows and not self._again
 
     def run(self, *ports: int) -> None:
         session = (
@@ -196,17 +196,17 @@ class Publisher:
             self._again.popleft()
             tell("again", sequence=sequence)
             return sequence
-        if self._told == len(self._payloads) or now < self._next_at:
+        if self._announced == len(self._payloads) or now < self._next_at:
             return None
-        self._told += 1
-        payload = self._payloads[self._told - 1]
+        self._announced += 1
+        payload = self._payloads[self._announced - 1]
         topic = topic_of(self._name)
-        tell("publication", sequence=self._told, topic=topic, payload=payload.hex())
-        return self._told
+        tell("publication", sequence=self._announced, topic=topic, payload=payload.hex())
+        return self._announced
 
     @property
     def _next_at(self) -> float:
-        return self._start + (self._told + 1) / self._per_s
+        return self._start + (self._announced + 1) / self._per_s
 
     def _wait(self, window: int) -> float:
         """Return the seconds until the next message is due."""
@@ -216,7 +216,7 @@ class Publisher:
             return RECONNECT_WAIT
         if self._again:
             return self._again[0][0] - time.monotonic()
-        if self._told < len(self._payloads):
+        if self._announced < len(self._payloads):
             return self._next_at - time.monotonic()
         return RECONNECT_WAIT
 

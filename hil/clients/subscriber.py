@@ -109,8 +109,8 @@ class Subscriber:
             tell("subscribing")
             connection.send(self._subscribe)
         until = time.monotonic() + stays_s if stays_s else float("inf")
-        while (left := until - time.monotonic()) > 0:
-            packets = connection.receive(min(left, LOOK_EVERY))
+        while (remaining_s := until - time.monotonic()) > 0:
+            packets = connection.receive(min(remaining_s, LOOK_EVERY))
             self.begin(packets)
             for packet in packets:
                 if answer := self.take(packet):
@@ -143,7 +143,7 @@ class Subscriber:
         return None
 
     def _tell_received(self, packet: Publish) -> None:
-        told = packet.user
+        user = packet.user
         tell(
             "received",
             topic=packet.topic,
@@ -153,7 +153,7 @@ class Subscriber:
             retain=packet.retain,
             under_way=len(self._under_way),
             again=packet.qos == 2 and packet.id in self.held,
-            sequence=int(told["seq"]) if told.get("seq", "").isdecimal() else None,
+            sequence=int(user["seq"]) if user.get("seq", "").isdecimal() else None,
             payload=packet.payload.hex(),
         )
 

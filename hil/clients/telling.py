@@ -84,17 +84,17 @@ _EVENTS = {
 def heard(line: bytes) -> dict[str, Any]:
     """Return the content of a line of the protocol. Raises ValueError, with the reason."""
     try:
-        said = json.loads(line)
+        content = json.loads(line)
     except ValueError as error:
         raise ValueError("it is not JSON") from error
-    if not isinstance(said, dict) or not isinstance(said.get("event"), str):
+    if not isinstance(content, dict) or not isinstance(content.get("event"), str):
         raise ValueError("it is not an object with a text `event`")
-    if said["event"] not in _EVENTS:
-        raise ValueError(f"there is no event `{said['event']}`; there are {', '.join(_EVENTS)}")
-    for key in (*_EVENTS[said["event"]], *(["t"] if "t" in said else [])):
+    if content["event"] not in _EVENTS:
+        raise ValueError(f"there is no event `{content['event']}`; there are {', '.join(_EVENTS)}")
+    for key in (*_EVENTS[content["event"]], *(["t"] if "t" in content else [])):
         form, fits = _KEYS[key]
-        if key not in said:
+        if key not in content:
             raise ValueError(f"`{key}` is missing, which is {form}")
-        if not fits(said[key]):
+        if not fits(content[key]):
             raise ValueError(f"`{key}` is not {form}")
-    return said
+    return content

@@ -123,10 +123,10 @@ class DeviceByAir(SimulatedDevice):
     async def _carry(self, place: Place) -> None:
         reader, writer = await asyncio.open_unix_connection(self._folder.air)
         writer.write(f"carry {self.name} {place[0]} {place[1]}\n".encode())
-        said = await reader.readline()
+        reply = await reader.readline()
         writer.close()
-        if said != b"carried\n":
-            raise OncewayError("the ether does not carry a board", said.decode())
+        if reply != b"carried\n":
+            raise OncewayError("the ether does not carry a board", reply.decode())
 
     def key(self) -> bytes:
         """Return the key in the board's flash."""

@@ -99,9 +99,9 @@ class Client:
             "ONCEWAY_PER_S": table.per_s,
             "ONCEWAY_SEED": self._seed,
         }
-        told = {name: str(value) for name, value in env.items()}
+        strings = {name: str(value) for name, value in env.items()}
         self._before = time.monotonic_ns()
-        self._child: Child = await self._children.start(self.name, argv, pipe=True, env=told)
+        self._child: Child = await self._children.start(self.name, argv, pipe=True, env=strings)
 
     def _own_program(self) -> list[str]:
         table = self._table
@@ -138,9 +138,9 @@ class Client:
         number, line = 1, b""
         try:
             async for line in self._child.lines():
-                said = heard(line)
-                said.setdefault("t", self._before)
-                self._take(said)
+                report = heard(line)
+                report.setdefault("t", self._before)
+                self._take(report)
                 self._before = time.monotonic_ns()
                 number, line = number + 1, b""
         except ValueError as error:
@@ -164,21 +164,21 @@ class Client:
             self._enter("waiting", sequence)
         return self._heard
 
-    def _take(self, said: dict[str, Any]) -> None:
-        if said["event"] == "unasked":
-            answer = {"packet": said["packet"], "id": said["id"]}
-            self._history.add("board", "unasked", said["t"], device=self.name, **answer)
+    def _take(self, report: dict[str, Any]) -> None:
+        if report["event"] == "unasked":
+            answer = {"packet": report["packet"], "id": report["id"]}
+            self._history.add("board", "unasked", report["t"], device=self.name, **answer)
             return
-        if said["event"] == "connected":
-            self._connected(said)
+        if report["event"] == "connected":
+            self._connected(report)
             return
-        sequence, t = int(said["sequence"]), int(said["t"])
-        if (said["event"] == "publication") == (sequence in self.topics):
+        sequence, t = int(report["sequence"]), int(report["t"])
+        if (report["event"] == "publication") == (sequence in self.topics):
             twice = sequence in self.topics
             raise ValueError(f"sequence {sequence} was published {'before' if twice else 'never'}")
-        match said["event"]:
+        match report["event"]:
             case "publication":
-                self.topics[sequence] = said["topic"]
+                self.topics[sequence] = report["topic"]
                 self.journalled += 1
                 if self._table.qos:
                     self._open[sequence] = t
@@ -189,8 +189,8 @@ class Client:
                     t,
                     kind="message",
                     qos=self._table.qos,
-                    topic=said["topic"],
-                    payload=said["payload"],
+                    topic=report["topic"],
+                    payload=report["payload"],
                 )
             case "acknowledged" if sequence not in self._open:
                 raise ValueError(f"sequence {sequence} waits for no acknowledgement")
@@ -202,11 +202,11 @@ class Client:
             case "moving":
                 self._moving = sequence
 
-    def _connected(self, said: dict[str, Any]) -> None:
-        self.gateway = self._names[said["port"]]
+    def _connected(self, report: dict[str, Any]) -> None:
+        self.gateway = self._names[report["port"]]
         self.connections += 1
-        where = {"gateway": self.gateway, "session_present": said["session_present"]}
-        self._history.add("board", "connected", said["t"], device=self.name, **where)
+        where = {"gateway": self.gateway, "session_present": report["session_present"]}
+        self._history.add("board", "connected", report["t"], device=self.name, **where)
         if self._moving in self._moves and not self._moves[self._moving].done():
             self._moves[self._moving].set_result(where)
 

@@ -35,7 +35,7 @@ class Heard:
         self._payloads: dict[int, list[bytes]] = {}  # by sequence, in order
         self._open: set[int] = set()
         self._released: set[int] = set()
-        self._told: dict[int, str] = {}  # open commands, by packet identifier
+        self._unanswered: dict[int, str] = {}  # open commands, by packet identifier
         self._at: int | None = None
         """Time of the event on the wire, which the rig may read much later; None for now."""
 
@@ -75,9 +75,11 @@ class Heard:
             case "pubcomp", "down":
                 self._open.discard(self.sequence(data["id"]))
             case "publish", "down":
-                self._told[data["id"]] = bytes.fromhex(data["payload"]).decode(errors="replace")
-            case "pubcomp", "up" if data["id"] in self._told:
-                self.obeyed.append(self._told.pop(data["id"]))
+                self._unanswered[data["id"]] = bytes.fromhex(data["payload"]).decode(
+                    errors="replace"
+                )
+            case "pubcomp", "up" if data["id"] in self._unanswered:
+                self.obeyed.append(self._unanswered.pop(data["id"]))
 
     def close(self, next_sequence: int) -> None:
         """Enter the publications that were journalled and never seen, and those that the board

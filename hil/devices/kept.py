@@ -93,7 +93,7 @@ class Killed:
         self._rng = rng
         self._announced = 0
         self._sent: set[int] = set()
-        self._taken: set[int] = set()
+        self._accepted: set[int] = set()
 
     def run(self) -> None:
         while self._live():
@@ -131,21 +131,21 @@ class Killed:
             sys.exit(child.returncode)
         return killed
 
-    def _take(self, said: dict[str, object]) -> None:
+    def _take(self, report: dict[str, object]) -> None:
         """Report what the program says, each fact once over all its lives."""
-        event, sequence = said["event"], int(str(said["sequence"]))
+        event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence
         elif event == "sent":
-            if sequence in self._sent and sequence not in self._taken:
-                print(json.dumps({**said, "event": "again"}), flush=True)
+            if sequence in self._sent and sequence not in self._accepted:
+                print(json.dumps({**report, "event": "again"}), flush=True)
             self._sent.add(sequence)
             return
-        elif sequence in self._taken:
+        elif sequence in self._accepted:
             return
         else:
-            self._taken.add(sequence)
-        print(json.dumps(said), flush=True)
+            self._accepted.add(sequence)
+        print(json.dumps(report), flush=True)
 
 
 async def _publish(

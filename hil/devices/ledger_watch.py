@@ -55,15 +55,15 @@ class LedgerWatch:
         application: bytes,
         before: bytes = ERASED,
         *,
-        shipped: bool = True,
+        bundled: bool = True,
     ) -> None:
         self.ledger = Ledger.from_image(before)
         self._before = before
         self._earlier = len(self.ledger.publications)
         self._adc = AdcLog(board.adc_log)
-        self._samples = Samples(device, self._adc, tells=shipped, earlier=self.ledger.boots)
+        self._samples = Samples(device, self._adc, tells=bundled, earlier=self.ledger.boots)
         self._starts = 0
-        self._shipped = shipped
+        self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
         """At the present interval: the life, its first sample's time, and the samples after it."""
@@ -76,8 +76,8 @@ class LedgerWatch:
         self._application = bytearray(application)
         self._interval = self._earlier_interval = int.from_bytes(application[:2])
         self.obeyed = 0
-        self._held: tuple[int, int] | None = None
-        self._taken = 0
+        self._last_record: tuple[int, int] | None = None
+        self._accepted = 0
         self._offset = 0
         self._entered = self._earlier
 
@@ -89,7 +89,7 @@ class LedgerWatch:
     @property
     def commanded(self) -> bool:
         """Whether a command is on its way to the board: it is sent again after a power cut."""
-        return self._taken < self.obeyed or bool(self._held and self._held[1])
+        return self._accepted < self.obeyed or bool(self._last_record and self._last_record[1])
 
     @property
     def produced(self) -> list[Publication]:
@@ -134,9 +134,9 @@ class LedgerWatch:
         self._enter()
         for text in self.ledger.contradictions:
             self._contradict(text)
-        if self.obeyed > self._taken + 1:  # the last command may be on its way
+        if self.obeyed > self._accepted + 1:  # the last command may be on its way
             self._contradict(
-                f"{self.obeyed} commands were obeyed, and {self._taken} messages taken at QoS 2"
+                f"{self.obeyed} commands were obeyed, and {self._accepted} messages taken at QoS 2"
             )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
@@ -191,23 +191,23 @@ class LedgerWatch:
         if at is None:
             return
         record = bytes(self.ledger.image[at : at + _HELD_SIZE])
-        held = record[0], int.from_bytes(record[1:3])
-        if crc_hqx(record, 0xFFFF) or held == self._held:
+        found = record[0], int.from_bytes(record[1:3])
+        if crc_hqx(record, 0xFFFF) or found == self._last_record:
             return
-        before, self._held = self._held, held
-        if not held[1]:
+        before, self._last_record = self._last_record, found
+        if not found[1]:
             return
-        if before == ((held[0] - 1) & 0xFF, held[1]):
-            self._contradict(f"the message with the identifier {held[1]} was taken twice")
+        if before == ((found[0] - 1) & 0xFF, found[1]):
+            self._contradict(f"the message with the identifier {found[1]} was taken twice")
         else:
-            self._taken += 1
+            self._accepted += 1
 
     def note_starts(self) -> int:
         """Enter new starts. Return the number of all starts."""
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
-            said = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
-            self._history.add("board", "start", start.ns, **said)
+            fields = {"device": self._device, "cause": start.cause, "cycle": start.cycle}
+            self._history.add("board", "start", start.ns, **fields)
         self._starts = len(self._adc.starts)
         return self._starts
 
@@ -241,14 +241,14 @@ class LedgerWatch:
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
             gap = (other.cycle - one.cycle) * 1000 // HZ
             if (
-                self._shipped
+                self._bundled
                 and interval >= _REGULAR_MS
                 and 8 * gap > 15 * interval
                 and self._adc.life(one.cycle) == self._adc.life(other.cycle)
             ):
                 self._contradict(f"no sample for {gap} ms at an interval of {interval} ms")
         self._timed = len(conversions)
-        if self._shipped and self._interval >= _REGULAR_MS and not self._off_pace:
+        if self._bundled and self._interval >= _REGULAR_MS and not self._off_pace:
             self._note_pace()
 
     def _note_pace(self) -> None:
@@ -270,11 +270,11 @@ class LedgerWatch:
             _, first, before = self._first
             self._first = life, first, before + 1
             begun = max(self._adc.starts[life].cycle if life >= 0 else first, self._obeyed_at)
-            passed, due = (conversion.cycle - first) * 1000 // HZ, (before + 1) * self._interval
+            elapsed, due = (conversion.cycle - first) * 1000 // HZ, (before + 1) * self._interval
             in_all = (conversion.cycle - begun) * 1000 // HZ
-            if 8 * (passed - due) > 7 * self._interval or 8 * (due - in_all) > 7 * self._interval:
+            if 8 * (elapsed - due) > 7 * self._interval or 8 * (due - in_all) > 7 * self._interval:
                 self._contradict(
-                    f"{before + 1} samples in {passed} ms at an interval of {self._interval} ms"
+                    f"{before + 1} samples in {elapsed} ms at an interval of {self._interval} ms"
                 )
                 self._off_pace = True  # once is enough
                 break

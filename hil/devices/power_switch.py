@@ -48,6 +48,6 @@ class Switch:
                 f"the power cannot be switched {'on' if on else 'off'}", error
             ) from error
 
-    def _failed(self, what: str, error: Exception) -> OncewayError:
-        said = " ".join(f"{error}".split()) or type(error).__name__
-        return OncewayError(f"{what} ({said})", self._where)
+    def _failed(self, text: str, error: Exception) -> OncewayError:
+        reason = " ".join(f"{error}".split()) or type(error).__name__
+        return OncewayError(f"{text} ({reason})", self._where)

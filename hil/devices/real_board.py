@@ -205,9 +205,9 @@ class RealBoard(WiredDevice):
             hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
         )
         if hello is None or hello["name"] != self.name:
-            said = f"greets as {hello['name']!r}" if hello else "does not greet"
+            greeting = f"greets as {hello['name']!r}" if hello else "does not greet"
             raise OncewayError(
-                f"the board on this port should be {self.name}, and {said}", str(self.port)
+                f"the board on this port should be {self.name}, and {greeting}", str(self.port)
             )
         return hello
 
@@ -227,9 +227,9 @@ class RealBoard(WiredDevice):
         """Order the board to stop sampling, and restart it. Returns when it has sent all
         publications, including the status of that start.
         """
-        told = f"interval {SAMPLING_OFF}"
-        self._commander.send(self.name, told)
-        await wait_until(lambda: told in self._sent.obeyed)
+        command = f"interval {SAMPLING_OFF}"
+        self._commander.send(self.name, command)
+        await wait_until(lambda: command in self._sent.obeyed)
         if await self.reset(f"{self.name}/end"):
             report = self._sent.next
             await wait_until(lambda: self._sent.published(report))
@@ -253,9 +253,9 @@ class RealBoard(WiredDevice):
         try:
             await asyncio.to_thread(self._switch.turn, False)
             await asyncio.sleep(SETTLE_S)
-            said = self._bytes
+            count = self._bytes
             await asyncio.sleep(seconds)
-            silent = self._bytes == said
+            silent = self._bytes == count
         finally:
             await asyncio.to_thread(self._switch.turn, True)
         return await self._started(before, lambda: silent)

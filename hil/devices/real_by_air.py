@@ -87,9 +87,9 @@ class RealBoardByAir(RealBoard):
 
     async def stop_sampling(self) -> None:
         """Order the board to stop sampling, and restart it: its HELLO has the next sequence."""
-        told = f"interval {SAMPLING_OFF}"
-        self._commander.send(self.name, told)
-        await wait_until(lambda: told in self._sent.obeyed)
+        command = f"interval {SAMPLING_OFF}"
+        self._commander.send(self.name, command)
+        await wait_until(lambda: command in self._sent.obeyed)
         await wait_until(lambda: not self.waiting)
         before = self._sent.boot
         await asyncio.to_thread(self._pull_dtr)

@@ -43,7 +43,7 @@ class Samples:
         self._tells = tells
         self._used = -1  # index of the last conversion that has become a reading
         self._earlier = earlier
-        self._told = (earlier & BOOT_MASK, 0)  # boot and cause in the last status
+        self._reported = (earlier & BOOT_MASK, 0)  # boot and cause in the last status
         self._ran = -1  # index of its start
 
     def reading(self, begun: int) -> Sample:
@@ -81,9 +81,9 @@ class Samples:
         start = self._log.starts[life]
         if life != self._ran:
             self._check(life, boot, cause)
-        elif (boot, cause) != self._told:
-            raise ImpossibleContentError(f"boot and cause {boot, cause} after {self._told}")
-        self._told, self._ran = (boot, cause), life
+        elif (boot, cause) != self._reported:
+            raise ImpossibleContentError(f"boot and cause {boot, cause} after {self._reported}")
+        self._reported, self._ran = (boot, cause), life
         records = (
             Record(f"{self._device}:boot", boot, None),
             Record(f"{self._device}:cause", cause, None),
@@ -92,14 +92,14 @@ class Samples:
         return Sample(ns, begun, f"sensors/{self._device}/status", records)
 
     def _check(self, life: int, boot: int, cause: int) -> None:
-        before, _ = self._told
+        before, _ = self._reported
         if not self._counted(before) < self._counted(boot) <= 2 * (life + 1):
             raise ImpossibleContentError(
                 f"start {boot} after start {before}, and it has started {life + 1} times"
             )
         if cause not in self._causes(self._ran, life):
-            said = self._log.starts[life].cause
-            raise ImpossibleContentError(f"cause {cause}, and it started by {said}")
+            real = self._log.starts[life].cause
+            raise ImpossibleContentError(f"cause {cause}, and it started by {real}")
 
     def _counted(self, boot: int) -> int:
         """Return the number of starts up to this one, without those before the run."""
@@ -111,8 +111,8 @@ class Samples:
         starts for the reset button. The mark may be missing because of a power-on just before this
         start.
         """
-        said = self._log.starts[life].cause
-        if said == "power-on":
-            return {CAUSES[said]}
+        real = self._log.starts[life].cause
+        if real == "power-on":
+            return {CAUSES[real]}
         lost = any(start.cause == "power-on" for start in self._log.starts[ran + 1 : life])
-        return {CAUSES[said], EXTERNAL} | ({CAUSES["power-on"]} if lost else set())
+        return {CAUSES[real], EXTERNAL} | ({CAUSES["power-on"]} if lost else set())

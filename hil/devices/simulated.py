@@ -91,7 +91,7 @@ class SimulatedDevice(WiredDevice):
             self._history,
             interval_record(self._bench.interval_ms),
             eeprom,
-            shipped=self._bench.firmware is None,
+            bundled=self._bench.firmware is None,
         )
 
     def _order_interval(self, board: SimulatedBoard, interval: int) -> None:
@@ -220,12 +220,12 @@ class SimulatedDevice(WiredDevice):
             "--registry",
             str(self._folder.of(self._bench.gateways[0]).registry),
         ]
-        for left in reversed(range(PROVISION_TRIES)):
+        for tries_left in reversed(range(PROVISION_TRIES)):
             try:
                 await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
                 return
             except OncewayError:
-                if not left:
+                if not tries_left:
                     raise
 
     @property

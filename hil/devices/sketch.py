@@ -46,7 +46,7 @@ class SketchedBoard(SimulatedDevice):
         return self._bench.sketches[self.name]
 
     def _watch(self, board: SimulatedBoard, eeprom: bytes) -> LedgerWatch:
-        return _Watch(self.name, board, self._history, b"", eeprom, shipped=False)
+        return _Watch(self.name, board, self._history, b"", eeprom, bundled=False)
 
     def _order_interval(self, board: SimulatedBoard, interval: int) -> None:
         """Do nothing: the sketch has its own interval."""

@@ -37,10 +37,10 @@ class Subscriber:
         self._children = children
         self._history = history
         self._has: set[tuple[str, int]] = set()  # topic and sequence
-        self._came: set[tuple[str, str]] = set()  # topic and payload
+        self._received: set[tuple[str, str]] = set()  # topic and payload
         self._filter = shared(table.filter)[1]
         if with_others:  # a message that one of them has is due to no other
-            self._has, self._came = with_others._has, with_others._came
+            self._has, self._received = with_others._has, with_others._received
         self._heard = False
 
     async def start(self, port: int) -> None:
@@ -65,16 +65,16 @@ class Subscriber:
     async def follow(self) -> None:
         """Enter the client's reports until it ends. Raises OncewayError if it ended by itself."""
         async for line in self._child.lines():
-            said = json.loads(line)
-            event, t = said.pop("event"), said.pop("t")
+            report = json.loads(line)
+            event, t = report.pop("event"), report.pop("t")
             if event == "subscribed" and self.subscribed is None:
                 self.subscribed = t
             elif event == "received":
                 self.received += 1
-                if said["sequence"] is not None:
-                    self._has.add((said["topic"], said["sequence"]))
-                self._came.add((said["topic"], said["payload"]))
-            self._history.add("subscriber", event, t, subscriber=self.name, **said)
+                if report["sequence"] is not None:
+                    self._has.add((report["topic"], report["sequence"]))
+                self._received.add((report["topic"], report["payload"]))
+            self._history.add("subscriber", event, t, subscriber=self.name, **report)
         self._heard = True
         await self._child.process.wait()
         self._child.check()
@@ -87,10 +87,10 @@ class Subscriber:
         if self.subscribed is None or self._table.clean or not self._table.qos:
             return 0
         missing = sum(
-            not said & self._came
+            not stored & self._received
             for board in boards
-            for said in board.stored
-            if any(matches(self._filter, topic) for topic, _ in said)
+            for stored in board.stored
+            if any(matches(self._filter, topic) for topic, _ in stored)
         )
         return missing + sum(
             (topic, sequence) not in self._has

@@ -39,7 +39,7 @@ class WiredDevice(ABC):
         """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []
         """Packet identifiers of publications that the gateway has refused, with the reason."""
-        self._said: dict[int, set[tuple[str, str]]] = defaultdict(set)
+        self._published: dict[int, set[tuple[str, str]]] = defaultdict(set)
         self._released: set[int] = set()
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._armed: dict[str, asyncio.Queue[None]] = {}
@@ -53,7 +53,7 @@ class WiredDevice(ABC):
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
         """Return the publications that the gateway has: topics and payloads in all sent forms."""
-        return [self._said[identifier] for identifier in self._released]
+        return [self._published[identifier] for identifier in self._released]
 
     @property
     def taken(self) -> set[int]:
@@ -80,7 +80,7 @@ class WiredDevice(ABC):
                 self.sessions.append(data["session_present"])
             case "publish" if data["direction"] == "up" and data["id"]:
                 self.sent.add(data["id"])
-                self._said[data["id"]].add((data["topic"], data["payload"]))
+                self._published[data["id"]].add((data["topic"], data["payload"]))
             case "pubrel" if data["direction"] == "up":
                 self._released.add(data["id"])
             case "refused" if data["direction"] == "down" and data["packet"] == "pubrec":
@@ -156,8 +156,8 @@ class WiredDevice(ABC):
         self._struck[fault], self._orders[fault] = asyncio.Queue(), len(orders)
         self._armed[fault] = asyncio.Queue()
         for order in orders:
-            said = {**order, "fault": fault, "publication": at}
-            self._wire.order(json.dumps(said).encode())
+            placed = {**order, "fault": fault, "publication": at}
+            self._wire.order(json.dumps(placed).encode())
             await self._armed[fault].get()
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:

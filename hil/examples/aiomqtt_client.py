@@ -31,7 +31,7 @@ def identity(sequence: int) -> Properties:
 
 
 async def main() -> None:
-    sequence, told = 1, 0
+    sequence, announced = 1, 0
     while sequence <= MESSAGES:
         try:
             async with aiomqtt.Client(
@@ -39,9 +39,9 @@ async def main() -> None:
             ) as client:
                 while sequence <= MESSAGES:
                     payload = f"{NAME} {sequence}".encode()
-                    if told < sequence:
+                    if announced < sequence:
                         tell("publication", sequence=sequence, topic=TOPIC, payload=payload.hex())
-                        told = sequence
+                        announced = sequence
                     else:
                         tell("again", sequence=sequence)
                     await client.publish(TOPIC, payload, QOS, properties=identity(sequence))

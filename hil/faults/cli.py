@@ -25,10 +25,10 @@ def list_faults(as_json: JsonOption = False) -> None:
     Example: onceway hil faults | less
     """
     harms = list(dict.fromkeys(kind.part for kind in KINDS.values()))
-    told = {
+    kinds = {
         part: {n: _description(k) for n, k in KINDS.items() if k.part == part} for part in harms
     }
-    typer.echo(json.dumps(told, indent=1) if as_json else "\n".join(_lines(told)))
+    typer.echo(json.dumps(kinds, indent=1) if as_json else "\n".join(_lines(kinds)))
 
 
 def _description(kind: type[Kind]) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def _meaning(kind: type[Kind], name: str) -> str:
     raise LookupError(f"{kind.__name__} says nothing of its key {name}")
 
 
-def _lines(told: dict[str, dict[str, Any]]) -> Iterator[str]:
-    for part, kinds in told.items():
+def _lines(faults: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for part, kinds in faults.items():
         yield f"{part.upper()}"
         for name, one in kinds.items():
             yield f"\n  {name}: {one['does']}"

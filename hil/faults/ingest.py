@@ -67,9 +67,9 @@ class IngestKill(IngestFault):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         machine, step = system.site.machine("ingest"), fault.detail["before"]
-        held = machine["held"]
+        before = machine["held"]
         machine.hold_before(STEPS[step])
-        await wait_until(lambda: machine["held"] > held)
+        await wait_until(lambda: machine["held"] > before)
         begun, appends = system.progress.begun, system.progress.appends
         machine["hold"] = 0
         made = machine.found
@@ -140,8 +140,8 @@ class IngestStop(IngestFault):
                 copies.add(f"{feed.partition('/')[0]}/{epoch}")
                 rows += site.landing.repeat(feed, batch, epoch)
             await site.start_ingest()
-        taken = await comes(lambda: copies <= progress.taken().keys())
-        if code != 0 or not saved or not taken:
+        ingested = await comes(lambda: copies <= progress.taken().keys())
+        if code != 0 or not saved or not ingested:
             return None
         return Evidence(
             f"process {child.pid} ended and had saved {saved[-1]}; then it took {newest} batches"
@@ -180,8 +180,8 @@ class IngestTwice(Kind):
             await second.stop()
         if not ended:
             return None
-        taken = sum(progress.taken().values())
+        ingested = sum(progress.taken().values())
         return Evidence(
-            f"process {second.pid} has taken {taken} batches as well",
-            {"pid": second.pid, "batches": taken},
+            f"process {second.pid} has taken {ingested} batches as well",
+            {"pid": second.pid, "batches": ingested},
         )

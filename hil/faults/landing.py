@@ -81,11 +81,11 @@ class BatchCopy(Kind):
         copy. Return whether that table has the rows.
         """
 
-        def taken() -> bool:
+        def ingested() -> bool:
             origin = next(iter(system.landing.newest))
             return _feed_of_copy(fault, origin) in system.progress.taken()
 
-        await comes(lambda: taken() or count(table) >= rows, ASIDE_EVERY)
+        await comes(lambda: ingested() or count(table) >= rows, ASIDE_EVERY)
         return count(table) >= rows
 
 

@@ -71,20 +71,20 @@ class LandingPlace:
         data.
         """
         gateway, _, epoch = origin.partition("/")
-        for taken in count(number + 1):
-            target = self._landing / gateway / epoch / f"{taken:012d}.parquet"
-            data, manifest = self._copy(origin, number, epoch, taken)
+        for free in count(number + 1):
+            target = self._landing / gateway / epoch / f"{free:012d}.parquet"
+            data, manifest = self._copy(origin, number, epoch, free)
             with suppress(FileExistsError), target.open("xb") as file:
                 file.write(data)
                 break
         target.with_suffix(".json").write_bytes(manifest)
-        return taken, hashlib.sha256(data).hexdigest()
+        return free, hashlib.sha256(data).hexdigest()
 
     def _copy(
         self, origin: str, number: int, epoch: str, other: int, *, reworded: bool = False
     ) -> tuple[bytes, bytes]:
         """Return a batch under another epoch or number, signed by its gateway."""
         source = self._landing / origin / f"{number:012d}.parquet"
-        said = source.with_suffix(".json").read_bytes()
+        manifest = source.with_suffix(".json").read_bytes()
         key = self._keys.get(origin.partition("/")[0], self._key).read_bytes()
-        return relabelled(source.read_bytes(), said, epoch, other, key, reworded=reworded)
+        return relabelled(source.read_bytes(), manifest, epoch, other, key, reworded=reworded)

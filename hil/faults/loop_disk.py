@@ -54,10 +54,10 @@ def missing() -> str | None:
 
 def may_mount(status: str) -> bool:
     """Whether a process may mount. status: /proc/PID/status."""
-    held = next(
+    capabilities = next(
         (line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0"
     )
-    return bool(int(held, 16) & 1 << CAP_SYS_ADMIN)
+    return bool(int(capabilities, 16) & 1 << CAP_SYS_ADMIN)
 
 
 class LoopDisk:

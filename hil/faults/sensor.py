@@ -35,14 +35,14 @@ class SensorKind(Kind):
         state, number = self.states[sensor.kind]
         begun = time.monotonic()
         before = await sensor.put(state)
-        told = await sensor.says(number, before, TOLD_WITHIN)
-        if told is None:
+        reported = await sensor.says(number, before, TOLD_WITHIN)
+        if reported is None:
             sensor.contradict(f"{self.text}, and it did not report fault {number}")
             return None
         after = time.monotonic() - begun
         await asyncio.sleep(self.seconds)
         await sensor.put("well")
-        well = await sensor.says(WELL, told, TOLD_WITHIN)
+        well = await sensor.says(WELL, reported, TOLD_WITHIN)
         value = well and await sensor.has_value(well, TOLD_WITHIN)
         if well is None or value is None:
             sensor.contradict(f"{self.text} is over, and it sends no values again")
@@ -51,9 +51,9 @@ class SensorKind(Kind):
         if lies := sensor.values_between(before + 1, well):
             sensor.contradict(f"{self.text}, and it sent a value as publication {lies[0]}")
         return Evidence(
-            f"fault {number} was reported after {after:.1f} s as publication {told}, and values"
+            f"fault {number} was reported after {after:.1f} s as publication {reported}, and values"
             f" came again behind publication {well}",
-            {"fault_number": number, "told": told, "well": well},
+            {"fault_number": number, "told": reported, "well": well},
         )
 
 

@@ -108,8 +108,8 @@ class BetweenGateways(SiteFault):
         """Begin the fault. name: the gateway's."""
 
     @abstractmethod
-    def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        """Return the effect, or None. passed: bytes on the links during the fault. doubts: number
+    def met(self, name: str, counts: Mapping[str, int], doubts: int, alone: bool) -> str | None:
+        """Return the effect, or None. counts: bytes on the links during the fault. doubts: number
         of suspect answers. alone: whether the gateway reported at the end that it heard no other.
         """
 
@@ -120,13 +120,13 @@ class BetweenGateways(SiteFault):
         await self.begin(links, name)
         await system.counters.reach("spooled", fault.detail["until"])
         alone = not await asyncio.to_thread(members_in_contact, folders[name])
-        passed = await links.order("mend", name)
+        counts = await links.order("mend", name)
         doubts = await doubts_at(folders) - before
-        text = self.met(name, passed, doubts, alone)
+        text = self.met(name, counts, doubts, alone)
         if await wait_for_contact(folders) or not text:
             return None
-        told = f"{text}; {doubts} answers were given in doubt"
-        return Evidence(told, {"since": since, "gateway": name, "doubts": doubts})
+        words = f"{text}; {doubts} answers were given in doubt"
+        return Evidence(words, {"since": since, "gateway": name, "doubts": doubts})
 
 
 class Partition(BetweenGateways):
@@ -141,8 +141,8 @@ class Partition(BetweenGateways):
     async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("cut", name)
 
-    def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        return f"{name} heard no other gateway" if alone and doubts and passed.get("held") else None
+    def met(self, name: str, counts: Mapping[str, int], doubts: int, alone: bool) -> str | None:
+        return f"{name} heard no other gateway" if alone and doubts and counts.get("held") else None
 
 
 class MemberSlow(BetweenGateways):
@@ -156,8 +156,8 @@ class MemberSlow(BetweenGateways):
     async def begin(self, links: LinksUnderTest, name: str) -> None:
         await links.order("slow", name, seconds=self.seconds)
 
-    def met(self, name: str, passed: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        count = passed.get("passed")
+    def met(self, name: str, counts: Mapping[str, int], doubts: int, alone: bool) -> str | None:
+        count = counts.get("passed")
         return f"{count} bytes came {self.seconds:g} s late" if count else None
 
 
@@ -203,19 +203,19 @@ class GatewayDies(SiteFault):
         readable = self.card == "readable"
         async with site.process_lock:
             since = system.look()
-            left = await site.die(card_too=not readable)
+            folder = await site.die(card_too=not readable)
             lost = not readable and not site.copied
-            died = system.spool.bury(left / site.folder.database.name, lost=lost)
+            died = system.spool.bury(folder / site.folder.database.name, lost=lost)
             if readable:
-                await site.land(left)
+                await site.land(folder)
             gateway = system.next_gateway(site.name)
             try:
                 for device in system.boards_at(site.name):
                     await device.replug(fault.id, gateway, DOWN_S, THERE_WITHIN)
             except TimeoutError:
                 return None
-        what = "its card's {} publications were landed" if readable else "{} had not landed"
-        text = f"{site.name} is gone; " + what.format(died)
+        fate = "its card's {} publications were landed" if readable else "{} had not landed"
+        text = f"{site.name} is gone; " + fate.format(died)
         data = {"since": since, "gateway": site.name, "died": died if lost else 0}
         data |= {"copied": died} if site.copied and not readable else {}
         return Evidence(text, data) if died else None
@@ -232,15 +232,15 @@ class CrowdMoves(SiteFault):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         since = system.look()
-        crowd = [(client, client.connections) for client in system.movers if not client.done]
-        for client, _ in crowd:
+        clients = [(client, client.connections) for client in system.movers if not client.done]
+        for client, _ in clients:
             client.move()
         try:
             async with asyncio.timeout(THERE_WITHIN):
-                await wait_until(lambda: all(one.done or one.connections > n for one, n in crowd))
+                await wait_until(lambda: all(one.done or one.connections > n for one, n in clients))
         except TimeoutError:
             return None
-        moved = sum(client.connections > before for client, before in crowd)
+        moved = sum(client.connections > before for client, before in clients)
         text = f"{moved} of them are at the next gateway"
         return Evidence(text, {"since": since, "moved": moved}) if moved > 1 else None
 

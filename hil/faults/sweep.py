@@ -118,10 +118,10 @@ class BoardSweep(Sweep):
         async with asyncio.timeout(QUIET_WITHIN):
             await _quiet(device)
             while True:
-                taken = await device.samples()
+                samples = await device.samples()
                 device.look()
                 # refused if a sample was taken in the meantime: then an exchange is open again
-                if not device.waiting and await device.strike_next(fault.id, command, taken):
+                if not device.waiting and await device.strike_next(fault.id, command, samples):
                     break
                 await asyncio.sleep(LOOK_EVERY)
         cut = await cut_power(device, fault.id)

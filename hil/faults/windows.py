@@ -115,18 +115,18 @@ class WindowKind(Kind):
     ) -> str | None:
         machine.arm(window.code, fault.detail["pass"] if window.code in WITH_PASS else 0)
 
-        def there() -> bool:
+        def in_window() -> bool:
             child.check()
             return machine["reached"] == window.code
 
         try:
             try:
                 async with asyncio.timeout(PASSED_WITHIN):
-                    await wait_until(there, LOOK_EVERY)
+                    await wait_until(in_window, LOOK_EVERY)
             except TimeoutError:
                 machine["pass"] = 0
                 async with asyncio.timeout(REACHED_WITHIN):
-                    await wait_until(there, LOOK_EVERY)
+                    await wait_until(in_window, LOOK_EVERY)
         except TimeoutError:
             machine.disarm()
             child.resume()  # it may have reached it at this moment

@@ -51,14 +51,14 @@ def damaged(data: bytes) -> bytes:
 
 def is_signed(manifest: bytes, key: bytes) -> bool:
     """Whether a manifest is signed by this key, and names it. key: PEM, of an Ed25519 key."""
-    said = json.loads(manifest)
+    fields = json.loads(manifest)
     made = _load(key)
     try:
-        signature = b64decode(said["signature"], validate=True)
-        made.public_key().verify(signature, _signed_bytes(said))
+        signature = b64decode(fields["signature"], validate=True)
+        made.public_key().verify(signature, _signed_bytes(fields))
     except (KeyError, TypeError, ValueError, InvalidSignature):
         return False
-    return bool(said["key"] == _name(made))
+    return bool(fields["key"] == _name(made))
 
 
 def signed(manifest: dict[str, Any], key: bytes) -> bytes:
@@ -66,8 +66,8 @@ def signed(manifest: dict[str, Any], key: bytes) -> bytes:
     made = _load(key)
     fields = {name: value for name, value in manifest.items() if name not in SIGNATURE}
     signature = b64encode(made.sign(_signed_bytes(fields))).decode()
-    said = {**fields, "key": _name(made), "signature": signature}
-    return json.dumps(said, ensure_ascii=False).encode()
+    content = {**fields, "key": _name(made), "signature": signature}
+    return json.dumps(content, ensure_ascii=False).encode()
 
 
 def _signed_bytes(manifest: dict[str, Any]) -> bytes:

@@ -39,14 +39,14 @@ class Connection:
         match packet:
             case Publish():
                 topic = self._topic(direction, packet)
-                said = {"id": packet.id, "topic": topic, "payload": packet.payload.hex()}
-                self._say("publish", {"direction": direction, **said})
+                message = {"id": packet.id, "topic": topic, "payload": packet.payload.hex()}
+                self._say("publish", {"direction": direction, **message})
             case Connect():
                 self._clean = packet.clean_start
             case Connack():
-                told = {"session_present": packet.session_present, "reason": packet.reason}
+                connack = {"session_present": packet.session_present, "reason": packet.reason}
                 of = {"incarnation": self._incarnation, "clean": self._clean}
-                self._say("connack", {**told, **of})
+                self._say("connack", {**connack, **of})
             case Answer():
                 self._answer(direction, packet)
         self._due[BACK[direction]].ask(packet)
@@ -62,10 +62,10 @@ class Connection:
 
     def _answer(self, direction: str, packet: Answer) -> None:
         name, asked = packet.kind.name.lower(), self._due[direction].answer(packet)
-        said = {"direction": direction, "id": packet.id}
+        fields = {"direction": direction, "id": packet.id}
         if packet.kind in (Kind.PUBREL, Kind.PUBCOMP):
-            self._say(name, said)
+            self._say(name, fields)
         if packet.refused:
-            self._say("refused", {**said, "packet": name, "reason": packet.reason})
+            self._say("refused", {**fields, "packet": name, "reason": packet.reason})
         if not asked and BACK[direction] not in self.unread:
-            self._say("unasked", {**said, "packet": name})
+            self._say("unasked", {**fields, "packet": name})

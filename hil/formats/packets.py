@@ -196,16 +196,16 @@ class Cutter:
     """Cuts the bytes of a Network Connection into packets."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._partial = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
         """Yield the packets that `data` completes. Raises PacketError at a mistake, after the
         packets before it; no packet can be read after that.
         """
-        self._held += data
-        while (end := _end(self._held)) is not None:
-            whole = bytes(self._held[: end[1]])
-            del self._held[: end[1]]
+        self._partial += data
+        while (end := _end(self._partial)) is not None:
+            whole = bytes(self._partial[: end[1]])
+            del self._partial[: end[1]]
             yield _read(whole[0] >> 4, whole[0] & 0x0F, whole[end[0] :])
 
 

@@ -40,9 +40,9 @@ def main(folder: Annotated[Path, typer.Option()], broker: Annotated[int, typer.O
     while True:
         time.sleep(0.1)
         if len(rows) >= COUNT or (rows and time.monotonic() - begun > AGE_S):
-            taken, rows[:] = rows[:], []
+            batch, rows[:] = rows[:], []
             part = folder / f"part-{time.time_ns()}.tmp"
-            part.write_text("\n".join(taken) + "\n")
+            part.write_text("\n".join(batch) + "\n")
             part.rename(part.with_suffix(".jsonl"))
             begun = time.monotonic()
 

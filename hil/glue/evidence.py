@@ -12,9 +12,9 @@ def harmed(wire_log: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for line in wire_log.read_text().splitlines(keepends=True):
         if line.startswith("{") and line.endswith("\n"):
-            said = json.loads(line)
-            if said["event"] == "count":
-                counts = Counter(said["up"]) + Counter(said["down"])
+            report = json.loads(line)
+            if report["event"] == "count":
+                counts = Counter(report["up"]) + Counter(report["down"])
     return counts
 
 

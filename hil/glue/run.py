@@ -317,9 +317,9 @@ class GlueRun:
         if self._to_table:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SPARK_WITHIN):
-                    await wait_until(self._taken, 0.5)
+                    await wait_until(self._all_ingested, 0.5)
 
-    def _taken(self) -> bool:
+    def _all_ingested(self) -> bool:
         """Whether the stream has read every file and ended the micro-batch with it. Its checkpoint
         lists the files, then a micro-batch's offset in that list, then its end.
         """
@@ -344,14 +344,14 @@ class GlueRun:
         """Enter truth and claim in the history; the boot takes the place of the incarnation."""
         for name in self._plan.readings:
             for line in self._ledger(name).read_text().splitlines():
-                said = json.loads(line)
-                key = {"device": name, "incarnation": said["boot"], "sequence": said["n"]}
+                fields = json.loads(line)
+                key = {"device": name, "incarnation": fields["boot"], "sequence": fields["n"]}
                 self._history.add(
                     "board",
                     "publication",
                     **key,
                     kind="reading",
-                    records=[[f"{name}:v", said["v"], None]],
+                    records=[[f"{name}:v", fields["v"], None]],
                 )
         position = 0
         for path in sorted((self._folder / "files").glob("*.jsonl")):
@@ -376,12 +376,12 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
     """Return identity and payload of a row in the files. Incarnation and sequence are 0 if the line
     has lost them.
     """
-    said: Any = json.loads(row["line"])
-    said = said if isinstance(said, dict) else {}
+    fields: Any = json.loads(row["line"])
+    fields = fields if isinstance(fields, dict) else {}
     boot, number = (
-        value if isinstance(value, int) else 0 for value in (said.get("boot"), said.get("n"))
+        value if isinstance(value, int) else 0 for value in (fields.get("boot"), fields.get("n"))
     )
-    payload = cbor2.dumps([{-2: f"{row['device']}:", 0: "v", 2: said.get("v")}])
+    payload = cbor2.dumps([{-2: f"{row['device']}:", 0: "v", 2: fields.get("v")}])
     return {
         "device": row["device"],
         "incarnation": boot,

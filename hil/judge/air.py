@@ -34,7 +34,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 def doubts(events: Sequence[Event]) -> list[str]:
     air = _air(events)
-    lost, foreign, hour, deaf, told = 0, 0, 0.0, [], []
+    lost, foreign, hour, deaf, reasons = 0, 0, 0.0, [], []
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("air", "radio"):
@@ -44,19 +44,21 @@ def doubts(events: Sequence[Event]) -> list[str]:
                 elif line != FOREIGN and not heard:
                     deaf.append(line)
                 if event.data.get("shared") == 0:
-                    told.append(f"no frame of {line} was heard by two gateways")
+                    reasons.append(f"no frame of {line} was heard by two gateways")
             elif (event.hop, event.event) == ("air", "replayed"):
                 lost += event.data["lost"]  # of boards and gateway: boards hear each other, too
     if (trace := air.get("trace")) and not lost:
-        told.append(f"the air was to lose frames as in {trace}, and lost none")
+        reasons.append(f"the air was to lose frames as in {trace}, and lost none")
     if air.get("foreign") and foreign < air["foreign_frames"]:
         planned = air["foreign_frames"]
-        told.append(f"the gateway heard {foreign} of {planned} planned frames of a foreign radio")
+        reasons.append(
+            f"the gateway heard {foreign} of {planned} planned frames of a foreign radio"
+        )
     if air.get("foreign"):
-        told += [f"{line} has heard nothing of the foreign radio" for line in sorted(deaf)]
+        reasons += [f"{line} has heard nothing of the foreign radio" for line in sorted(deaf)]
     if air.get("sent_before") and hour < BUDGET - AN_ANSWER:
-        told.append(f"the gateway's airtime was to run out, and it sent {hour:.1f} s in an hour")
-    return told
+        reasons.append(f"the gateway's airtime was to run out, and it sent {hour:.1f} s in an hour")
+    return reasons
 
 
 def _air(events: Iterable[Event]) -> dict[str, Any]:

@@ -135,10 +135,11 @@ def check(events: Iterable[Event]) -> Result:
     of_readings = [
         way for way in seen.ways.values() if not any(sighting.status for sighting in way["board"])
     ]
-    left = "when the run gave up waiting" if seen.ended else "where the history breaks off"
+    moment = "when the run gave up waiting" if seen.ended else "where the history breaks off"
     unsure = (
         list(doubts.causes(seen))
-        + [f"{under_way} still under way {left}", *doubts.without_delivery(seen)] * bool(under_way)
+        + [f"{under_way} still under way {moment}", *doubts.without_delivery(seen)]
+        * bool(under_way)
         + sessions.doubts(events)
         + doubts.found(seen)
         + list(commands.unshown(seen))
@@ -198,7 +199,7 @@ def _keeps_all(seen: Seen) -> bool:
     """
     return (
         seen.ended
-        and not (seen.stalled or seen.doubled)
+        and not (seen.stalled or seen.replicated)
         and not (seen.restores or seen.died or seen.deaths or seen.broken or seen.quarantined)
     )
 
@@ -263,11 +264,11 @@ def _disordered(hop: str, seen: Seen) -> set[Key]:
             first[row.origin] = min(row.position, first.get(row.origin, row.position))
         for origin, position in first.items():
             arrivals[origin, key.device, key.incarnation].append((position, key))
-    late = set()
+    disordered = set()
     for arrived in arrivals.values():
         newest = 0
         for _, key in sorted(arrived):
             if key.sequence < newest:
-                late.add(key)
+                disordered.add(key)
             newest = max(newest, key.sequence)
-    return late
+    return disordered

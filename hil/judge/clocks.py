@@ -142,14 +142,14 @@ class Clocks:
     def _begin(self, faults: Any) -> None:
         for fault in faults:
             action = fault["kind"].removeprefix("line-")
-            held = fault.get("seconds", fault.get("length", 0) / LINE_BYTES_S)
-            self._holds[action] = max(int(held * S), self._holds.get(action, 0))
+            held_s = fault.get("seconds", fault.get("length", 0) / LINE_BYTES_S)
+            self._holds[action] = max(int(held_s * S), self._holds.get(action, 0))
 
     def sort(self) -> None:
         """Note that all events were fed."""
         for event in self._struck:
-            held = self._holds.get(event.data["action"], 0)
-            span = _Span(event.t - held, event.t + held, held)
+            delay = self._holds.get(event.data["action"], 0)
+            span = _Span(event.t - delay, event.t + delay, delay)
             self._lines[event.data["line"]].late.append(span)
         for line in self._lines.values():
             line.sort()
@@ -170,11 +170,11 @@ class Clocks:
         if not welcomes:
             return "it has a time, and no gateway had told the board one"
         for welcome in welcomes:
-            held = sum(span.by for span in line.late if span.near(welcome, welcome, S))
+            delay = sum(span.by for span in line.late if span.near(welcome, welcome, S))
             # the board's loss since the WELCOME; or, for an earlier sample, until the WELCOME
             early, late = (lost, 0) if welcome <= sampled else (0, lost)
             for shift in self._shifts(welcome, welcome):
-                low = min(self._offsets) + sampled + shift - EARLY_NS - early - held
+                low = min(self._offsets) + sampled + shift - EARLY_NS - early - delay
                 high = max(self._offsets) + sampled + shift + LATE_NS + late
                 if low <= ns <= high:
                     return None
@@ -191,10 +191,10 @@ class Clocks:
         line = self._lines[device]
         life = line.life(sampled)
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
-        told = [t for t in welcomes if t <= sampled] or welcomes[:1]
-        if not told:
+        earlier = [t for t in welcomes if t <= sampled] or welcomes[:1]
+        if not earlier:
             return None  # without a time, see told()
-        nearest, farthest = (end(abs(sampled - t) for t in told) for end in (min, max))
+        nearest, farthest = (end(abs(sampled - t) for t in earlier) for end in (min, max))
         lost = line.lost(life)
         least = (nearest - lost) // DRIFT
         most = ROUNDED * (EARLY_NS + (farthest + lost) // DRIFT + S)
@@ -205,24 +205,24 @@ class Clocks:
             )
         return None
 
-    def always_off(self, told: Iterable[tuple[str, float, int]]) -> list[str]:
+    def always_off(self, samples: Iterable[tuple[str, float, int]]) -> list[str]:
         """Return the boards whose times are all wrong in the same direction; single times may be
-        wrong by some seconds. told: board, UTC seconds, and the sample's time. A jump of the
+        wrong by some seconds. samples: board, UTC seconds, and the sample's time. A jump of the
         gateway's clock excuses more.
         """
         if not self._offsets or self._jumps:
             return []
         first, last = min(self._offsets), max(self._offsets)
         off: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for device, time, sampled in told:
+        for device, time, sampled in samples:
             line = self._lines[device]
             lost, ns = line.lost(line.life(sampled)), int(time * S) - sampled
             off[device].append((ns - last - lost, ns - first + lost))
         together = [one for of_device in off.values() for one in of_device]
-        whose = {"boards tell": together, **{f"{name} tells": of for name, of in off.items()}}
+        offsets_of = {"boards tell": together, **{f"{name} tells": of for name, of in off.items()}}
         wrong = [
-            f"all times that {who} are too {by} and more"
-            for who, of in whose.items()
+            f"all times that {subject} are too {by} and more"
+            for subject, of in offsets_of.items()
             if (by := _always(of))
         ]
         return wrong[:1] if len(off) == 1 else wrong
@@ -269,8 +269,8 @@ class Clocks:
         if low <= landed * 1000 < ingested * 1000 <= high:
             return None
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
-        told = " and ".join(_utc(us * 1000) for us in (landed, ingested))
-        return f"`landed` and `ingested` are {told}, and it was taken between {first} and {last}"
+        times = " and ".join(_utc(us * 1000) for us in (landed, ingested))
+        return f"`landed` and `ingested` are {times}, and it was taken between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
         """Return the possible shifts of the gateway's clock between these times. From the settling

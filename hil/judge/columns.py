@@ -54,9 +54,9 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
         for found in way["spool"]:
             if not way["board"] or "monotonic" not in found.columns:
                 continue
-            boot, passed = found.columns["boot"], found.columns["monotonic"] * 1000
+            boot, uptime = found.columns["boot"], found.columns["monotonic"] * 1000
             low, high = spans.get((found.origin, boot), (-FAR, FAR))
-            began = (max(low, _sampled(way["board"][0]) - passed), min(high, found.t - passed))
+            began = (max(low, _sampled(way["board"][0]) - uptime), min(high, found.t - uptime))
             spans[found.origin, boot] = began
     return [
         f"the rows of {origin} from start {boot} on have no common beginning of `monotonic`"
@@ -77,21 +77,21 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
                 began = found.t - found.columns["monotonic"] * 1000  # at the latest
                 boot, sampled = found.columns["boot"], _sampled(way["board"][0])
                 rows[found.origin].append((found.position, boot, began, sampled))
-    told: dict[tuple[str, int], str] = {}
+    found_faults: dict[tuple[str, int], str] = {}
     for origin, of_origin in rows.items():
         newest, before, so_far = -FAR, begun, begun
         for _, boot, began, sampled in sorted(of_origin):
             if boot < newest:
                 why = f"start {boot} of {origin} has rows behind those of start {newest}"
-                told.setdefault((origin, boot), why)
+                found_faults.setdefault((origin, boot), why)
                 continue
             if boot > newest:
                 newest, before = boot, so_far
             if began < before - RECEIVED_NS:
                 why = f"the rows of {origin} from start {boot} on count from a moment before it"
-                told.setdefault((origin, boot), why)
+                found_faults.setdefault((origin, boot), why)
             so_far = max(so_far, sampled)
-    return list(told.values())
+    return list(found_faults.values())
 
 
 def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:

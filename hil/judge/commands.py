@@ -34,9 +34,9 @@ class _Stretch:
     def wrong(self) -> str | None:
         for cycle, number in self.samples:
             first, before = self.samples[0]
-            passed, due = (cycle - first) // _MS, (number - before) * self.interval
-            if abs(passed - due) > WAITS_MS:
-                return f"took {number - before} samples in {passed} ms, at {self.interval} ms"
+            elapsed, due = (cycle - first) // _MS, (number - before) * self.interval
+            if abs(elapsed - due) > WAITS_MS:
+                return f"took {number - before} samples in {elapsed} ms, at {self.interval} ms"
         return None
 
     @property
@@ -49,19 +49,19 @@ def disobeyed(seen: Seen) -> list[str]:
     count only in a complete run.
     """
     whole = seen.ended and not seen.deaths and not seen.broken
-    told = []
+    found_faults = []
     for device in sorted(seen.commands.keys() | seen.obeyed.keys()):
         sent, obeyed = (
             [interval for _, interval in sorted(events[device])]
             for events in (seen.commands, seen.obeyed)
         )
         if obeyed != sent and (whole or obeyed != sent[: len(obeyed)]):
-            told.append(
+            found_faults.append(
                 f"{device} was told the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}"
             )
         found = (why for stretch in _stretches(device, seen) if (why := stretch.wrong()))
-        told += [f"{device} noted a command and {why}" for why in found]
-    return told
+        found_faults += [f"{device} noted a command and {why}" for why in found]
+    return found_faults
 
 
 def unshown(seen: Seen) -> Iterator[str]:
@@ -82,8 +82,8 @@ def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
     cycles = [cycle for cycle, _ in obeyed]
     number = 0
     stretches: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for cycle, passed in sorted(seen.samples[device]):
-        number += passed
+    for cycle, count in sorted(seen.samples[device]):
+        number += count
         command, life = bisect_right(cycles, cycle), bisect_right(starts, cycle)
         if command and bisect_right(cycles, cycle + WAITS_MS * _MS) == command:
             stretches.setdefault((command, life), []).append((cycle, number))

@@ -23,8 +23,8 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
         alike: dict[tuple[object, ...], list[tuple[bool, Sighting]]] = defaultdict(list)
         for hop in ("spool", "batch"):
             for row in way[hop]:
-                came = (row.payload, *(row.columns.get(name) for name in CAME))
-                alike[came].append((hop == "spool", row))
+                content = (row.payload, *(row.columns.get(name) for name in CAME))
+                alike[content].append((hop == "spool", row))
         for rows in alike.values():
             found.update(_copies(sorted(rows, key=lambda item: item[1].t)))
     return found

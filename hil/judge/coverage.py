@@ -114,7 +114,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
     """
     aims: dict[str, tuple[str, Mapping[str, Any]]] = {}
     hits: dict[str, Mapping[str, Any]] = {}
-    held: list[str] = []
+    held_names: list[str] = []
     armed: int | None = None
     published: dict[str, int] = {}
     for event in events:
@@ -124,23 +124,23 @@ def doubts(events: Sequence[Event]) -> list[str]:
                 case "rig", "planned" if data.get("aim"):
                     aims[data["fault"]] = data["kind"], dict(data["aim"])
                 case "rig", "armed":
-                    armed, held = event.t, list(data["held"])
+                    armed, held_names = event.t, list(data["held"])
                 case "board", "publication":
                     name = str(data["device"])
                     published[name] = min(event.t, published.get(name, event.t))
                 case _, "happened":
                     hits[data["fault"]] = data
-    told = [
+    reasons = [
         f"{fault} ({kind}) was aimed at {_words(aim)} and struck {_words(hits[fault].get('hit'))}"
         for fault, (kind, aim) in aims.items()
         if fault in hits and not _struck_there(fault, aim, hits)
     ]
-    told += _never_hit(aims, coverage(events))
-    told += misplaced(events)
-    told += unseen_jumps(events)
-    return told + [
+    reasons += _never_hit(aims, coverage(events))
+    reasons += misplaced(events)
+    reasons += unseen_jumps(events)
+    return reasons + [
         f"{name} published before all that was to break it and to look at it was armed"
-        for name in held
+        for name in held_names
         if armed is not None and published.get(name, armed) < armed
     ]
 
@@ -237,5 +237,5 @@ def _others(
 
 def _words(place: Mapping[str, Any] | None) -> str:
     """Return, for example, `sample 17, writes 3, torn True`."""
-    told = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
-    return told or "at an unknown place"
+    text = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
+    return text or "at an unknown place"

@@ -27,9 +27,11 @@ def causes(seen: Seen) -> Iterator[str]:
 
 def without_delivery(seen: Seen) -> Iterator[str]:
     """Yield publishers without any delivery: the likely cause of open publications."""
-    came = {key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])}
+    delivering = {
+        key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])
+    }
     for device in seen.plan if seen.ours else ():
-        if device not in came and any(key.device == device for key in seen.ways):
+        if device not in delivering and any(key.device == device for key in seen.ways):
             yield f"nothing of {device} reached the gateway"
 
 

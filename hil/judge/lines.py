@@ -50,8 +50,8 @@ class Lines:
     def _tell(self, event: Event, message: Message) -> None:
         on_line = event.data["device"], event.data["sequence"] & 0xFFFF
         records = tuple(Record(*record) for record in event.data.get("records", ()))
-        own = [(t, said) for t, said in self._sent[on_line] if _is(said, records)]
-        message.payloads |= {said for _, said in own}
+        own = [(t, payload) for t, payload in self._sent[on_line] if _is(payload, records)]
+        message.payloads |= {payload for _, payload in own}
         if not own:
             return
         first, last = own[0][0], own[-1][0]

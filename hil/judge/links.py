@@ -49,8 +49,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
             elif (event.hop, event.event) == ("wire", "session"):
                 line, inputs = _session(event)
                 for direction in ENDS:
-                    if told := _strange(event.data[direction], inputs):
-                        strange[line, ENDS[direction]].append(told)
+                    if sentence := _strange(event.data[direction], inputs):
+                        strange[line, ENDS[direction]].append(sentence)
     reasons += [
         f"on the line of {line} {end} acknowledged {count} frame{'s' * (count > 1)} that never"
         " arrived whole"
@@ -80,7 +80,7 @@ def _forgotten(events: Sequence[Event]) -> list[str]:
     """
     silences = Silences(events)
     known: dict[tuple[str, int], int] = {}
-    told: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     restored = [event.data["restored"] for event in events if is_restore(event)]
     for event in sorted(events, key=lambda event: event.t):
         if event.hop in ("wire", "air") and event.event == "connack":
@@ -94,9 +94,9 @@ def _forgotten(events: Sequence[Event]) -> list[str]:
                     known.get(session, 0) < moment < event.t for moment in restored
                 )
                 if goes_on and not data["session_present"] and not excused:
-                    told[f"the gateway has forgotten the session of {session[0]}"] = None
+                    sentences[f"the gateway has forgotten the session of {session[0]}"] = None
                 known[session] = event.t
-    return list(told)
+    return list(sentences)
 
 
 def is_restore(event: Event) -> bool:

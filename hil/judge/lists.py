@@ -27,24 +27,24 @@ def wrong(
     """Return the mistakes. copied: origins of copies that a fault has changed. devices: names of
     the boards. claim: hop that each list of a store must have reached, None if a store was lost.
     """
-    told = []
+    mistakes = []
     for (origin, position), found in sorted(listed.items()):
         if origin in copied:
             continue
         name = f"the list of devices at {position} of {origin}"
         payloads = {one.payload for hop in found.values() for one in hop}
         if len(payloads) > 1:
-            told.append(f"{name} has {len(payloads)} contents")
-        told += [
+            mistakes.append(f"{name} has {len(payloads)} contents")
+        mistakes += [
             f"{name} names {', '.join(strange)}, and the rig has added no such board"
             for payload in payloads
             if (strange := sorted(_names(payload) - set(devices)))
         ]
         if claim and found["spool"] and not found[claim]:
-            told.append(f"{name} is not at the hop `{claim}`")
+            mistakes.append(f"{name} is not at the hop `{claim}`")
         if len(found["table"]) > 1:
-            told.append(f"{name} is in the table {len(found['table'])} times")
-    return told
+            mistakes.append(f"{name} is in the table {len(found['table'])} times")
+    return mistakes
 
 
 def _names(payload: bytes | None) -> set[str]:

@@ -53,21 +53,21 @@ def misplaced(events: Sequence[Event]) -> list[str]:
             if (event.hop, event.event) == ("rig", "planned") and data.get("looked"):
                 planned[data["fault"]] = data["kind"], data["counter"], data["at"]
             elif event.event == "happened":
-                who = "site" if event.hop in OF_SITE or data["kind"] in HANDS else event.hop
-                struck[data["fault"]] = _FaultTime(data.get("since", event.t), event.t, who)
+                subject = "site" if event.hop in OF_SITE or data["kind"] in HANDS else event.hop
+                struck[data["fault"]] = _FaultTime(data.get("since", event.t), event.t, subject)
     counts.sort()
-    told = []
+    missed = []
     for fault, (kind, counter, at) in planned.items():
         if fault not in struck:
             continue
         place = counts.at(counter, struck[fault].since)
         latest = max([at, *_waited(fault, counter, at, struck, counts)]) + counts.late
         if not at <= place <= max(latest, counts.count_soon_after(counter, at)):
-            told.append(
+            missed.append(
                 f"{fault} ({kind}) was aimed at {counter} {at} and struck at {place}, by the rows"
                 " of the system"
             )
-    return told
+    return missed
 
 
 def _waited(

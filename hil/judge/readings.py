@@ -105,9 +105,9 @@ def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outco
     missing = [row for row in due if row.index not in counts]
     if missing:
         return Outcome.LOST, f"no row for {missing[0]}"
-    doubled = [found[index] for index, count in counts.items() if count > 1]
-    if doubled:
-        return Outcome.DUPLICATE, f"{counts[doubled[0].index]} rows for {doubled[0]}"
+    duplicates = [found[index] for index, count in counts.items() if count > 1]
+    if duplicates:
+        return Outcome.DUPLICATE, f"{counts[duplicates[0].index]} rows for {duplicates[0]}"
     if len(found) > len(due):
         return Outcome.PHANTOM, f"a row too many: {found[max(found)]}"
     for row in due:

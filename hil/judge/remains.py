@@ -41,8 +41,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
     for event in events:
         if event.event == "remains" and event.hop not in dead:
             with taking(event):
-                left = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
-                found += list(left)
+                remains = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
+                found += list(remains)
     return found + _descriptors(events, len(_peers(run["bench"], run["plan"])))
 
 
@@ -69,8 +69,8 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     if data["under_way"] and alone:
         clients = ", ".join(data["under_way"])
         yield f"{event.hop} has packet identifiers in use of {clients}, and nothing is under way"
-    if left := [file for file in data["files"] if TEMPORARY.search(file)]:
-        yield f"{event.hop} has left {', '.join(left)}"
+    if temporary := [file for file in data["files"] if TEMPORARY.search(file)]:
+        yield f"{event.hop} has left {', '.join(temporary)}"
     if len(data["files"]) > MOST_FILES:
         yield f"{event.hop} has {len(data['files'])} files in its folder"
 

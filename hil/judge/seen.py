@@ -61,7 +61,7 @@ class Seen:
     """Publications seen at each place of a gateway's store: origin and position."""
     copies: set[tuple[str, int]] = field(default_factory=set)
     """Places with a copy of another gateway's row (`copied.py`)."""
-    doubled: bool = False
+    replicated: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
     expected_copies: int = 0
     """Number of rows that dead gateways had not landed: others must have copies."""
@@ -290,7 +290,7 @@ class Seen:
     def sort(self) -> None:
         """Note that all events were added."""
         self.clocks.sort()
-        self.copies = copied.places(self.ways.values()) if self.doubled else set()
+        self.copies = copied.places(self.ways.values()) if self.replicated else set()
         landed = [(key, row) for key, way in self.ways.items() for row in way["batch"]]
         self.second = {
             (key, row.payload)
@@ -307,7 +307,7 @@ class Seen:
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
         self.devices = list(plan["readings"])
         self.first_batch = bench.get("first_batch", 1)
-        self.doubled = bench.get("config", {}).get("site", {}).get("copies") == 2
+        self.replicated = bench.get("config", {}).get("site", {}).get("copies") == 2
         real = [table for table in bench.get("board", ()) if table["port"]]
         self.real = {f"real-{number}" for number, _ in enumerate(real, 1)}
         self.plan = {

@@ -116,20 +116,20 @@ def _maps(payload: bytes) -> Iterable[Mapping[Any, Any]]:
         if stream.tell() != len(payload):
             raise ValueError("bytes after the end")
         return found
-    return [{LABELS[label]: said for label, said in one.items()} for one in json.loads(payload)]
+    return [{LABELS[label]: value for label, value in one.items()} for one in json.loads(payload)]
 
 
-def _number(said: Any, base: float) -> float | None:
+def _number(value: Any, base: float) -> float | None:
     """Return a 64-bit float with the base added; a zero keeps its sign without a base."""
-    if said is None:
+    if value is None:
         return None
-    return _finite(_finite(said) + base) if base else _finite(said)
+    return _finite(_finite(value) + base) if base else _finite(value)
 
 
-def _finite(said: Any) -> float:
+def _finite(value: Any) -> float:
     """Return a number. Raises ValueError if it is infinite or NaN (RFC 8428, section 4.3)."""
-    if isinstance(said, bool) or not math.isfinite(number := float(said)):
-        raise ValueError(f"{said} is not a number")
+    if isinstance(value, bool) or not math.isfinite(number := float(value)):
+        raise ValueError(f"{value} is not a number")
     return number
 
 
@@ -178,12 +178,12 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
     """
     if found is None:
         return False
-    told = [record for record in found if not of_link(record)]
-    if not _fits([record for record in found if of_link(record)], told):
+    own = [record for record in found if not of_link(record)]
+    if not _fits([record for record in found if of_link(record)], own):
         return False
-    return len(told) == len(wanted) and all(
+    return len(own) == len(wanted) and all(
         one == other or (other.time is None and _untimed(one) == other)
-        for one, other in zip(told, wanted, strict=True)
+        for one, other in zip(own, wanted, strict=True)
     )
 
 
@@ -192,13 +192,13 @@ def _untimed(record: Record) -> Record:
     return record._replace(time=None, error=None if record.unit else record.error)
 
 
-def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
+def _fits(of_link: Sequence[Record], own: Sequence[Record]) -> bool:
     """Whether the records with the state of the link are in a status, each once, with its device
     and time. Their counts are unknown.
     """
     if not of_link:
         return True
-    device, _, name = told[0].name.rpartition(":") if told else ("", "", "")
+    device, _, name = own[0].name.rpartition(":") if own else ("", "", "")
     names = [record.name for record in of_link]
     return (
         name == BOOT
@@ -208,7 +208,7 @@ def _fits(of_link: Sequence[Record], told: Sequence[Record]) -> bool:
             and (record.value or 0) >= 0
             and record.unit is None
             and record.error is None
-            and record.time == told[0].time
+            and record.time == own[0].time
             for record in of_link
         )
     )

@@ -74,7 +74,7 @@ class _Subscriber:
 
 def wrong(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each kind of mistake of a subscriber."""
-    messages, subscribers = _taken(events)
+    messages, subscribers = _sort_events(events)
     reasons: list[str] = []
     groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)
     for subscriber in subscribers:
@@ -90,18 +90,18 @@ def wrong(events: Iterable[Event]) -> list[str]:
 def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
     """Yield a sentence for each kind of mistake: the first one, and the number of others."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for what, which in faults:
-        found[what][which] = None
-    for what, each in found.items():
+    for mistake, subject in faults:
+        found[mistake][subject] = None
+    for mistake, each in found.items():
         first, more = next(iter(each)), len(each) - 1
-        yield f"{name} {what}: {first}" + f", and {more} more" * bool(more)
+        yield f"{name} {mistake}: {first}" + f", and {more} more" * bool(more)
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
     """Return subscribers that were not followed until the end, and those without any message at a
     QoS. (The second may be right at QoS 0, or in sessions that end.)
     """
-    messages, subscribers = _taken(events)
+    messages, subscribers = _sort_events(events)
     return [
         f"not read to the end: {subscriber.name}"
         for subscriber in subscribers
@@ -122,10 +122,10 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing
-    listened, came = [], set()
+    listened, received = [], set()
     for event in subscriber.events:
         if event.event == "received":
-            came.add(event.data["qos"])
+            received.add(event.data["qos"])
             if message := messages.get((event.data["topic"], CLIENTS, event.data["sequence"])):
                 newest = max(newest or 0, message.t)
         elif event.event == "subscribed":
@@ -145,10 +145,10 @@ def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int
         if matches(subscriber.filter, topic)
         and any(begin <= message.t <= end for begin, end in listened)
     )
-    return sorted(qos for qos, count in due.items() if count >= SOME and qos not in came)
+    return sorted(qos for qos, count in due.items() if count >= SOME and qos not in received)
 
 
-def _taken(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
+def _sort_events(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Subscriber]]:
     messages: dict[Key, _Message] = {}
     published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
     lines = Lines()

@@ -65,22 +65,22 @@ class Silences:
         for times in (*self._connections.values(), *self._greetings.values()):
             times.sort()
 
-    def excuse(self, who: str, t: int) -> bool:
+    def excuse(self, client: str, t: int) -> bool:
         """Whether the gateway may have lost the open exchanges of this device at this moment."""
-        last = self._last(who, t)
-        greetings = self._greetings.get(who, [])
+        last = self._last(client, t)
+        greetings = self._greetings.get(client, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]
         moments = [t, *last, *(greeting for greeting in unanswered if greeting < t)]
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
-    def since(self, who: str, t: int) -> bool:
+    def since(self, client: str, t: int) -> bool:
         """Whether a gateway was silent at any time since the last connection of this board."""
-        last = max(self._last(who, t), default=0)
+        last = max(self._last(client, t), default=0)
         return any(begin <= t and last <= end for begin, end in self._spans)
 
-    def _last(self, who: str, t: int) -> list[int]:
+    def _last(self, client: str, t: int) -> list[int]:
         """Return the start times of its last connections."""
-        times = self._connections.get(who, [])
+        times = self._connections.get(client, [])
         at = bisect_right(times, t)
         return times[max(0, at - LAST) : at]
 

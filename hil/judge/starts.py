@@ -19,26 +19,26 @@ READ_NS = S
 
 @dataclass(slots=True)
 class _Board:
-    """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator. told:
-    boot numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation.
+    """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator.
+    reported: boot numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation.
     incarnations: those with which it has published, or which it was given.
     """
 
     starts: list[int] = field(default_factory=list)
-    told: list[tuple[int, int]] = field(default_factory=list)
+    reported: list[tuple[int, int]] = field(default_factory=list)
     greetings: list[tuple[int, int, int]] = field(default_factory=list)
     incarnations: set[int] = field(default_factory=set)
 
     def wrong(self) -> Iterable[str]:
         self.starts.sort()
-        boots: dict[int, int] = {self._life(t): boot for t, boot in self.told}
+        boots: dict[int, int] = {self._life(t): boot for t, boot in self.reported}
         for t, boot, incarnation in self.greetings:
             if incarnation and incarnation not in self.incarnations:
                 yield f"greeted under the incarnation {incarnation:08x}, which it has never had"
             # the board may have lost its power just after its HELLO
-            lives = range(self._life(t - READ_NS), self._life(t) + 1)
-            known = [boots[life] for life in lives if life in boots]
-            if len(known) == len(lives) and boot & BOOT_MASK not in known:
+            possible = range(self._life(t - READ_NS), self._life(t) + 1)
+            known = [boots[life] for life in possible if life in boots]
+            if len(known) == len(possible) and boot & BOOT_MASK not in known:
                 yield f"greeted as start {boot}, and its status tells start {known[-1]}"
 
     def _life(self, t: int) -> int:
@@ -68,7 +68,7 @@ def _take(event: Event, boards: dict[str, _Board]) -> None:
             board = boards[data["device"]]
             board.incarnations.add(data["incarnation"])
             boot = [value for name, value, *_ in data["records"] if name.endswith(f":{BOOT}")]
-            board.told += [(data["sampled"], int(value)) for value in boot]
+            board.reported += [(data["sampled"], int(value)) for value in boot]
         case "wire" | "air", "hello":
             greeting = event.t, data["boot"], data["incarnation"]
             boards[data["line"]].greetings.append(greeting)

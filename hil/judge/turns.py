@@ -29,7 +29,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     nonces: dict[tuple[str, int], tuple[object, ...]] = {}
     answered: dict[tuple[str, int], str] = {}
     silences = Silences(events)
-    told: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for event in events:
         if event.hop != "air":
             continue
@@ -41,21 +41,23 @@ def wrong(events: Sequence[Event]) -> list[str]:
                 names = ("boot", "attempt", "incarnation", "next_sequence")
                 says = line, *(data[name] for name in names)
                 if nonces.setdefault(("board", data["nonce"]), says) != says:
-                    told[f"{line} greeted twice with the nonce {data['nonce']:016x}"] = None
+                    sentences[f"{line} greeted twice with the nonce {data['nonce']:016x}"] = None
             elif event.event == "offer":
                 greeting, at = (line, data["board"]), data.get("at", "")
                 offer = *greeting, at
                 if answered.setdefault(greeting, at) != at and not silences.since(line, event.t):
-                    told[f"two gateways answered one greeting of {line}"] = None
+                    sentences[f"two gateways answered one greeting of {line}"] = None
                 if nonces.setdefault(("gateway", data["gateway"]), offer) != offer:
                     nonce = f"{data['gateway']:016x}"
-                    told[f"the gateway offered {line} a session with the old nonce {nonce}"] = None
-    return list(told) + [
+                    sentences[
+                        f"the gateway offered {line} a session with the old nonce {nonce}"
+                    ] = None
+    return list(sentences) + [
         f"on the air of {line} "
-        + WRONG[event].format(end=end, count=f"{count} {_what(event)}{'s' * (count > 1)}")
+        + WRONG[event].format(end=end, count=f"{count} {_subject(event)}{'s' * (count > 1)}")
         for (line, event, end), count in found.items()
     ]
 
 
-def _what(event: str) -> str:
+def _subject(event: str) -> str:
     return "publication" if event == "unrecorded" else "frame"

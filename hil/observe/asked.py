@@ -31,8 +31,8 @@ def differences(folder: Path) -> Iterator[str]:
     except TableNotFoundError:
         return
     paths = sorted(pa.table(table.get_add_actions())["path"].to_pylist())
-    if gone := list(_gone(folder, paths)):
-        yield from gone
+    if missing := list(_missing(folder, paths)):
+        yield from missing
         return
     yield from _shrunk(folder, table.version())
     files = [pq.read_table(folder / unquote(path), partitioning=None) for path in paths]
@@ -74,7 +74,7 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema)
 
 
-def _gone(folder: Path, paths: list[str]) -> Iterator[str]:
+def _missing(folder: Path, paths: list[str]) -> Iterator[str]:
     """Yield missing data files of the table."""
     for path in paths:
         if not (folder / unquote(path)).exists():
@@ -91,8 +91,8 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
         if add["size"] != size:
             yield f"{folder.name} says that {add['path']} has {add['size']} bytes, not {size}"
         if stats.get("numRecords", len(rows)) != len(rows):
-            said = stats["numRecords"]
-            yield f"{folder.name} says that {add['path']} has {said} rows, not {len(rows)}"
+            stated = stats["numRecords"]
+            yield f"{folder.name} says that {add['path']} has {stated} rows, not {len(rows)}"
 
 
 def _added(folder: Path) -> Iterator[dict[str, Any]]:
@@ -105,7 +105,7 @@ def _added(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
     """Yield the least and the greatest value of each file in a column with ordered values."""
-    told = set()
+    seen = set()
     for rows in files:
         if name not in rows.column_names or not any(is_(rows[name].type) for is_ in ORDERED):
             continue
@@ -113,9 +113,9 @@ def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
         for value in (ends["min"], ends["max"]):
             plain = value.as_py()
             nan = isinstance(plain, float) and math.isnan(plain)
-            if plain is None or nan or plain in told:
+            if plain is None or nan or plain in seen:
                 continue
-            told.add(plain)
+            seen.add(plain)
             yield value
 
 

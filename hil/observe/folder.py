@@ -105,7 +105,7 @@ def fresh(root: Path) -> Folder:
     root = root.absolute()
     try:
         if root.exists() and any(root.iterdir()):
-            if not any((root / left).is_file() for left in ("history.jsonl", "report.json")):
+            if not any((root / name).is_file() for name in ("history.jsonl", "report.json")):
                 raise OncewayError(
                     "this folder holds something else than an earlier run",
                     str(root),

@@ -80,9 +80,9 @@ def taking(event: Event) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        said = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
         raise OncewayError(
-            f"an event `{event.event}` of hop `{event.hop}` is not as it should be ({said})"
+            f"an event `{event.event}` of hop `{event.hop}` is not as it should be ({text})"
         ) from error
 
 

@@ -77,18 +77,18 @@ class LandingHop:
         for manifest, seen in sorted(self._seen.items()):
             data = manifest.with_suffix(".parquet")
             if not (manifest.exists() and data.exists()):
-                how = "is gone"
+                change = "is gone"
             elif hashlib.sha256(data.read_bytes()).hexdigest() != seen:
-                how = "is another now"
+                change = "is another now"
             else:
                 continue
             name = str(manifest.relative_to(self._folder).with_suffix(""))
-            self._history.add("batch", "changed", batch=name, how=how)
+            self._history.add("batch", "changed", batch=name, how=change)
 
-    def note_waiting(self, taken: Mapping[str, int]) -> None:
-        """Enter the batches that the ingest has not taken yet. taken: its last batch, by feed."""
+    def note_waiting(self, ingested: Mapping[str, int]) -> None:
+        """Enter the batches that the ingest has not read yet. ingested: its last batch, by feed."""
         for (origin, number), rows in self._rows.items():
-            if number > taken.get(origin, 0):
+            if number > ingested.get(origin, 0):
                 for key in rows:
                     self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
 
@@ -96,16 +96,17 @@ class LandingHop:
 def _whole_rows(manifest: Path, data: bytes, key: bytes) -> list[dict[str, Any]]:
     """Return the rows of a batch that matches its signed manifest, else none."""
     text = manifest.read_bytes()
-    said = json.loads(text)
-    if hashlib.sha256(data).hexdigest() != said["sha256"] or not is_signed(text, key):
+    fields = json.loads(text)
+    if hashlib.sha256(data).hexdigest() != fields["sha256"] or not is_signed(text, key):
         return []
     columns = [*KEY, *COLUMNS, "spool_id", "payload"]
     rows = list(pq.read_table(pa.BufferReader(data), columns=columns).to_pylist())
     labels = pq.read_metadata(pa.BufferReader(data)).metadata or {}
     gateway, epoch, number = *manifest.parts[-3:-1], int(manifest.stem)
-    its = {"schema": 1, "gateway": gateway, "epoch": epoch, "number": number}
-    sums = {"rows": len(rows), "bytes": len(data), "sha256": said["sha256"]}
-    whole = all(said.get(name) == value for name, value in {**its, **sums}.items()) and all(
-        labels.get(f"onceway.{name}".encode()) == str(value).encode() for name, value in its.items()
+    identity = {"schema": 1, "gateway": gateway, "epoch": epoch, "number": number}
+    sums = {"rows": len(rows), "bytes": len(data), "sha256": fields["sha256"]}
+    whole = all(fields.get(name) == value for name, value in {**identity, **sums}.items()) and all(
+        labels.get(f"onceway.{name}".encode()) == str(value).encode()
+        for name, value in identity.items()
     )
     return rows if whole else []

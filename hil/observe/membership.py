@@ -30,8 +30,8 @@ def members_in_contact(data: Path) -> set[str]:
 
 def marked(data: Path) -> int:
     """Return how often it answered while a member with possibly newer data was silent."""
-    here = rows(data)[:1]
-    return sum(int(row["figures"]["marked"]) for row in here)
+    own = rows(data)[:1]
+    return sum(int(row["figures"]["marked"]) for row in own)
 
 
 async def wait_for_contact(folders: Mapping[str, Path]) -> list[str]:

@@ -65,8 +65,8 @@ class TableHop:
             for moment in ("received", *TAKEN):
                 row[moment] = _us(row[moment])
             seen = sighting(row, f"{row['gateway']}/{row['epoch']}", batch=row["batch"])
-            taken = {name: row[name] for name in ("undecodable", *TAKEN)}
-            self._history.add("table", "publication", written, **seen, **taken)
+            columns = {name: row[name] for name in ("undecodable", *TAKEN)}
+            self._history.add("table", "publication", written, **seen, **columns)
         for row, written in _rows(self._readings, READING):
             row["index"] = row.pop("position")
             row["time"], row["received"] = _us(row["time"]), _us(row["received"])

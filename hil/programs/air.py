@@ -99,10 +99,10 @@ class AirOfRun:
         """Write the gateway's record of airtime (gateway/links/lora/ledger_file.py)."""
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         sent = [[age, self._air.sent_before]]
-        told = {"at": time.monotonic(), "bands": {"P": {"reserved": 0, "sent": sent}}}
+        record = {"at": time.monotonic(), "bands": {"P": {"reserved": 0, "sent": sent}}}
         name = str(self._folder.port(MODEM)).strip("/").replace("/", "-")
         file = self._folder.data / f"airtime-{name}.json"
-        file.write_text(json.dumps({"machine": machine, **told}))
+        file.write_text(json.dumps({"machine": machine, **record}))
 
     async def _program(self, name: str, module: str, options: list[str]) -> Child:
         child = await self._children.start(
@@ -127,35 +127,35 @@ class AirOfRun:
             await program.stop()
         await self._ether.stop()
 
-    def take(self, event: str, said: dict[str, Any]) -> None:
+    def take(self, event: str, report: dict[str, Any]) -> None:
         """Enter a report of the ether."""
         match event:
             case "frame":
-                self.enter(said)
+                self.enter(report)
             case "replayed":
-                self._replayed(said)
-            case "radio" if said["line"] in self._taps and len(self._gateways) > 1:
-                self._history.add("air", event, **said, shared=self._shared[said["line"]])
+                self._replayed(report)
+            case "radio" if report["line"] in self._taps and len(self._gateways) > 1:
+                self._history.add("air", event, **report, shared=self._shared[report["line"]])
             case _:
-                self._history.add("air", event, **said)
+                self._history.add("air", event, **report)
 
-    def enter(self, said: dict[str, Any]) -> None:
+    def enter(self, report: dict[str, Any]) -> None:
         """Enter an ended frame of a board or of a gateway."""
-        frame = bytes.fromhex(said["frame"])
-        sender, *heard = (self._gateways.get(one, one) for one in (said["from"], *said["to"]))
+        frame = bytes.fromhex(report["frame"])
+        sender, *heard = (self._gateways.get(one, one) for one in (report["from"], *report["to"]))
         of_board = self._boards.get(int.from_bytes(frame[1:2]), NOBODY)
-        down = said["from"] in self._gateways
+        down = report["from"] in self._gateways
         line, direction = (of_board, "down") if down else (sender, "up")
-        self._shared[line] += not down and len(self._gateways.keys() & said["to"]) > 1
+        self._shared[line] += not down and len(self._gateways.keys() & report["to"]) > 1
         if frame[0] == self._air.network and line == of_board != NOBODY:
-            self._taps[line].feed(sender, frame, heard, said["t"])
+            self._taps[line].feed(sender, frame, heard, report["t"])
         else:
-            told = {"direction": direction, "frame": said["frame"]}
-            self._history.add("air", "strange", said["t"], line=line, **told)
+            fields = {"direction": direction, "frame": report["frame"]}
+            self._history.add("air", "strange", report["t"], line=line, **fields)
 
-    def _replayed(self, said: dict[str, Any]) -> None:
+    def _replayed(self, report: dict[str, Any]) -> None:
         """Enter the part of a recording that a link has used."""
-        ends = said.pop("from"), said.pop("to")
+        ends = report.pop("from"), report.pop("to")
         for line, direction in zip(ends, ("up", "down"), strict=True):
             if MODEM in ends and line in self._taps:
-                self._history.add("air", "replayed", line=line, direction=direction, **said)
+                self._history.add("air", "replayed", line=line, direction=direction, **report)

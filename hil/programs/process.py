@@ -21,7 +21,7 @@ class EndedError(OncewayError):
     """A program ended by itself. how: exit code or signal. last_words: its last log lines."""
 
     def __init__(
-        self, name: str, code: int | None, log: Path, what: str = "ended by itself"
+        self, name: str, code: int | None, log: Path, text: str = "ended by itself"
     ) -> None:
         self.name = name
         self.how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
@@ -29,7 +29,7 @@ class EndedError(OncewayError):
         # XML takes no colours
         self.last_words = ["".join(filter(str.isprintable, line)) for line in lines]
         super().__init__(
-            f"{name} {what} ({self.how})",
+            f"{name} {text} ({self.how})",
             str(log),
             "\n".join(["Its last words:", *self.last_words]),
         )

@@ -64,8 +64,8 @@ class Member:
     @property
     def running(self) -> Mapping[str, Child]:
         """Return the programs by their kind: `gateway`, `uplink`, and the ingest."""
-        here = {program_of(kind, self.name): kind for kind in OF_GATEWAY}
-        return {here.get(name, name): child for name, child in self._site.running.items()}
+        kinds = {program_of(kind, self.name): kind for kind in OF_GATEWAY}
+        return {kinds.get(name, name): child for name, child in self._site.running.items()}
 
     def machine(self, kind: str) -> Machine:
         """Return the faulty machine under a program, and below its files."""

@@ -50,6 +50,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(map(_text, value))
     if isinstance(value, dict):
-        said = {key: _text(one) for key, one in value.items() if one is not False}
-        return ", ".join(f"{key} {one}".replace("\n", " ") for key, one in said.items() if one)
+        texts = {key: _text(one) for key, one in value.items() if one is not False}
+        return ", ".join(f"{key} {one}".replace("\n", " ") for key, one in texts.items() if one)
     return "" if value is None else str(value)

@@ -124,10 +124,10 @@ class Findings:
         its longest life than in the second. None for a short life. A leak continues to grow, a
         cache that fills does not.
         """
-        lives: defaultdict[int, list[Usage]] = defaultdict(list)
+        samples: defaultdict[int, list[Usage]] = defaultdict(list)
         for one in self.usage[name]:
-            lives[one.pid].append(one)
-        longest = max(lives.values(), key=len, default=[])
+            samples[one.pid].append(one)
+        longest = max(samples.values(), key=len, default=[])
         quarter = len(longest) // 4
         if len(longest) < HALVES:
             return None
@@ -189,12 +189,12 @@ class Findings:
         sent = sum(line["up"]["sent"] for line in self.lines.values())
         return self.payload / sent if sent else None
 
-    def again(self, what: str) -> int | None:
+    def again(self, kind: str) -> int | None:
         """Return how many `frames` or `publishes` were sent again, on all lines and in both
         directions; None without counts.
         """
         counts = [direction for line in self.sent.values() for direction in line.values()]
-        return sum(count[f"{what}_again"] for count in counts) if counts else None
+        return sum(count[f"{kind}_again"] for count in counts) if counts else None
 
     @property
     def exceeded(self) -> list[str]:
@@ -212,9 +212,9 @@ class Findings:
             "goodput": self.goodput,
         }
         return [
-            told
+            text
             for name, limit in self.limits.items()
-            if (told := _broken(name, measured[name], limit))
+            if (text := _broken(name, measured[name], limit))
         ]
 
     @property
@@ -277,8 +277,8 @@ class Findings:
 
 def _offender(one: Publication) -> dict[str, Any]:
     seen = {hop: len(one.way[hop]) for hop in HOPS}
-    told = {"outcome": one.outcome, "hop": one.hop, "why": one.why}
-    return {**asdict(one.key), **told, "seen": seen}
+    fields = {"outcome": one.outcome, "hop": one.hop, "why": one.why}
+    return {**asdict(one.key), **fields, "seen": seen}
 
 
 def find(history: Path) -> Findings:
@@ -346,7 +346,7 @@ def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str,
     """Return the counts of each gateway; nothing for a single one."""
     stored: dict[str, set[int]] = defaultdict(set)
     landed: dict[str, set[int]] = defaultdict(set)
-    gone: dict[str, int] = {}
+    died: dict[str, int] = {}
     for event in events:
         data = event.data
         if event.event == "publication" and event.hop in ("spool", "batch"):
@@ -356,9 +356,9 @@ def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str,
             if event.hop == "batch":
                 landed[gateway].add(data["position"])
         elif event.event == "happened" and "died" in data:
-            gone[data["gateway"]] = data["died"]
+            died[data["gateway"]] = data["died"]
     return {
-        name: {"stored": len(stored[name]), "landed": len(landed[name]), "died": gone.get(name, 0)}
+        name: {"stored": len(stored[name]), "landed": len(landed[name]), "died": died.get(name, 0)}
         for name in (table["name"] for table in bench.get("gateway", ()))
     }
 

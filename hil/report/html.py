@@ -121,8 +121,8 @@ def _table(
     body = [
         line("td", row, classes[number] if classes else "") for number, row in enumerate(listed)
     ]
-    told = len(head) > 3 and not numbers[-1]
-    kind = f' class="told" style="--short: {len(head) - 1}"' if told else ""
+    last_is_text = len(head) > 3 and not numbers[-1]
+    kind = f' class="told" style="--short: {len(head) - 1}"' if last_is_text else ""
     return f'<div class="scroll"><table{kind}>{titles}{"".join(body)}</table></div>'
 
 
@@ -135,11 +135,11 @@ def _coverage(found: Findings) -> str:
 def _figures(found: Findings) -> str:
     rows: list[tuple[str, str]] = []
     if found.delays:
-        told = [
+        parts = [
             f"{'worst' if share == 100 else f'p{share}'} {found.percentile(share):.1f} s"
             for share in PERCENTILES
         ]
-        rows.append(("from sample to claim", ", ".join(told)))
+        rows.append(("from sample to claim", ", ".join(parts)))
     if found.readings_per_s is not None and found.goodput is not None:
         share = (
             ""
@@ -264,7 +264,7 @@ def _again(found: Findings) -> str:
 
 def _offenders(found: Findings) -> str:
     wrong, start = found.result.offenders, found.result.start
-    told = [
+    parts = [
         f"<details><summary>{escape(offender(one))}</summary>"
         f"<pre>{escape(chr(10).join(way(one, start)))}</pre></details>"
         for one in wrong[:OFFENDERS_SHOWN]
@@ -272,4 +272,4 @@ def _offenders(found: Findings) -> str:
     more = (
         f"<p>… and {len(wrong) - OFFENDERS_SHOWN} more</p>" if len(wrong) > OFFENDERS_SHOWN else ""
     )
-    return "".join(told) + more or "<p>None.</p>"
+    return "".join(parts) + more or "<p>None.</p>"

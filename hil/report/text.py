@@ -39,8 +39,10 @@ def tell(console: Console, found: Findings) -> None:
             markup=False,
         )
     for name, counts in found.gateways.items():
-        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        console.print(f"{name}: {told or 'nothing stored'}", soft_wrap=True, style="dim")
+        counted_parts = ", ".join(
+            f"{count} {outcome}" for outcome, count in counts.items() if count
+        )
+        console.print(f"{name}: {counted_parts or 'nothing stored'}", soft_wrap=True, style="dim")
     for (line, direction), replayed in sorted(found.replayed.items()):
         console.print(
             recording(line, direction, replayed), soft_wrap=True, style="dim", markup=False
@@ -68,14 +70,14 @@ def sentence(found: Findings) -> str:
     planned = sum(fault.kind != COMMAND for fault in found.faults.values())
     statuses = f" and {counted(result.statuses, 'status', 'statuses')}" if result.statuses else ""
     faults = counted(planned, "planned fault") if planned else "no fault planned"
-    what = f"{counted(result.produced, 'publication')}{statuses}, {faults}"
+    counts = f"{counted(result.produced, 'publication')}{statuses}, {faults}"
     match result.verdict:
         case Verdict.HOLDS:
-            return f"The promise holds: {_held(result)} ({what}){_other_counts(result)}."
+            return f"The promise holds: {_promise_held(result)} ({counts}){_other_counts(result)}."
         case Verdict.FAILS:
-            return f"The promise is broken: {result.reasons[0]} ({what})."
+            return f"The promise is broken: {result.reasons[0]} ({counts})."
         case _:
-            return f"Nothing is proven: {result.reasons[0]} ({what})."
+            return f"Nothing is proven: {result.reasons[0]} ({counts})."
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -85,7 +87,7 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def _held(result: Result) -> str:
+def _promise_held(result: Result) -> str:
     """Return the part of the sentence that is true of each publication, although some may be
     missing or double.
     """
@@ -96,15 +98,15 @@ def _held(result: Result) -> str:
 
 def _other_counts(result: Result) -> str:
     """Return the counts that the sentence leaves out."""
-    left, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
+    left_behind, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
     died = result.count(Outcome.DIED)
-    told = {
+    phrases = {
         f"{undelivered} at QoS 0 not delivered": undelivered,
-        f"{left} left behind in a board that was swapped": left,
+        f"{left_behind} left behind in a board that was swapped": left_behind,
         f"{died} gone with the card of a dead gateway": died,
         f"{_twice(result)} there more than once, as may be": _twice(result),
     }
-    return "".join(f"; {one}" for one, count in told.items() if count)
+    return "".join(f"; {one}" for one, count in phrases.items() if count)
 
 
 def _twice(result: Result) -> int:
@@ -151,8 +153,8 @@ def offender(publication: Publication) -> str:
         else f"wrong from {publication.hop} on"
     )
     why = f" ({publication.why})" if publication.why else ""
-    what = f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}"
-    return f"{what}{why}; seen at: {seen}"
+    text = f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}"
+    return f"{text}{why}; seen at: {seen}"
 
 
 def _at(time: float | None) -> str:
@@ -164,10 +166,10 @@ def way(publication: Publication, start: int) -> list[str]:
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:
-            said = (
+            content = (
                 ", ".join(f"{r.name}={r.content} {_at(r.time)}" for r in seen.records or ())
                 or f"{len(seen.payload or b'')} bytes, no SenML"
             )
             stood = f"  {seen.origin} position {seen.position}" if seen.origin else ""
-            lines.append(f"    {(seen.t - start) / 1e9:9.3f} s  {hop:5}{stood}  {said}")
+            lines.append(f"    {(seen.t - start) / 1e9:9.3f} s  {hop:5}{stood}  {content}")
     return lines

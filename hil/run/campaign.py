@@ -80,15 +80,15 @@ def labels(names: Sequence[str]) -> dict[str, str]:
     """Return the label of each bench's runs: its file, and as many folders above it as make the
     label unique.
     """
-    shipped = benches.shipped()
-    paths = {name: (name,) if name in shipped else Path(name).absolute().parts for name in names}
-    told = {name: _label(parts, 1) for name, parts in paths.items()}
+    bundled = benches.shipped()
+    paths = {name: (name,) if name in bundled else Path(name).absolute().parts for name in names}
+    labelled = {name: _label(parts, 1) for name, parts in paths.items()}
     for depth in range(2, max(map(len, paths.values()), default=0) + 1):
-        told = {
-            name: label if [*told.values()].count(label) == 1 else _label(paths[name], depth)
-            for name, label in told.items()
+        labelled = {
+            name: label if [*labelled.values()].count(label) == 1 else _label(paths[name], depth)
+            for name, label in labelled.items()
         }
-    return told
+    return labelled
 
 
 def _label(parts: Sequence[str], depth: int) -> str:
@@ -144,18 +144,18 @@ class Campaign:
             TimeElapsedColumn(),
             TextColumn("left"),
         )
-        left = deque(sorted(self._items, key=_turn))
+        remaining = deque(sorted(self._items, key=_turn))
         with Progress(*columns, TimeRemainingColumn(), console=self._console) as progress:
             task = progress.add_task("runs", total=len(self._items))
 
             async def work(take: Callable[[], Item]) -> None:
-                while left:
+                while remaining:
                     await self._one(take())
                     progress.advance(task)
 
             async with asyncio.TaskGroup() as workers:
                 for number in range(jobs):
-                    workers.create_task(work(left.pop if number else left.popleft))
+                    workers.create_task(work(remaining.pop if number else remaining.popleft))
 
     async def _one(self, item: Item) -> None:
         place = self._folder / item.name
@@ -174,11 +174,11 @@ class Campaign:
                 _delete_all_but_report(place)
         else:
             log = _log(place).read_text(errors="replace").strip().splitlines()
-            said = next(
+            text = next(
                 (line.removeprefix("error: ") for line in log if line.startswith("error:")),
                 f"no report; see {_log(place)}",
             )
-            self._say("error", item.name, said)
+            self._say("error", item.name, text)
 
     def _counts(self, item: Item, report: dict[str, Any]) -> bool:
         """Whether an existing run is the requested one, and complete."""
@@ -280,8 +280,8 @@ def _commit() -> str:
         "--exclude=*",
     ]
     with suppress(OSError):
-        said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-        return f" at commit {said}" if said else ""
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+        return f" at commit {commit}" if commit else ""
     return ""
 
 

@@ -14,24 +14,24 @@ from hil.faults import Fault
 T = TypeVar("T")
 
 
-def shrink(things: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return a part of `things` for which `fails` returns true and in which every element is
-    needed. `fails` must return true for all of `things`.
+def shrink(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+    """Return a part of `items` for which `fails` returns true and in which every element is
+    needed. `fails` must return true for all of `items`.
     """
-    left = list(things)
+    needed = list(items)
     parts = 2
-    while left:
-        size = max(1, -(-len(left) // parts))
-        for start in range(0, len(left), size):
-            rest = left[:start] + left[start + size :]
+    while needed:
+        size = max(1, -(-len(needed) // parts))
+        for start in range(0, len(needed), size):
+            rest = needed[:start] + needed[start + size :]
             if fails(rest):
-                left, parts = rest, max(2, parts - 1)
+                needed, parts = rest, max(2, parts - 1)
                 break
         else:
             if size == 1:
-                return left
-            parts = min(len(left), 2 * parts)
-    return left
+                return needed
+            parts = min(len(needed), 2 * parts)
+    return needed
 
 
 def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan]:
@@ -39,8 +39,8 @@ def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan
     of its table, and so do commands.
     """
     kinds = {(fault.kind, fault.table) for fault in faults}
-    left = [kind for kind in bench.fault if (kind.kind, kind.table) in kinds]
+    kinds_left = [kind for kind in bench.fault if (kind.kind, kind.table) in kinds]
     commands = bench.commands if bench.commands and (bench.commands.kind, 1) in kinds else None
     # the faults of [nemesis] are drawn already, and stand among the tables
-    update = {"fault": left, "commands": commands, "nemesis": None}
+    update = {"fault": kinds_left, "commands": commands, "nemesis": None}
     return bench.model_copy(update=update), replace(plan, faults=tuple(faults))

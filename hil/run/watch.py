@@ -61,7 +61,7 @@ class Watch:
         self._ingest_log = folder.logs / "ingest.log"
         self._moved_at = time.monotonic()
         self._moved: tuple[int, ...] = ()
-        self._told = 0
+        self._logged_periods = 0
         self._measured = [program_of(kind, of) for of in bench.gateways for kind in OF_GATEWAY]
 
     async def follow(self, site: Site) -> None:
@@ -101,9 +101,9 @@ class Watch:
         waiting = sum(source.waiting for source in self.sources)
         counts = [self.counters[name] for name in SHOWN["table"]]
         # Spark starts slowly, but logs
-        said = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
+        log_size = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
         received = sum(subscriber.received for subscriber in self.subscribers)
-        moved = (waiting, received, self.progress.begun, self.progress.ended, said, *counts)
+        moved = (waiting, received, self.progress.begun, self.progress.ended, log_size, *counts)
         if moved != self._moved:
             self._moved, self._moved_at = moved, time.monotonic()
 
@@ -121,8 +121,8 @@ class Watch:
 
     def _gives_up(self) -> bool:
         quiet_s, limit = self.quiet_s(), self._bench.stall_s
-        if (periods := int(quiet_s // QUIET_EVERY)) != self._told:
-            self._told = periods
+        if (periods := int(quiet_s // QUIET_EVERY)) != self._logged_periods:
+            self._logged_periods = periods
             if periods and quiet_s < limit:
                 self._display.say(
                     f"  nothing has moved for {quiet_s:.0f} s; the run gives up at {limit:.0f} s"
@@ -155,9 +155,9 @@ class Watch:
             or any(spool.landed < spool.committed or spool.kept for spool in self.spools.values())
             or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
         )
-        taken = self.progress.taken() if self._bench.until == "table" else self.landing.newest
+        ingested = self.progress.taken() if self._bench.until == "table" else self.landing.newest
         return not on_the_way and all(
-            taken.get(feed, 0) >= newest for feed, newest in self.landing.newest.items()
+            ingested.get(feed, 0) >= newest for feed, newest in self.landing.newest.items()
         )
 
     @property
@@ -178,11 +178,11 @@ class Watch:
 
     def read_ends(self) -> None:
         """Read truth and claim to the end, after all programs have ended."""
-        told = [device.close_ledgers() for device in self.devices]
-        told += [client.close() for client in self.clients]
+        complete = [device.close_ledgers() for device in self.devices]
+        complete += [client.close() for client in self.clients]
         for subscriber in self.subscribers:
             subscriber.close()
-        if all(told):
+        if all(complete):
             self._history.add("board", "complete")
         for program in self._measured:
             note_errors(self._history, program, self._folder.logs / f"{program}.log")

@@ -102,14 +102,14 @@ def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> lis
 def _arrived(row: Mapping[str, Any], path: Path, number: int) -> bool:
     for name, value in row.items():
         if str(name).strip().lower() in COLUMNS["delivered"]:
-            told = SAYS.get(str(value).strip().lower())
-            if told is None:
+            arrived = SAYS.get(str(value).strip().lower())
+            if arrived is None:
                 raise OncewayError(
                     f"line {number} says delivered = {value!r}, which is neither true nor false",
                     str(path),
                     "Write true or false, 1 or 0, yes or no",
                 )
-            return told
+            return arrived
     return True
 
 
@@ -250,8 +250,8 @@ def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
     return _Row(time, sequence, value("rssi", float), value("snr", float))
 
 
-def _count(told: Any) -> int:
-    if (count := int(told)) < 0:
+def _count(text: Any) -> int:
+    if (count := int(text)) < 0:
         raise ValueError("the counter is negative")
     return count
 

@@ -24,7 +24,7 @@ class Bursts:
             )
         self._means = {False: gap, True: length}
         self._random = random.Random(seed)
-        self._passed = 0
+        self._offset = 0
         self._bad = False
         self._until = self._stretch()
 
@@ -32,14 +32,14 @@ class Bursts:
         out = bytearray()
         harms = []
         for byte in data:
-            while self._passed == self._until:
+            while self._offset == self._until:
                 self._bad = not self._bad
                 self._until += self._stretch()
                 if self._bad:
-                    harms.append(Harm(self._passed, "burst", length=self._until - self._passed))
+                    harms.append(Harm(self._offset, "burst", length=self._until - self._offset))
             hit = self._bad and self._random.random() < HIT
             out.append(byte ^ self._random.randrange(1, 256) if hit else byte)
-            self._passed += 1
+            self._offset += 1
         return bytes(out), harms
 
     def _stretch(self) -> int:

@@ -25,7 +25,7 @@ class Fading:
         longest_outage: float = LONGEST_OUTAGE,
     ) -> None:
         self.replay = Replay(trace, pace, seed, longest_outage)
-        self._passed = 0
+        self._offset = 0
         self._lost: int | None = None  # offset of the frame that is being lost
         self._within = False  # within a frame
 
@@ -35,15 +35,15 @@ class Fading:
         harms = []
         for piece in _pieces(data):
             if not self._within:
-                self._lost = None if self.replay.arrives(now) else self._passed
+                self._lost = None if self.replay.arrives(now) else self._offset
                 self._within = True
-            self._passed += len(piece)
+            self._offset += len(piece)
             if self._lost is None:
                 out += piece
             if piece.endswith(DELIMITER):
                 self._within = False
                 if self._lost is not None:
-                    harms.append(Harm(self._lost, "fade", length=self._passed - self._lost))
+                    harms.append(Harm(self._lost, "fade", length=self._offset - self._lost))
         return bytes(out), harms
 
     def summary(self) -> dict[str, Any]:

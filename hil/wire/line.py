@@ -34,7 +34,7 @@ class Line:
         """Ends of publications that have not fully crossed: bytes sent up to the end, and the
         number."""
         self._publication = 0  # the newest one whose end has crossed
-        self._passed = 0  # bytes that the weather has let through
+        self._offset = 0  # bytes that the weather has let through
         self._stalled_until = 0.0
         self._flight: deque[tuple[float, bytes]] = (
             deque()
@@ -122,12 +122,12 @@ class Line:
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
         """Send bytes, after the weather, to the other end, with the harm of the present command."""
         strike = self._strikes[0] if self._strikes else None
-        self._passed += len(data)
+        self._offset += len(data)
         if strike is None or self._publication < (strike.command.publication or 0):
             self._fly(data, now)
             return []
-        strike.count_from(self._passed - len(data), self._publication)
-        before, hit, after = strike.split(data, self._passed - len(data))
+        strike.count_from(self._offset - len(data), self._publication)
+        before, hit, after = strike.split(data, self._offset - len(data))
         self._fly(before, now)
         if hit:
             self._fly(strike.harm(hit), now + strike.command.seconds)
@@ -171,9 +171,9 @@ class Line:
 
 def _as_event(harm: Harm) -> dict[str, Any]:
     """Return a harm in the form of the history."""
-    told = {"kind": harm.kind, "offset": harm.offset}
+    fields = {"kind": harm.kind, "offset": harm.offset}
     return (
-        {**told, "sent": harm.sent, "arrived": harm.arrived}
+        {**fields, "sent": harm.sent, "arrived": harm.arrived}
         if harm.length == 1
-        else {**told, "length": harm.length}
+        else {**fields, "length": harm.length}
     )

@@ -25,25 +25,25 @@ class Noise:
         self._rate = rate
         self._random = random.Random(seed)
         self._kinds: list[str] = []
-        self._passed = 0
+        self._offset = 0
         self._next = self._gap()
 
     def feed(self, data: bytes, now: float = 0.0) -> tuple[bytes, list[Harm]]:
         """Return the bytes that arrive for `data`, and the harms in order. Time does not matter."""
         out = bytearray()
         harms: list[Harm] = []
-        taken = 0
-        while self._next - self._passed < len(data) - taken:
-            clean = int(self._next - self._passed)
-            out += data[taken : taken + clean]
-            taken += clean
-            self._passed += clean
-            harms.append(self._harm(data[taken], out))
-            taken += 1
-            self._passed += 1
-            self._next = self._passed + self._gap()
-        out += data[taken:]
-        self._passed += len(data) - taken
+        done = 0
+        while self._next - self._offset < len(data) - done:
+            clean = int(self._next - self._offset)
+            out += data[done : done + clean]
+            done += clean
+            self._offset += clean
+            harms.append(self._harm(data[done], out))
+            done += 1
+            self._offset += 1
+            self._next = self._offset + self._gap()
+        out += data[done:]
+        self._offset += len(data) - done
         return bytes(out), harms
 
     def _gap(self) -> float:
@@ -56,16 +56,16 @@ class Noise:
         if not self._kinds:
             self._kinds = self._random.sample(KINDS, len(KINDS))
         kind = self._kinds.pop()
-        told = self.kinds[KINDS.index(kind)]
+        name = self.kinds[KINDS.index(kind)]
         if kind == "lose":
-            return Harm(self._passed, told, byte, None)
+            return Harm(self._offset, name, byte, None)
         if kind == "corrupt":
             arrived = byte ^ self._random.randrange(1, 256)
             out.append(arrived)
-            return Harm(self._passed, told, byte, arrived)
+            return Harm(self._offset, name, byte, arrived)
         extra = self._random.randrange(256)
         out += bytes((extra, byte))
-        return Harm(self._passed, told, None, extra)
+        return Harm(self._offset, name, None, extra)
 
 
 def kinds(table: int) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ class Strike:
         self.publication: int | None = None
         self._from: int | None = None
         self._after = command.after
-        self._left = command.length
-        self._kept = bytearray()
+        self._remaining = command.length
+        self._withheld = bytearray()
         self._random = random.Random(command.fault)
 
     @property
@@ -61,7 +61,7 @@ class Strike:
 
     @property
     def done(self) -> bool:
-        return self.begun and self._left == 0
+        return self.begun and self._remaining == 0
 
     @property
     def passed(self) -> int | None:
@@ -73,18 +73,18 @@ class Strike:
         if self._from is None:
             self._from, self.publication = offset, publication
 
-    def split(self, data: bytes, passed: int) -> tuple[bytes, bytes, bytes]:
-        """Cut `data` into the parts before its place, to be harmed, and after. passed: bytes sent
-        before `data`.
+    def split(self, data: bytes, sent_before: int) -> tuple[bytes, bytes, bytes]:
+        """Cut `data` into the parts before its place, to be harmed, and after. sent_before:
+        bytes sent before `data`.
         """
         before, rest = data[: self._after], data[self._after :]
         self._after -= len(before)
         if rest and self.offset is None:
-            self.offset = passed + len(before)
+            self.offset = sent_before + len(before)
         if self.command.action in ("flood", "stall"):
             return before, b"", rest
-        hit = rest[: self._left]
-        self._left -= len(hit)
+        hit = rest[: self._remaining]
+        self._remaining -= len(hit)
         self.struck += len(hit)
         return before, hit, rest[len(hit) :]
 
@@ -94,8 +94,8 @@ class Strike:
             case "lose":
                 return b""
             case "duplicate":
-                self._kept += hit
-                return hit + bytes(self._kept) if self._left == 0 else hit
+                self._withheld += hit
+                return hit + bytes(self._withheld) if self._remaining == 0 else hit
             case "garble":
                 return misread(hit, GARBLE)
             case _:
@@ -103,7 +103,7 @@ class Strike:
 
     def rubbish(self) -> bytes:
         """Return the bytes of a flood, after its place."""
-        length, self._left = self._left, 0
+        length, self._remaining = self._remaining, 0
         self.struck = length
         return self._random.randbytes(length)
 

@@ -148,10 +148,10 @@ class Tap:
         if session.seal is None:
             return  # no board takes it, or the wire was laid after its HELLO
         self._sessions.insert(0, session)
-        for left in self._sessions[2:]:
-            if left is not self._gateways:
-                self._sessions.remove(left)
-                self._end(left)
+        for old in self._sessions[2:]:
+            if old is not self._gateways:
+                self._sessions.remove(old)
+                self._end(old)
         self._say("welcome", {"incarnation": welcome.incarnation, **session.inputs})
 
     def _end(self, session: _Session) -> None:

@@ -145,7 +145,7 @@ class Wire:
             self._down.send(data, now)
         self._deliver(self._up, self._port.fd if self._port and self._connected else None, now)
         self._deliver(self._down, self._board, now)
-        self._told_forged(now)
+        self._report_forged(now)
         if now >= self._report_at:
             self._report()
             self._report_at = now + REPORT_EVERY
@@ -230,20 +230,20 @@ class Wire:
         first, hello = self._tap.first_hello, self._tap.hello
         forged = forge(first, hello) if first and hello else []
         if self._port and self._connected:
-            said = b"\0" + b"".join(forged)
+            data = b"\0" + b"".join(forged)
             # the forged bytes may end a frame of the board on its way, and arrive as they are
-            self._tap.arrived("up", said[: os.write(self._port.fd, said)])
-        told = {**order, "frames": len(forged)}
-        self._forged.append((now + FORGED_WATCH, told, hello, self._tap.refusals))
+            self._tap.arrived("up", data[: os.write(self._port.fd, data)])
+        order_done = {**order, "frames": len(forged)}
+        self._forged.append((now + FORGED_WATCH, order_done, hello, self._tap.refusals))
 
-    def _told_forged(self, now: float) -> None:
+    def _report_forged(self, now: float) -> None:
         while self._forged and self._forged[0][0] <= now:
-            _, told, before, refusals = self._forged.pop(0)
+            _, order_done, before, refusals = self._forged.pop(0)
             hello = self._tap.hello
             # a board that has started in the meantime greets for another reason
             again = hello and before and hello.boot == before.boot and hello != before
             since = {"refusals": self._tap.refusals - refusals, "greetings": int(bool(again))}
-            emit({"event": "struck", "action": "forge", **told, **since})
+            emit({"event": "struck", "action": "forge", **order_done, **since})
 
     def _unplug(self, plug_at: float) -> None:
         if self._port:

@@ -17,6 +17,7 @@ from gateway.bridge.aside import BridgeAside
 from gateway.bridge.setting_aside import set_aside
 from gateway.broker.message_ids import packet_id, unpack_ids
 from gateway.errors import OncewayError
+from gateway.runtime import administration
 from tests.broker.harness import World
 from tests.broker.test_aside import MOST, flying
 
@@ -88,7 +89,7 @@ def discard(world: World) -> Callable[[], object]:
 def end_session(world: World) -> Callable[[], object]:
     flying(world, 1, BAD)
     world.commit()
-    return lambda: run(world.engine.end_session("bridge"))
+    return lambda: run(administration.end_session(world.engine, "bridge"))
 
 
 def run(awaited: Any) -> None:

@@ -59,6 +59,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
+from gateway.runtime.administration import dismiss, end_session
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import GATHER_S, Engine
 from gateway.site.moving.neighbours import SiteNeighbours
@@ -573,19 +574,19 @@ class World:
         """Commit the open changes, and release the packets that waited for them."""
         slow, self.slow_disk = self.slow_disk, False
         self.turn()
-        self.engine.sweep()
+        self.engine.commits.sweep()
         self.turn()
         self.slow_disk = slow
 
     def dismiss(self, client: Client, reason: ReasonCode) -> None:
         """End a connection from the broker's side."""
         connection = client.connection
-        self.engine.dismiss(lambda item: item is connection, reason, "the test wants it")
+        dismiss(self.engine, lambda item: item is connection, reason, "the test wants it")
         self.turn()
 
     def end_session(self, client_id: str) -> None:
         """An administrator ends a session."""
-        ending = self.engine.end_session(client_id)
+        ending = end_session(self.engine, client_id)
         with suppress(StopIteration):
             ending.send(None)  # it waits for the disk
         self.turn()

@@ -59,6 +59,7 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.runtime import client_link, engine
+from gateway.runtime.administration import dismiss
 from gateway.runtime.client_link import ClientLink
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.replicated import Replicated
@@ -524,8 +525,11 @@ class Scene:
             lambda: self.connect(clean_start=True, properties={}, will=None),
             lambda: self.say(Subscribe(1, [Subscription("v/#", 2)])),
             lambda: self.others("v/z", 0, 1, 2),
-            lambda: self.world.engine.dismiss(
-                lambda item: item.client == VICTIM, ReasonCode.ADMINISTRATIVE_ACTION, "test"
+            lambda: dismiss(
+                self.world.engine,
+                lambda item: item.client == VICTIM,
+                ReasonCode.ADMINISTRATIVE_ACTION,
+                "test",
             ),
             self.connect,
             lambda: self.say(Disconnect()),
@@ -592,12 +596,12 @@ class Scene:
         engine = self.world.engine
         link = engine._links.get(self.victims[-1].connection)
         if link is not None:
-            engine._unsent += self.world.broker.limits.memory_bytes
-            engine._slow[link] = None
+            engine.output.bytes += self.world.broker.limits.memory_bytes
+            engine.output._slow[link] = None
             engine.begin()
 
     def forgive(self) -> None:
-        self.world.engine._unsent = 0
+        self.world.engine.output.bytes = 0
 
     def wait_for_another_disk(self) -> None:
         """Acknowledgements wait until another gateway has a copy."""
@@ -613,7 +617,7 @@ class Scene:
 
     def copy(self) -> None:
         self.patient = False
-        self.world.engine.spool_is_safe(1 << 40)
+        self.world.engine.commits.spool_is_safe(1 << 40)
         site_of(self.world.broker).replicated = None
 
     def be_held_back(self) -> None:
@@ -715,18 +719,20 @@ def state(broker: Broker) -> dict[str, Any]:
 # -- the trials
 
 BOUNDARY = {
-    "Engine._do",
+    "Engine.do",
     "Engine.serve",
     "Engine.fault",
     "Engine.fail",
     "ClientLink.abort",
-    "Engine.spool_is_safe",
+    "Commits.spool_is_safe",
     "Step",
 }
 """Parts that catch the others' exceptions."""
 FOR_ALL = {"Engine.hear"}
 """Calls that each bystander makes for itself, and the victim never makes."""
-THREAD = {"Engine._from_store", "Engine._from_writer", "Engine._on_failure", "Engine._on_landed"}
+THREAD = {
+    f"Commits.{name}" for name in ("_from_store", "_from_writer", "_on_failure", "_on_landed")
+}
 """Calls of the writer's thread, which only hand something to the event loop."""
 
 

@@ -472,7 +472,7 @@ def test_acknowledgements_wait_for_a_second_disk_that_answers_and_not_for_one_th
         world.replicated.refusing = True
         world.sleep(1)
     else:
-        world.engine.spool_is_safe(1)
+        world.engine.commits.spool_is_safe(1)
         world.turn()
         assert client.take(Puback) == Puback(1)
     assert client.take(Disconnect).reason == R.QUOTA_EXCEEDED

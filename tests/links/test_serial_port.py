@@ -288,7 +288,7 @@ async def test_greetings_of_ever_new_names_fill_neither_the_log_nor_the_memory(
                 await asyncio.sleep(0)
         await until(lambda: listener.ports[0].refused == "stranger-1999")
         (port,) = listener._ports.values()
-        assert len(port._said) <= 64
+        assert len(port._logged) <= 64
     assert 10 < caplog.text.count("is not admitted") < 40
 
 

@@ -68,13 +68,13 @@ def test_a_link_that_does_not_read_holds_no_copy_and_each_payload_counts_once() 
     assert [
         link.waiting + client.unsent > len(BIG) for link, client in zip(links, clients, strict=True)
     ] == [True] * 3
-    assert len(world.engine._payloads) == 1
+    assert len(world.engine.output._payloads) == 1
     for client in clients:
         client.reads = True
         client.read_on()
         assert [item.payload for item in client.take_all(Publish)] == [BIG]
-    assert not world.engine._payloads
-    assert world.engine._unsent == 0
+    assert not world.engine.output._payloads
+    assert world.engine.output.bytes == 0
 
 
 @pytest.mark.parametrize("end", ["the client goes", "the broker closes", "the engine gives up"])
@@ -84,7 +84,7 @@ def test_nothing_is_held_for_a_client_that_has_gone(end: str) -> None:
     client.reads = False
     sender = world.accepted("sender")
     sender.publish("t", BIG)
-    assert world.engine._payloads
+    assert world.engine.output._payloads
     if end == "the client goes":
         client.drop()
     elif end == "the broker closes":
@@ -93,8 +93,8 @@ def test_nothing_is_held_for_a_client_that_has_gone(end: str) -> None:
         for _ in range(9):
             sender.publish("t", BIG)
     assert end == "the client goes" or client.closed
-    assert not world.engine._payloads
-    assert world.engine._unsent == 0
+    assert not world.engine.output._payloads
+    assert world.engine.output.bytes == 0
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -39,6 +39,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.runtime.administration import end_session
 from gateway.runtime.clock import Clock
 from gateway.runtime.engine import Engine
 from gateway.service import control, retained_cli, session_cli
@@ -207,12 +208,12 @@ async def test_the_answer_waits_for_the_disk(
     monkeypatch.setattr("gateway.store.writer.apply", slowly)
     engine = Engine(Broker(Config(), Recovered()), Clock(trust=True), tmp_path)
     engine.broker.new_session("c1", 600, 0, None)
-    ending = asyncio.create_task(engine.end_session("c1"))
+    ending = asyncio.create_task(end_session(engine, "c1"))
     assert await asyncio.to_thread(entered.wait, 10)
     assert not ending.done()
     let_go.set()
     assert await asyncio.wait_for(ending, 10)
-    assert not await engine.end_session("c1")
+    assert not await end_session(engine, "c1")
     await engine.stop()
 
 

@@ -32,7 +32,7 @@ STARTS = (
 )
 
 CLIENT = "ends with a connection or request, whose other side sees it"
-ENGINE = "runs in `Engine._do`: an error stops the gateway, exit code 70"
+ENGINE = "runs in `Engine.do`: an error stops the gateway, exit code 70"
 WATCHDOG = "systemd's watchdog restarts the gateway"
 CAUGHT = "job internal"
 """An error reaches the exception handler of the event loop."""
@@ -95,12 +95,12 @@ PLACES = {
     },
     "runtime/engine.py": {
         "Engine.__init__": ENGINE,
-        "Engine._commit": ENGINE,
-        "Engine._gather": ENGINE,
-        "Engine._submit_rest": ENGINE,
+        "Commits._commit": ENGINE,
+        "Commits._submit_rest": ENGINE,
+        "Commits.stop": "the stop waits for it",
         "Engine._tick": ENGINE,
         "Engine.call_later": ENGINE,
-        "Engine.stop": "the stop waits for it",
+        "Engine.gather": ENGINE,
     },
     "runtime/garbage.py": {"Garbage.__init__": CAUGHT, "Garbage._look": CAUGHT},
     "runtime/internal_client.py": {"Client.send": ENGINE},

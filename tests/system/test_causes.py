@@ -98,7 +98,7 @@ def test_refusal_and_health_say_the_cause(
     world.absent("slow")
     world.slow_disk = True
     loose = world.accepted("loose")
-    world.engine._on_failure(error)
+    world.engine.commits._on_failure(error)
     world.turn()
     loose.publish("t", "x", qos=1)
     assert loose.take_all()[0].reason == ReasonCode.QUOTA_EXCEEDED

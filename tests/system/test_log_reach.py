@@ -52,7 +52,7 @@ NOT_REPEATED = {
     "the begin and the end of a state, at the pace of this machine, its files and its timers": """
         boards/admission.py:_reread boards/expected.py:_log*2 boards/history.py:write
         runtime/clock.py:_tell*2 runtime/watchdog.py:_look runtime/engine.py:fail
-        runtime/engine.py:_dismiss store/copies.py:_set_aside links/serial_port.py:open
+        runtime/administration.py:_dismiss store/copies.py:_set_aside links/serial_port.py:open
         links/serial_port.py:_gone links/lora/port.py:_say store/checkpoint.py:_report*2
         store/move_out.py:give store/move_out.py:__getitem__ store/space.py:_judge*2
         store/writer.py:read store/writer.py:_write store/writer.py:_say*3 system/jobs.py:succeed

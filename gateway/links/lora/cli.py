@@ -81,8 +81,8 @@ def listen(
             for frame in control.follow(folder, do="listen"):
                 if frame:
                     heard = datetime.now(UTC)
-                    told = json.dumps({"utc": heard.timestamp()} | frame)
-                    print(told if as_json else f"{heard:%H:%M:%S}  {_line(frame)}", flush=True)
+                    line = json.dumps({"utc": heard.timestamp()} | frame)
+                    print(line if as_json else f"{heard:%H:%M:%S}  {_line(frame)}", flush=True)
                 if time.monotonic() >= end:  # a row comes every five seconds at least
                     return
         except KeyboardInterrupt:
@@ -122,13 +122,14 @@ def _text(radio: dict[str, Any]) -> str:
         f"  heard   {radio['load']:.1f} s within an hour, of {radio['workable']:.0f} s that a full"
         f" channel lets through: {full:.0%}",
         *(f"  warning {text}" for text in radio["warnings"]),
-        "  frames  " + (", ".join(f"{n} {what}" for what, n in radio["counts"].items()) or "none"),
+        "  frames  "
+        + (", ".join(f"{n} {result}" for result, n in radio["counts"].items()) or "none"),
     ]
     for board in radio["boards"]:
-        here = "in session" if board["name"] in radio["connected"] else "no session"
-        told = [f"{board['age']:.0f} s ago", here]
+        session = "in session" if board["name"] in radio["connected"] else "no session"
+        parts = [f"{board['age']:.0f} s ago", session]
         if board["rssi"] is not None:
-            told.append(f"{board['rssi']:.0f} dBm, SNR {board['snr']:.1f} dB")
-        told.append(f"{board['airtime']:.1f} s of its frames within an hour")
-        lines.append(f"  {board['name']}: heard {', '.join(told)}")
+            parts.append(f"{board['rssi']:.0f} dBm, SNR {board['snr']:.1f} dB")
+        parts.append(f"{board['airtime']:.1f} s of its frames within an hour")
+        lines.append(f"  {board['name']}: heard {', '.join(parts)}")
     return "\n".join(lines)

@@ -22,8 +22,8 @@ class Ledger:
     are on the safe side: a block leaves the hour with its last transmission.
     """
 
-    def __init__(self, duty: float, hour: float = 3600.0, late: float = 0.0) -> None:
-        self._hour = round((hour + late) * 1e6)
+    def __init__(self, duty: float, hour: float = 3600.0, margin: float = 0.0) -> None:
+        self._hour = round((hour + margin) * 1e6)
         self._limit = int(duty * round(hour * 1e6))
         self._block = self._hour // BLOCKS
         self._sent: deque[tuple[int, int, int]] = deque()

@@ -206,8 +206,8 @@ class Welcome:
         if (header.type, header.low) != (GATEWAY_GREETING, cls.KIND) or len(frame) != cls.SIZE:
             raise FrameError("not a WELCOME")
         nonce, incarnation, mtu, utc = _WELCOME_FIELDS.unpack_from(frame, HEADER_SIZE)
-        told = nonce, incarnation, mtu, utc
-        return cls(header.network, header.device, *told, frame[-TAG_SIZE:])
+        fields = nonce, incarnation, mtu, utc
+        return cls(header.network, header.device, *fields, frame[-TAG_SIZE:])
 
 
 def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:

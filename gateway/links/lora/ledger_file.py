@@ -96,8 +96,8 @@ class Ledgers:
         }
         bands[band]["reserved"] = self._granted[band] + more
         self._count += 1
-        told = {"machine": self._machine, "count": self._count, "at": now, "bands": bands}
-        return json.dumps(told, separators=(",", ":")).encode()
+        content = {"machine": self._machine, "count": self._count, "at": now, "bands": bands}
+        return json.dumps(content, separators=(",", ":")).encode()
 
     def grant(self) -> None:
         """Note that the last result of `ask` is on disk. `spend` may have been called in
@@ -113,13 +113,13 @@ class Ledgers:
 
     def _restore(self, found: bytes, now: float) -> None:
         try:
-            told = json.loads(found)
-            self._check_count(told.get("count", 0))
-            away = now - _seconds(told["at"]) if told["machine"] == self._machine else 0.0
+            content = json.loads(found)
+            self._check_count(content.get("count", 0))
+            away = now - _seconds(content["at"]) if content["machine"] == self._machine else 0.0
             blocks = {
-                name: _blocks(told["bands"][name], max(away, 0.0))
+                name: _blocks(content["bands"][name], max(away, 0.0))
                 for name in self._ledgers
-                if name in told["bands"]
+                if name in content["bands"]
             }
         except (
             ValueError,
@@ -153,19 +153,19 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
-def _blocks(told: Any, away: float) -> list[tuple[float, float]]:
+def _blocks(band: Any, away: float) -> list[tuple[float, float]]:
     """Return age and airtime of each block; the reservation is the last one, of age 0. A
     transmission in progress at the time of writing has its end in the future.
     """
-    if len(told["sent"]) > 2 * BLOCKS + 2:
-        raise ValueError(f"{len(told['sent'])} blocks within an hour")
+    if len(band["sent"]) > 2 * BLOCKS + 2:
+        raise ValueError(f"{len(band['sent'])} blocks within an hour")
     blocks = [
-        (_seconds(age + _AHEAD) - _AHEAD + away, _seconds(airtime)) for age, airtime in told["sent"]
+        (_seconds(age + _AHEAD) - _AHEAD + away, _seconds(airtime)) for age, airtime in band["sent"]
     ]
     if blocks != sorted(blocks, reverse=True):
         raise ValueError("the blocks are not in the order of their times")
     last = min([0.0, *(age for age, _ in blocks[-1:])])
-    return [*blocks, (last, _seconds(told["reserved"]))]
+    return [*blocks, (last, _seconds(band["reserved"]))]
 
 
 def read(file: Path) -> bytes | None:

@@ -199,8 +199,8 @@ class LoraListener:
         frame = heard.frame
         ours = len(frame) > 1 and frame[0] == self._settings.network
         name = self._name(frame[1]) if ours else None
-        told = frame.hex(), heard.rssi, heard.snr, name, result
-        self._overhear(Overheard(self._settings.port, *told))
+        fields = frame.hex(), heard.rssi, heard.snr, name, result
+        self._overhear(Overheard(self._settings.port, *fields))
 
     def _look_at_limits(self, now: float) -> None:
         """Warn before the legal limit or other boards make boards wait."""

@@ -135,9 +135,9 @@ class _Step:
     tell: bytes = b""
 
 
-def _setting(what: str, name: bytes, value: str) -> _Step:
+def _setting(name_text: str, name: bytes, value: str) -> _Step:
     wanted = b"+" + name + b"=" + value.encode()
-    return _Step(what, b"AT+" + name + b"?", b"+" + name + b"=", wanted, b"AT" + wanted)
+    return _Step(name_text, b"AT+" + name + b"?", b"+" + name + b"=", wanted, b"AT" + wanted)
 
 
 class Rylr998:
@@ -169,7 +169,7 @@ class Rylr998:
         self._done_by: float | None = None
         self._leaves: float | None = None
         """Calculated end of the current frame."""
-        self._taken = False
+        self._accepted = False
         """Whether the modem has answered +OK to that frame."""
         self._version = ""
         self.ready = False
@@ -178,7 +178,7 @@ class Rylr998:
         self._decoder = Decoder()
         self._outgoing = []
         self._done_by = self._leaves = self._look_at = None
-        self._taken = self.ready = False
+        self._accepted = self.ready = False
         self._steps = deque(self._settings)
         self._ask(now)
 
@@ -201,7 +201,7 @@ class Rylr998:
                 f"no RYLR998 answers (asked {self._steps[0].what}): is it wired to this port, and"
                 " set to 115200 baud?"
             )
-        if self._leaves is not None and self._taken and now >= self._leaves:
+        if self._leaves is not None and self._accepted and now >= self._leaves:
             return self._sent(now, True)
         if self._done_by is not None and now >= self._done_by:
             return self._fail("it does not say that it has taken a frame: it hangs")
@@ -223,7 +223,7 @@ class Rylr998:
         self._outgoing.append(command)
         self._leaves = now + self.airtime(len(frame)) + _UART * len(command)
         self._done_by = self._leaves + ANSWER_WAIT
-        self._taken = False
+        self._accepted = False
 
     def airtime(self, length: int) -> float:
         return self._modulation.airtime(length + extra(Kind.RYLR998))
@@ -235,7 +235,7 @@ class Rylr998:
     @property
     def deadline(self) -> float | None:
         moments = [self._look_at if self.idle else None]
-        moments.append(self._leaves if self._taken else self._done_by)
+        moments.append(self._leaves if self._accepted else self._done_by)
         if self._asked is not None:
             moments.append(self._asked + ANSWER_WAIT)
         return min((moment for moment in moments if moment is not None), default=None)
@@ -245,14 +245,14 @@ class Rylr998:
         self._asked = now
 
     def _fail(self, reason: str) -> list[Event]:
-        self.ready = self._taken = False
+        self.ready = self._accepted = False
         self._steps.clear()
         self._asked = self._done_by = self._leaves = self._look_at = None
         return [Failed(reason)]
 
     def _sent(self, now: float, done: bool) -> list[Event]:
         self._done_by = self._leaves = None
-        self._taken = False
+        self._accepted = False
         return [Sent(now, done)]
 
     def _on_line(self, text: bytes, now: float) -> list[Event]:
@@ -262,7 +262,7 @@ class Rylr998:
             return self._on_answer(text, now)
         if text == b"+OK":
             if self._leaves is not None:
-                self._taken = True
+                self._accepted = True
                 return self.tick(now) if now >= self._leaves else []
         elif text == b"+READY" and self.ready:
             return self._fail("it was reset")
@@ -280,8 +280,8 @@ class Rylr998:
                 return self._fail(f"it says {_words(text)}, and was told {_words(step.wanted)}")
             if not step.tell:
                 return self._fail(f"it does not take {_words(step.wanted)}: it says {_words(text)}")
-            told = _Step(f"{step.what}, with {_words(step.tell)}", step.tell)
-            self._steps.extendleft((replace(step, tell=b""), told))
+            retry = _Step(f"{step.what}, with {_words(step.tell)}", step.tell)
+            self._steps.extendleft((replace(step, tell=b""), retry))
         if step.answer == b"+VER=":
             self._version = f"RYLR998, firmware {_words(text.removeprefix(step.answer))}"
         if self._steps:

@@ -165,8 +165,8 @@ class Station:
                 self._queue.pop(0)
                 self.counts["law" if wait else "late"] += 1
                 continue
-            held = airtime > self._ledgers.granted(self._band) or not self._modem.idle
-            if wait or held:
+            blocked = airtime > self._ledgers.granted(self._band) or not self._modem.idle
+            if wait or blocked:
                 self._retry = now + wait if wait else out.until
                 return
             self._queue.pop(0)

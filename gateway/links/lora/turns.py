@@ -59,16 +59,16 @@ class Bucket:
 
     def __init__(self, size: int, rate: float) -> None:
         self._size, self._rate = size, rate
-        self._left, self._at = float(size), float("-inf")
+        self._tokens, self._at = float(size), float("-inf")
 
     def take(self, now: float) -> bool:
         """Take a token. Return whether one was available."""
         if self._at > float("-inf"):
-            self._left = min(self._left + (now - self._at) * self._rate, self._size)
+            self._tokens = min(self._tokens + (now - self._at) * self._rate, self._size)
         self._at = now
-        if self._left < 1:
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
@@ -322,8 +322,8 @@ class TurnLink:
                 del device.offers[next(iter(device.offers))]
         if not offer.answers.take(now):
             return "replayed"
-        told = offer.nonce, offer.incarnation, self._mtu, int(self._utc()) & 0xFFFF_FFFF
-        welcome = Welcome(hello.network, hello.device, *told).signed(device.key, hello)
+        fields = offer.nonce, offer.incarnation, self._mtu, int(self._utc()) & 0xFFFF_FFFF
+        welcome = Welcome(hello.network, hello.device, *fields).signed(device.key, hello)
         self._put(welcome.to_bytes(), now)
         return "greetings"
 
@@ -332,8 +332,8 @@ class TurnLink:
         if self._others is None:
             return True
         session = device.session
-        here = session is not None and not session.closing
-        return not device.elsewhere and (here or self._others.holds(number))
+        open_here = session is not None and not session.closing
+        return not device.elsewhere and (open_here or self._others.holds(number))
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
         """Whether this gateway answers a board whose session is at another gateway: it has received
@@ -424,16 +424,16 @@ class TurnLink:
         utc = self._utc() if turn.asks_time else 0.0
         count, content = len(session.pending), b""
         while True:
-            told = tuple(session.pending[:count])
+            packets = tuple(session.pending[:count])
             more = count < len(session.pending)
             moment = utc + self._airtime(session.mtu + OVERHEAD) if utc else None
-            content = pack_answer(Answer(told, moment, more), turn)
+            content = pack_answer(Answer(packets, moment, more), turn)
             if len(content) <= session.mtu or not count:
                 break
             count -= 1
         if moment is not None:
             moment = utc + self._airtime(len(content) + OVERHEAD)
-            content = pack_answer(Answer(told, moment, more), turn)
+            content = pack_answer(Answer(packets, moment, more), turn)
         del session.pending[:count]
         header = Header(self._network, number, ANSWER, session.counter & LOW)
         return session.cipher.seal(header, DOWN, session.counter, content)

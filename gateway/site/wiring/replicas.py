@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.administration import dismiss
 from gateway.site.moving import moving
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.replicated import Replicated
@@ -410,7 +411,7 @@ class _Own:
         )
 
     def safe(self, row: int) -> None:
-        self._engine.spool_is_safe(row)
+        self._engine.commits.spool_is_safe(row)
 
     def refuse(self, refuses: bool) -> None:
         self._replicated.refusing = refuses
@@ -447,7 +448,7 @@ class _Own:
                 return False
             return not (patient and session.receive_flow.received)
 
-        self._engine.dismiss(has_waited, *_NO_COPY)
+        dismiss(self._engine, has_waited, *_NO_COPY)
         for holders in waits.values():
             holders[:] = [holder for holder in holders if holder in broker.connections]
 

@@ -109,7 +109,7 @@ class SiteRetained:
     def _enter(self, link: Link[Entry]) -> None:
         broker, entries = self._broker, link.entering or ()
         room = sum(len(entry.payload) + len(entry.name) for entry in entries)
-        if self._engine.has_backlog or broker.lacks_room(room):
+        if self._engine.commits.has_backlog or broker.lacks_room(room):
             broker.promise()
             self._loop.call_later(RETRY_S, self._try_again, link)
             return

@@ -144,7 +144,7 @@ class Landing(ABC):
         """Close all connections."""
 
     @contextmanager
-    def attempt(self, what: str) -> Iterator[None]:
+    def attempt(self, action: str) -> Iterator[None]:
         """Turn any error of a file system into Unreachable, because each fsspec file system raises
         its own kinds of error.
         """
@@ -154,7 +154,7 @@ class Landing(ABC):
             raise
         except Exception as error:
             raise Unreachable(
-                f"cannot {what}: {error_text(error)}", self.url, self.hint(error)
+                f"cannot {action}: {error_text(error)}", self.url, self.hint(error)
             ) from error
 
     def hint(self, error: Exception) -> str | None:

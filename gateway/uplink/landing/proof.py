@@ -134,17 +134,17 @@ def find_way(files: Files, gateway: str) -> Way | None:
     if (known := kept.load()) is not None and known.still_holds():
         return known.way
     proof = _Proof(files, gateway)
-    held: _Try | None = None
+    proven: _Try | None = None
     try:
-        held = next((found for way in files.ways if (found := proof.hold(way))), None)
+        proven = next((found for way in files.ways if (found := proof.hold(way))), None)
     finally:
-        stays = proof.clean(held)
-    if stays and held is not None:
+        stays = proof.clean(proven)
+    if stays and proven is not None:
         with suppress(Exception):  # the next connection repeats the proof
-            kept.save(held)
+            kept.save(proven)
     elif known is not None:
         forget(files, gateway)
-    return None if held is None else held.way
+    return None if proven is None else proven.way
 
 
 def forget(files: Files, gateway: str) -> None:
@@ -182,7 +182,7 @@ class _Try:
         self._files = files
         name = f"{_PROOF}{label}-{way.replace(' ', '-')}"
         above = f"{gateway}/{CLAIMS}" if way in _CLAIM_WAYS else gateway
-        self._taken, self._free = f"{above}/{name}-taken", f"{above}/{name}-free"
+        self._used, self._free = f"{above}/{name}-taken", f"{above}/{name}-free"
         self._first = f"{gateway}/{INCOMING}/{name}-1"
         self._second = f"{gateway}/{INCOMING}/{name}-2"
 
@@ -190,17 +190,17 @@ class _Try:
     def paths(self) -> list[str]:
         """Return all names that the test may have created."""
         hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
-        return [self._taken, self._free, *hidden]
+        return [self._used, self._free, *hidden]
 
     def holds(self) -> bool:
         """Return whether a taken name is refused, before and after a free name is given. Raises an
         error of the place if a free name cannot be given.
         """
         if self.way is Way.CLAIM_FILE:
-            begun = self._files.make_files(self._taken) and self._files.make_files(self._free)
+            begun = self._files.make_files(self._used) and self._files.make_files(self._free)
             return begun and self._refuses_the_taken()
         self._hide(self._first, _FIRST)
-        self._give(self._first, self._taken)
+        self._give(self._first, self._used)
         if not self._refuses_the_taken():
             return False
         self._give(self._second, self._free)
@@ -217,9 +217,9 @@ class _Try:
 
     def _refuses_the_taken(self) -> bool:
         self._hide(self._second, _SECOND)
-        if not refuses(self._files, self._give, self._second, self._taken):
+        if not refuses(self._files, self._give, self._second, self._used):
             return False
-        return self.way in _CLAIM_WAYS or self._files.get(self._taken) == _FIRST
+        return self.way in _CLAIM_WAYS or self._files.get(self._used) == _FIRST
 
     def _hide(self, path: str, data: bytes) -> None:
         if self.way not in _CLAIM_WAYS:
@@ -274,13 +274,13 @@ class _Proof:
             ) from failure
         return None
 
-    def clean(self, held: _Try | None) -> bool:
-        """Remove the files of all tests but `held`. If the place refuses to remove a file, keep the
-        successful test and return True.
+    def clean(self, proven: _Try | None) -> bool:
+        """Remove the files of all tests but `proven`. If the place refuses to remove a file, keep
+        the successful test and return True.
         """
-        others = [tried for tried in self._tries if tried is not held]
+        others = [tried for tried in self._tries if tried is not proven]
         try:
-            if sum(map(self._stays, others)) or (held and self._stays(held)):
+            if sum(map(self._stays, others)) or (proven and self._stays(proven)):
                 return True
             for folder in self._folders:
                 refuses(self._files, self._files.remove_folder, folder)
@@ -292,8 +292,8 @@ class _Proof:
         """Remove the files of a test. Return whether any file remains."""
         folders = tried.way is Way.CLAIM_FOLDER
         remove = self._files.remove_folder if folders else self._files.remove
-        left = [path for path in tried.paths if refuses(self._files, remove, path)]
-        return any(self._files.stands(path) for path in left)
+        unremoved = [path for path in tried.paths if refuses(self._files, remove, path)]
+        return any(self._files.stands(path) for path in unremoved)
 
 
 class _KeptProof:
@@ -316,9 +316,9 @@ class _KeptProof:
             return None
         return _Try(self._files, self._gateway, Way(way), label)
 
-    def save(self, held: _Try) -> None:
+    def save(self, proven: _Try) -> None:
         """Write the note."""
-        self._files.put(self._path, f"{held.way}/{held.label}".encode())
+        self._files.put(self._path, f"{proven.way}/{proven.label}".encode())
 
     def forget(self) -> None:
         """Remove the note, or empty it if nothing can be removed."""

@@ -104,7 +104,7 @@ def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publicatio
     whole = [*enumerate(sealed((1).to_bytes(4) + SOURCE), SLOTS_AT)]
     history, board = History(tmp_path / "history.jsonl"), SimulatedBoard(tmp_path / "board")
     board.directory.mkdir()
-    watch = LedgerWatch("uno-1", board, history, interval_record(200), shipped=False)
+    watch = LedgerWatch("uno-1", board, history, interval_record(200), bundled=False)
     board.adc_log.write_text("0 1000 start power-on\n1 1001 0 2500000\n")
     for writes in (incarnation(), erased, reversed(whole)):
         with board.eeprom_log.open("a") as log:
@@ -242,7 +242,7 @@ def test_a_sample_that_is_left_out_is_a_contradiction(
     lines = [(at, f"{at * 16_000} {at} 0 2500000\n") for at in ms]
     lines += [(at, f"{at * 16_000} {at} start power-on\n") for at in (-1, start) if at is not None]
     board.adc_log.write_text("".join(line for _, line in sorted(lines)))
-    witness = LedgerWatch("uno-1", board, history, interval_record(200), shipped=shipped)
+    witness = LedgerWatch("uno-1", board, history, interval_record(200), bundled=shipped)
     witness.close()
     history.close()
     assert [event.data["text"] for event in read(history.path) if "text" in event.data] == told

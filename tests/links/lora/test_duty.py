@@ -70,7 +70,7 @@ def test_a_radio_that_sends_a_little_later_than_it_was_told_keeps_the_law(
     late: float, kept: bool
 ) -> None:
     """The first burst leaves late, the next one at once."""
-    told = greedy(Ledger(0.1, late=late), [20.0] * 40, [0.0] * 40)
+    told = greedy(Ledger(0.1, margin=late), [20.0] * 40, [0.0] * 40)
     delays = [0.9 if start < HOUR / 2 else 0.0 for start, _ in told]
     sent = [(start + by, end + by) for (start, end), by in zip(told, delays, strict=True)]
     assert worst_hour(told) <= 360.0 + TINY

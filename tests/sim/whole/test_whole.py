@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from gateway.broker.receive_flow import ReceiveFlow
-from gateway.runtime.engine import Engine
+from gateway.runtime.engine import Commits
 from gateway.site.moving.replicated import Replicated
 from gateway.site.wiring.retained import SiteRetained
 from tests.hil.sabotage import catalogue
@@ -41,15 +41,15 @@ def test_a_seed_goes_the_same_way_each_time() -> None:
     assert first != other
 
 
-_COMMIT = Engine._commit
+_COMMIT = Commits._commit
 
 
-def _tell_before_it_is_written(self: Engine, wanted: bool, sweep: bool = False) -> None:
+def _tell_before_it_is_written(self: Commits, wanted: bool, sweep: bool = False) -> None:
     writing = self._writing
     _COMMIT(self, wanted, sweep)
     if self._writing != writing:
         self._on_disk(self._writing)
-        self._write()
+        self._engine.write()
 
 
 _LOOK = Replicated._look
@@ -62,7 +62,7 @@ def _tell_before_it_is_copied(self: Replicated) -> None:
 
 BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "nothing is acknowledged before it is on disk": (
-        Engine,
+        Commits,
         "_commit",
         _tell_before_it_is_written,
     ),

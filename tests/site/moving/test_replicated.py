@@ -40,7 +40,7 @@ class Copied:
         self.told += [row[0] for row in rows]
 
     def safe(self, row: int) -> None:
-        self.world.engine.spool_is_safe(row)
+        self.world.engine.commits.spool_is_safe(row)
         self.world.turn()
 
 

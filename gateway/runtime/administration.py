@@ -1,0 +1,65 @@
+"""Ends of connections and sessions that the gateway itself, or an administrator, wants."""
+
+import logging
+from collections.abc import Callable
+from itertools import islice
+
+from gateway.broker.session import Attached
+from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+
+_MOST_NAMES = 5
+"""Largest number of clients that a log line names."""
+
+
+def dismiss(
+    engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
+) -> None:
+    """End connections from the gateway's side. Their DISCONNECT is written at once, and one log
+    line says how many connections there are.
+    """
+    engine.do(_dismiss, engine, chosen, reason, text)
+
+
+def _dismiss(
+    engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
+) -> None:
+    found = {item: item.name for item in engine.broker.connections if chosen(item)}
+    if found:
+        more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+        names = ", ".join(islice(found.values(), _MOST_NAMES))
+        log.warning("connections closed: %d, %s: %s%s", len(found), text, names, more)
+    engine.hang_up(found, reason, text)
+
+
+async def end_session(engine: Engine, client: str) -> bool:
+    """End a session and its connection for an administrator, and wait until that is on disk.
+    Return False if there is no such session.
+    """
+    engine.begin()
+    broker = engine.broker
+    session = broker.sessions.get(client)
+    if session is None:
+        return False
+    with broker.step:
+        broker.effects.end(
+            session, ReasonCode.ADMINISTRATIVE_ACTION, "an administrator ended the session"
+        )
+    engine.do(broker.settle)
+    await engine.commits.kept()
+    return True
+
+
+async def forget_received(engine: Engine, client: str) -> None:
+    """Forget the identifiers that a session has received and its client has not released, and wait
+    until that is on disk. The client has started again and uses them for other messages.
+    """
+    engine.begin()
+    session = engine.broker.sessions.get(client)
+    if session is not None:
+        with engine.broker.step:
+            session.receive_flow.drop()
+            engine.broker.changes.flows[session] = None
+        await engine.commits.kept()
