@@ -23,9 +23,9 @@ from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
-OWN_STAGES = 1 << 16
-"""Moving sessions have higher numbers. Those below stand for the new subscriptions of one gateway
-(`new_subscriptions.py`): its ASK is answered to it alone.
+OWN_STAGES = 1 << 32
+"""Moving sessions have higher numbers. Those below stand for the new subscriptions in one run of one
+gateway (`new_subscriptions.py`): its ASK is answered to it alone.
 """
 AT_ONCE = 32
 """Largest number of notices in one publication."""

@@ -11,7 +11,7 @@ messages that were in the other gateway's queue, so it ends this. A session in t
 
 from __future__ import annotations
 
-from hashlib import sha256
+from secrets import randbelow
 
 from gateway.broker.core import Core
 from gateway.broker.session import Session
@@ -29,9 +29,9 @@ class Behind:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._moves = moves = moves_of(core)
-        digest = sha256(moves.me.encode()).digest()
-        self._own = int.from_bytes(digest) % (OWN_STAGES - 1) + 1
-        self._latest = max((move.stage.moves for _, move in moves.of(self._own)), default=0)
+        self._own = randbelow(OWN_STAGES - 1) + 1
+        """Number of this run: a CUT that an earlier run has asked for may still come."""
+        self._latest = 0
         """Number of the latest ASK, or of the latest new subscriptions."""
         self._commit = -1
         """Number of the commit with the latest new subscriptions."""
@@ -51,7 +51,17 @@ class Behind:
             self._again.add(member)
         else:
             with self._core.step:
+                say(self._core, [member], Kind.ASK, self._earlier(member))
                 self._next([member])
+
+    def _earlier(self, member: str) -> list[Stage]:
+        """Return the stages of earlier runs for which a CUT of that gateway is missing."""
+        stages = [
+            move.stage
+            for _, move in self._moves
+            if member in move.closed and move.stage.moving_id < OWN_STAGES
+        ]
+        return [stage for stage in dict.fromkeys(stages) if stage.moving_id != self._own]
 
     def shut(self, member: str) -> None:
         self.members.add(member)
@@ -75,7 +85,7 @@ class Behind:
         if topic_filter.startswith(SHARE_PREFIX):  # each message has one receiver in any case
             return
         move = move_of(session)
-        if move is not None and move.stage.moving_id != self._own:
+        if move is not None and move.stage.moving_id >= OWN_STAGES:
             if move.closed & self.members:  # the cuts of the move come later
                 move.filters += (topic_filter,)
                 note(self._core, session)
@@ -83,12 +93,12 @@ class Behind:
         if self._core.changes.number != self._commit:
             self._commit = self._core.changes.number
             self._next(sorted(self.members & self._open))
-        if move is None:
-            move = SessionMove(Stage(self._own, 0), filters=(NEW,))
-            self._moves.add(session, move)
-        move.stage = Stage(self._own, self._latest)
-        move.closed |= self.members
-        move.filters += (topic_filter,)
+        closed, filters = set(self.members), [NEW]
+        if move is not None:
+            self._moves.drop(session)
+            closed, filters = closed | move.closed, [*move.filters]
+        stage = Stage(self._own, self._latest)
+        self._moves.add(session, SessionMove(stage, closed, None, (*filters, topic_filter)))
         note(self._core, session)
 
     def _next(self, members: list[str]) -> None:
