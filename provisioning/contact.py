@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gateway.broker.peer import DeviceIdentity
 from gateway.errors import OncewayError
+from gateway.links.diagnosis import BY_WATCHDOG
 from gateway.links.frames import (
     HANDSHAKE_TYPE,
     FrameDecoder,
@@ -33,6 +34,8 @@ from provisioning.interval import Interval
 
 WAIT_S = 15.0
 _AT_ONCE = 4096
+_LOOPS = 3
+"""Number of starts after which a board without a session is in a loop of resets."""
 
 
 def hear(port: str, identity: Identity, board: Board, wait_s: float = WAIT_S) -> None:
@@ -168,6 +171,9 @@ async def _greeting(
     except TimeoutError:
         if any(found.refused == identity.name for found in listener.ports):
             raise _other_key(identity, port) from None
+        if any(found.starts >= _LOOPS for found in listener.ports):
+            said = f"the board {identity.name!r} starts again and again"
+            raise OncewayError(f"{said}. It was flashed and read back", port, BY_WATCHDOG) from None
         if any(found.unheard for found in listener.ports):
             text = f"{UNHEARD.format(repr(identity.name))}. It was flashed and read back"
             raise OncewayError(text, port, WHERE_UNHEARD) from None

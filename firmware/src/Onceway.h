@@ -179,8 +179,9 @@ void ow_mqtt_begin(
  *
  * A call does not wait while calls are less than 8 ms apart. In a slower loop it waits for the
  * bytes of the EEPROM that are due, 3.4 ms each, up to a sixteenth of the time since the call
- * before: 62 ms with `delay(1000)` between them, 127 ms at most. A publication at QoS 2 takes 16 of those bytes and five
- * calls; so the more often it is called, the sooner the gateway has what was published, and the
+ * before: 62 ms with `delay(1000)` between them, 127 ms at most. The first one of a start takes 14 ms
+ * and greets, so that the gateway hears of a sketch whose loop the watchdog resets each time. A
+ * publication at QoS 2 takes 16 of those bytes and five calls; so the more often it is called, the sooner the gateway has what was published, and the
  * fewer bytes of the line are lost.
  */
 void ow_mqtt_poll(struct ow_mqtt *client);
@@ -286,6 +287,16 @@ void ow_mqtt_health(const struct ow_mqtt *client, struct ow_health *health);
  * @return false: more than OW_JOURNAL_APPLICATION_SIZE, and nothing is written
  */
 bool ow_journal_application(const uint8_t *bytes, uint8_t length);
+
+/**
+ * Reads the application's bytes from `at` on, of which the last two are the CRC of those before
+ * (ow_crc of ow_crc.h). A bit that has changed at rest is changed back: in 3 to 6 bytes with their
+ * CRC only one bit fits.
+ *
+ * @param bytes  has room for one more than `length`
+ * @return false: the CRC does not match, also with each bit changed
+ */
+bool ow_journal_application_read(uint8_t *bytes, uint8_t at, uint8_t length);
 
 /* --- time --- */
 

@@ -721,6 +721,11 @@ void ow_journal_confirm(struct ow_journal *journal)
     write_incarnation(journal, INCARNATION_B);
 }
 
+bool ow_journal_application_read(uint8_t *bytes, uint8_t at, uint8_t length)
+{
+    return read_checked(bytes, (uint16_t)(OW_JOURNAL_APPLICATION + at), length);
+}
+
 static void wait(void)
 {
     while (ow_hal_eeprom_busy()) {

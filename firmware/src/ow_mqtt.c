@@ -8,6 +8,9 @@
 /* bytes of the UART per call, so that a flood of noise does not starve the rest */
 #define READ_AT_ONCE 128
 
+/* of a poll, until the journal is open: the bytes of a boot cell take 14 */
+#define START_MS 32
+
 #if OW_LORA
 
 static OW_ONE_COPY void begin_carrier(struct ow_mqtt *client)
@@ -597,16 +600,19 @@ static void poll(struct ow_mqtt *client)
         client->second = (uint16_t)(client->second + 1000);
         client->uptime++;
     }
+    if (client->state == OW_STARTING) {
+        spare |= START_MS; /* a program whose first loop blocks until the watchdog bites has greeted */
+    }
     do { /* a program that seldom polls would wait for each byte of the EEPROM */
         ow_hal_watch();
         ow_journal_poll(&client->journal);
         idle = ow_journal_idle(&client->journal);
     } while (!idle && (uint8_t)(ow_hal_millis() - now) < spare);
     if (client->state == OW_STARTING) {
-        if (idle) {
-            client->state = OW_WAITING;
+        if (!idle) {
+            return;
         }
-        return;
+        greet(client);
     }
     now = ow_hal_millis(); /* after the EEPROM's bytes: a radio's silence counts from here */
     listen(client, now);

@@ -30,12 +30,12 @@ from typing import Any, NamedTuple
 
 from gateway.access.trusted import Trusted
 from gateway.broker.access import Ask, Refusal
-from gateway.broker.admission import origin
 from gateway.links.fair_queue import FairQueue
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.jobs import Job
 from gateway.system.log_throttle import LogThrottle
 from gateway.system.logs import about
+from gateway.system.usage import origin
 
 log = logging.getLogger(__name__)
 

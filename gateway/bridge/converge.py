@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from gateway.bridge.agreed import AgreedFile
 from gateway.bridge.agreement import Agreement, Digest, Step, digest, digest_of
 from gateway.bridge.comparison import Comparison
+from gateway.bridge.comparison_pauses import ComparisonPauses
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.far import FarConnection
 from gateway.bridge.near import NearClient
@@ -120,6 +121,7 @@ class Convergence:
         self._task: asyncio.Task[None] | None = None
         self._marks = float(_MARKS)
         self._marked_at = 0.0
+        self._pauses = ComparisonPauses()
 
     @property
     def state(self) -> str:
@@ -205,12 +207,16 @@ class Convergence:
         await asyncio.sleep(random.uniform(*_SETTLED_S))  # noqa: S311 - jitter, no secret
         if not self.agreement.topics() and next(self._comparison.ours(), None) is None:
             await asyncio.sleep(_NOTHING_HERE_S)
+        left = self._pauses.left_s(asyncio.get_running_loop().time())
+        if left and await self._knows_us(link):
+            await self._keep_marks(link, left)
         while True:
             try:
                 size = await self._compare(link)
                 self.error = ""
                 if not self.differ or self.differ == self._stuck:
                     await self._keep_marks(link, max(AGAIN_S, size / BYTES_PER_S))
+                    self._pauses.forgive()
                     continue
             except (OncewayError, Unfit) as error:
                 self._fail(str(error))
@@ -218,6 +224,23 @@ class Convergence:
                 log.exception("bridge %s: internal error", self._section.name)
                 self._fail(f"internal error ({error})")
             await asyncio.sleep(RETRY_S)
+
+    async def _knows_us(self, link: Link) -> bool:
+        """Whether the other broker still has everything that both agreed on. Read only the mark."""
+        survey = Survey(self._section, self._engine.broker.limits)
+        try:
+            number = await self._read_mark(link, survey)
+        except OncewayError:
+            return False
+        finally:
+            survey.end()
+        return link.present and self.agreement.knows(number)
+
+    async def _read_mark(self, link: Link, survey: Survey) -> int | None:
+        """Connect, and return the number of the mark, None without one."""
+        await survey.begin(f"{link.client}-r", link.far.address)
+        await survey.read([self._mark_topic(link)])
+        return _number(survey.found.pop(self._mark_topic(link), None))
 
     async def _keep_marks(self, link: Link, seconds: float) -> None:
         """Cover changes by marks, until it is time to compare again."""
@@ -251,10 +274,9 @@ class Convergence:
         agreement = self.agreement
         before = await self._quiet(link)
         survey = Survey(self._section, self._engine.broker.limits)
+        steps: dict[str, Step] = {}
         try:
-            await survey.begin(f"{link.client}-r", link.far.address)
-            await survey.read([self._mark_topic(link)])
-            number = _number(survey.found.pop(self._mark_topic(link), None))
+            number = await self._read_mark(link, survey)
             await survey.read(self._comparison.filters)
             known = link.present and agreement.knows(number)
             prefix = self._section.prefix
@@ -282,6 +304,8 @@ class Convergence:
             await self._first_mark(link, survey, number or 0)
         finally:
             survey.end()
+            now = asyncio.get_running_loop().time()
+            self._pauses.ended(now, survey.size, differed=bool(steps))
         return survey.size
 
     async def _quiet(self, link: Link) -> dict[str, Retained]:

@@ -75,6 +75,7 @@ LACKING = "lacking"
 REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
+    "dropped": "Mend the connection, or raise max_messages and max_bytes of the bridge",
     "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
     "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
     "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
@@ -104,6 +105,8 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
     if item.aside or item.aside_lost:
         lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
         found.append(("aside", f"{are(item.aside)} set aside{lost}"))
+    if item.dropped:
+        found.append(("dropped", f"{were(item.dropped)} lost because too many waited"))
     if item.unconfirmed:
         text = f"{were(item.unconfirmed)} given up at their PUBREL and may be there"
         found.append(("unconfirmed", text))

@@ -27,7 +27,7 @@ from gateway.broker.topic import Topic
 from gateway.config import DEVICES_TOPIC, INSIDE, AclSection
 from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
-from gateway.mqtt.topics import SYSTEM_PREFIX, split_shared, topic_matches
+from gateway.mqtt.topics import SYSTEM_PREFIX, covers, split_shared, topic_matches
 
 _BRIDGE_STATE = f"{SYSTEM_PREFIX}/broker/connection/"  # where a mosquitto bridge tells its state
 _KNOWN = 16_384
@@ -162,15 +162,19 @@ class ByAcl(Access):
 class Acl:
     """The [[acl]] sections of a configuration. user: None for anonymous clients and boards;
     sections name them as "". is_board: whether a client identifier without a user belongs to a
-    board.
+    board. owns: whether no other user may take a user's client identifier.
     """
 
     def __init__(
-        self, sections: list[AclSection], is_board: Callable[[str], bool] = lambda client: False
+        self,
+        sections: list[AclSection],
+        is_board: Callable[[str], bool] = lambda client: False,
+        owns: Callable[[str, str], bool] = lambda user, client: True,
     ) -> None:
         self._of_boards = [section for section in sections if section.names_boards]
         self._of_users = [section for section in sections if section.named_users]
         self._is_board = is_board
+        self._owns = owns
         self._known: dict[tuple[str, bool, str | None, str, str], bool] = {}
         self._found: dict[tuple[str, bool, str, str], tuple[list[str], list[str]]] = {}
         """Filters that apply to a client. The cache is cleared when it grows too large."""
@@ -243,18 +247,13 @@ class Acl:
         return rules
 
     def _filters(self, what: str, board: bool, user: str, client: str) -> list[str]:
-        """Return the filters that allow a client something, with its names filled in. A name with a
-        wildcard or a slash would widen a filter, so filters that mention such a name are left out.
-        """
-        found = []
-        for section in self._about(board, user, client):
-            for item in (
-                getattr(section, what) if what != "subscribe" else section.subscribe or section.read
-            ):
-                if ("%u" in item and not _plain(user)) or ("%c" in item and not _plain(client)):
-                    continue
-                found.append(item.replace("%u", user).replace("%c", client))
-        return found
+        """Return the filters that allow a client something, with its names filled in."""
+        owned = self._owns(user, client)
+        return [
+            item
+            for section in self._about(board, user, client)
+            for item in section.allowed(what, user, client, owned=owned)
+        ]
 
     def _denied(self, what: str, board: bool, user: str, client: str) -> list[str]:
         """Return the filters that deny a client something. Here a name may widen a filter."""
@@ -282,23 +281,6 @@ def _open(sections: list[AclSection]) -> bool:
         and not (section.write or section.read or section.subscribe)
         for section in sections
     )
-
-
-def _plain(name: str) -> bool:
-    return name != "" and not set(name) & set("/+#$%")
-
-
-def covers(allowed: str, wanted: str) -> bool:
-    """Whether the filter `allowed` matches everything that the filter `wanted` matches."""
-    if wanted[0] == "$" and allowed[0] in "+#":
-        return False
-    outer, inner = allowed.split("/"), wanted.split("/")
-    for position, level in enumerate(outer):
-        if level == "#":
-            return True
-        if position == len(inner) or inner[position] == "#" or level not in ("+", inner[position]):
-            return False
-    return len(outer) == len(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ It must have been without a connection for more than an hour. The oldest one goe
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv6Address
 from math import inf
 
 from gateway.broker.access import Refusal
@@ -21,11 +20,10 @@ from gateway.broker.core import Core
 from gateway.broker.session import CLIENT, Attached, Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
-from gateway.system.usage import Spare, within
+from gateway.system.usage import Origin, Spare, origin, within
 
 _BURST_S = 10.0
-_NETWORK = 64
-"""Prefix length of the IPv6 network that counts as one address (RFC 6177)."""
+_FULL = "too many connections (limits.connections)"
 _ADDRESSES = 4096
 _IDLE_S = 3600.0
 """Seconds after which a session that holds nothing may be ended to make room."""
@@ -50,10 +48,10 @@ class Admission:
         if peer.device is not None:
             return None
         known = core.sessions.get(connection.client)
-        if (known is None or known.connection is None) and len(core.connections) - len(
-            core.nameless
-        ) >= core.limits.connections:
-            return ReasonCode.QUOTA_EXCEEDED, "too many connections (limits.connections)"
+        limit, joins = core.limits.connections, known is None or known.connection is None
+        is_full = len(core.connections) - len(core.nameless) >= limit
+        if joins and is_full and core.attached.greedy(limit) is None:
+            return ReasonCode.QUOTA_EXCEEDED, _FULL
         most = connection.policy.connections
         former = known.connection if known is not None else None
         if former is not None and former.peer.listener == peer.listener:
@@ -66,23 +64,36 @@ class Admission:
         empty_at = max(full, core.now) + 1 / core.limits.connects_per_s
         if empty_at > core.now + _BURST_S:
             self._empty_at[address] = full
-            return (
-                ReasonCode.CONNECTION_RATE_EXCEEDED,
-                f"too many connections per second from {address} (limits.connects_per_s)",
-            )
+            text = f"too many connections per second from {address} (limits.connects_per_s)"
+            return ReasonCode.CONNECTION_RATE_EXCEEDED, text
         if len(self._empty_at) >= _ADDRESSES:
             del self._empty_at[next(iter(self._empty_at))]
         self._empty_at[address] = empty_at
         return None
 
-    def lacks_session(self, name: str, end: Callable[[Session], None]) -> str:
+    def lacks_connection(
+        self, owner: Origin | None, end: Callable[[Attached, ReasonCode, str], None]
+    ) -> str:
+        """Return the bound that one more connection of an origin exceeds when there are too many,
+        in words, or "". end: ends a connection to make room.
+        """
+        core, most = self._core, self._core.limits.connections
+        greedy = core.attached.greedy(most)
+        if greedy is None or greedy is owner:
+            return _FULL
+        text = f"{greedy.name} has too many connections: the rest of limits.connections is kept"
+        first = next(c for c in core.connections if c.session and c.session.origin is greedy)
+        end(first, ReasonCode.QUOTA_EXCEEDED, text)
+        return ""
+
+    def lacks_session(self, owner: Origin | None, end: Callable[[Session], None]) -> str:
         """Return the bound that one more session of an origin would exceed, in words, or "". end:
         ends a session to make room.
         """
-        core, most, owner = self._core, self._core.limits.sessions, self._core.origins.of(name)
+        core, most = self._core, self._core.limits.sessions
         if owner is not None and not within(owner.sessions + 1, most):
             if (found := self._idle.take(lambda item: item.origin is owner)) is None:
-                return f"{name} has too many sessions: the rest of limits.sessions is kept"
+                return f"{owner.name} has too many sessions: the rest of limits.sessions is kept"
             end(found)
         if len(core.sessions) >= most:
             if (found := self._idle.take(lambda item: True)) is None:
@@ -106,12 +117,3 @@ def _holds_nothing(core: Core, session: Session) -> bool:
         and session.role is CLIENT
         and core.neighbours.has_newest(session)
     )
-
-
-def origin(address: str) -> str:
-    """Return the host of an address of a `Peer`: IPv4 address, IPv6 network, or the text."""
-    host, colon, _ = address.rpartition(":")
-    if not host.startswith("["):
-        return host if colon else address
-    number = IPv6Address(host[1:-1].partition("%")[0])
-    return str(IPv6Address(int(number) >> (128 - _NETWORK) << (128 - _NETWORK)))

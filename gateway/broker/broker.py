@@ -88,7 +88,7 @@ class Broker(Core):
         """Apply another configuration. Values in a CONNACK stay until its connection ends."""
         self.config = config
         self.limits = config.limits
-        self.acl = Acl(config.acl, self.is_board)
+        self.acl = Acl(config.acl, self.is_board, config.owns_identifier)
         self.spool.limit_to(config.spool_bytes, config.spool.devices_share)
         self.accounts.reconfigure(config.quota_of)
         for session in self.sessions.values():
@@ -108,7 +108,7 @@ class Broker(Core):
         the oldest one is closed.
         """
         if len(self.nameless) >= self.limits.connections:
-            self._disconnect_silent(
+            self.dismiss(
                 next(iter(self.nameless)),
                 ReasonCode.SERVER_BUSY,
                 "too many connections have sent no CONNECT (limits.connections)",
@@ -117,7 +117,7 @@ class Broker(Core):
         self.connections[connection] = self.nameless[connection] = None
         self.statistics.connections += 1
 
-    def _disconnect_silent(self, connection: Attached, reason: ReasonCode, text: str) -> None:
+    def dismiss(self, connection: Attached, reason: ReasonCode, text: str) -> None:
         say(self, connection, reason, text)
         self.hang_up(connection, reason, text)
 
@@ -159,9 +159,9 @@ class Broker(Core):
         """Bind a connection to its session. Return the commit that CONNACK waits for, or 0."""
         pending = self.wills.pop(session.client, None)
         if pending is not None:
-            self.will_bytes -= pending.size
+            self.will_use.add(pending.origin, -pending.size)
         if will is not None:
-            self.will_bytes += will.size
+            self.will_use.add(will.origin, will.size)
             self.changes.bytes += will.size
         if pending is not None or will is not None:
             self.changes.wills[session.client] = will
@@ -180,6 +180,8 @@ class Broker(Core):
             return
         session.connection = None
         self.listeners[connection.peer.listener] -= 1
+        if session.origin is not None:
+            self.attached.add(session.origin, -1)
         if session.account is not None:
             session.account.connections -= 1
         session.left = self.now
@@ -198,7 +200,7 @@ class Broker(Core):
         if stored is None:
             return
         if not wanted:
-            self.will_bytes -= stored.size
+            self.will_use.add(stored.origin, -stored.size)
             self.changes.wills[session.client] = None
             return
         due = self.now + min(stored.delay, session.expiry)
@@ -274,7 +276,7 @@ class Broker(Core):
                 self.wills[client] = self.changes.wills[client] = will.at(self.now)
             return
         del self.wills[client]
-        self.will_bytes -= will.size
+        self.will_use.add(will.origin, -will.size)
         self.changes.wills[client] = None
         if reason:
             self.statistics.refuse("publish", reason)
@@ -473,7 +475,7 @@ class Broker(Core):
         for connection in list(self.nameless):
             late = now - connection.seen > self.limits.connect_timeout_s
             if late and connection.state is State.NEW:
-                self._disconnect_silent(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, _NO_CONNECT)
+                self.dismiss(connection, ReasonCode.KEEP_ALIVE_TIMEOUT, _NO_CONNECT)
         ended = 0
         for connection in list(self.connections):
             silent = now - connection.seen

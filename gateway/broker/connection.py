@@ -14,7 +14,6 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway.broker.access import Acl, Policy
-from gateway.broker.admission import origin
 from gateway.broker.broker import Broker
 from gateway.broker.lack import Lack
 from gateway.broker.message_ids import IDENTIFIERS
@@ -33,7 +32,7 @@ from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
-from gateway.system.usage import Account
+from gateway.system.usage import Account, origin
 
 _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
@@ -361,6 +360,8 @@ class Connection:
         broker.partial_nameless -= self.kept
         broker.nameless.pop(self, None)
         broker.listeners[self.peer.listener] += 1
+        if session.origin is not None:
+            broker.attached.add(session.origin, 1)
         self.session = session
         self.become(State.OPEN)
         if session.foreign:

@@ -24,7 +24,7 @@ from gateway.config import Config
 from gateway.system.causes import FULL
 from gateway.system.fights import Fights
 from gateway.system.log_throttle import LogThrottle
-from gateway.system.usage import Accounts, Origins
+from gateway.system.usage import Accounts, Origins, Shared
 
 
 class Core(Ledger):
@@ -41,7 +41,7 @@ class Core(Ledger):
         """Start of this boot in µs UTC, None while the clock is not known."""
         self.registered: Callable[[str], bool] = lambda client: False
         """Whether a client identifier is reserved for a board. Set by the registry's reader."""
-        self.acl = Acl(config.acl, self.is_board)
+        self.acl = Acl(config.acl, self.is_board, config.owns_identifier)
         self.router = Router(
             config.spooled,
             config.limits.topic_levels,
@@ -75,8 +75,10 @@ class Core(Ledger):
         """Number of connected clients, by listener."""
         self.wills: dict[str, StoredWill] = {}
         """Wills of disconnected clients."""
-        self.will_bytes = 0
+        self.will_use = Shared()
         """Bytes of wills, including those of connected clients."""
+        self.attached = Shared()
+        """Number of connected clients of origins."""
         self.effects = Effects()
         """Effects that `Broker.settle` carries out."""
         self.turn_is_over: Callable[[], bool] = lambda: False

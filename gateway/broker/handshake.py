@@ -17,7 +17,6 @@ from __future__ import annotations
 import secrets
 
 from gateway.broker.access import Ask, SlowCheck
-from gateway.broker.admission import origin
 from gateway.broker.connection import Connection
 from gateway.broker.exchanges import pass_through
 from gateway.broker.peer import DeviceIdentity, State
@@ -31,6 +30,7 @@ from gateway.mqtt.packets import Connack, Connect, Disconnect, Version, Will
 from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import ReasonCode, connack_return_code
 from gateway.mqtt.wire import MAX_PACKET
+from gateway.system.usage import origin
 
 _P = PropertyId
 
@@ -160,12 +160,16 @@ def _check_user(connection: Connection, wanted: str) -> None:
     connection.client = chosen or connection.client
     connection.named = connection.named or bool(chosen)
     session, account = broker.sessions.get(connection.client), broker.accounts.of(connection.user)
+    joins = session is None or session.connection is None
     text = account.lacks(
-        session=session is None or session.account is not account,
-        connection=session is None or session.connection is None,
+        session=session is None or session.account is not account, connection=joins
     )
+    owner = broker.origins.of(_origin(connection))
+    present = len(broker.connections) - len(broker.nameless)
+    if not text and joins and present >= broker.limits.connections:
+        text = broker.admission.lacks_connection(owner, broker.dismiss)
     if not text and session is None:
-        text = broker.admission.lacks_session(_origin(connection), broker.end_session)
+        text = broker.admission.lacks_session(owner, broker.end_session)
     if text:
         raise refusal(connection, text, ReasonCode.QUOTA_EXCEEDED)
 
@@ -274,12 +278,12 @@ def _will(connection: Connection, will: Will) -> StoredWill | None:
     properties = dict(will.properties or {})
     delay = properties.pop(_P.WILL_DELAY_INTERVAL, 0)
     expiry = properties.get(_P.MESSAGE_EXPIRY_INTERVAL)
-    stored = StoredWill(
-        will.topic, will.payload, will.qos, will.retain, pass_through(properties), delay, expiry
-    )
     broker = connection.broker
-    taken = broker.will_bytes - broker.size_of_will(connection.client)
-    if taken + stored.size > broker.limits.will_bytes:
+    owner = broker.origins.of(_origin(connection))
+    more = pass_through(properties), delay, expiry, None, owner
+    stored = StoredWill(will.topic, will.payload, will.qos, will.retain, *more)
+    added = stored.size - broker.size_of_will(connection.client)
+    if not broker.will_use.fits(owner, added, broker.limits.will_bytes):
         text = "the wills take too much memory (limits.will_bytes)"
         raise refusal(connection, text, ReasonCode.QUOTA_EXCEEDED)
     if lack := broker.lacks_room(stored.size):

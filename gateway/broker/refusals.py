@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 
-from gateway.broker.admission import origin
 from gateway.broker.core import Core
 from gateway.broker.ledger import Request
 from gateway.broker.session import Attached
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.logs import about
+from gateway.system.usage import origin
 
 log = logging.getLogger(__name__)
 

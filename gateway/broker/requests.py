@@ -85,7 +85,7 @@ def _grant(
         size = (len(inner) + ROW_OVERHEAD) * session.durable
         if (
             len(session.subscriptions) >= most.subscriptions
-            or not broker.router.has_room(inner, most.memory_bytes)
+            or not broker.router.has_room(session, inner, most.memory_bytes)
             or (size and broker.lacks_room(size))
         ):
             return ReasonCode.QUOTA_EXCEEDED, False

@@ -60,9 +60,11 @@ def take_over(core: Core, state: Recovered) -> None:
     _restore_flows(core, state, by_id, connected)
     _restore_retained(core, state, origins)
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
-        stored = StoredWill(topic, payload, qos, bool(retain), properties, delay, lifetime)
-        core.will_bytes += stored.size
         session_of = core.sessions.get(client)
+        origin = session_of.origin if session_of else None
+        more = properties, delay, lifetime, None, origin
+        stored = StoredWill(topic, payload, qos, bool(retain), *more)
+        core.will_use.add(origin, stored.size)
         latest = core.now + min(delay, session_of.expiry if session_of else 0)
         core.wills[client] = core.changes.wills[client] = stored.at(
             latest if due_ms is None else min(latest, due_ms / 1000)

@@ -32,6 +32,7 @@ from gateway.mqtt.topics import (
     topic_name_problem,
 )
 from gateway.mqtt.wire import encode_string
+from gateway.system.usage import Shared
 
 
 class Share:
@@ -208,9 +209,9 @@ class Router:
         """Number of routes in all topics; each new lookup adds to it."""
         self.count = 0
         """Number of subscriptions."""
-        self.size = 0
+        self.use = Shared()
         """Bytes that the subscriptions take."""
-        self.deep = 0
+        self.deep = Shared()
         """Number of deep levels of all subscriptions (`deep_levels`)."""
 
     def reconfigure(
@@ -261,8 +262,9 @@ class Router:
             node.shares.setdefault(share, Share(topic_filter)).members[session] = subscription
         self.count += new
         if new:
-            self.size += memory(topic_filter)
-            self.deep += deep_levels(inner)
+            self.use.add(session.origin, memory(topic_filter))
+            if deep := deep_levels(inner):
+                self.deep.add(session.origin, deep)
         if not self._index.invalidate(inner):
             self.changed()
         self.watch(topic_filter, session if new else None)
@@ -288,20 +290,21 @@ class Router:
             path.pop()
             del path[-1].children[levels.pop()]
         self.count -= 1
-        self.size -= memory(topic_filter)
-        self.deep -= deep_levels(inner)
+        self.use.add(session.origin, -memory(topic_filter))
+        if deep := deep_levels(inner):
+            self.deep.add(session.origin, -deep)
         if not self._index.invalidate(inner):
             self.changed()
         self.watch(topic_filter, None)
         return True
 
-    def has_room(self, topic_filter: str, most: int) -> bool:
+    def has_room(self, session: Session, topic_filter: str, most: int) -> bool:
         """Whether one more subscription may be kept. topic_filter: without its share. most: size
         limit of all subscriptions, in bytes.
         """
-        deep = deep_levels(topic_filter)
-        return self.size + memory(topic_filter) <= most and (
-            not deep or self.deep + deep <= _DEEP_LEVELS
+        deep, owner = deep_levels(topic_filter), session.origin
+        return self.use.fits(owner, memory(topic_filter), most) and (
+            not deep or self.deep.fits(owner, deep, _DEEP_LEVELS)
         )
 
     def begins(self, level: str) -> bool:

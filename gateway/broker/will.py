@@ -13,9 +13,10 @@ again every second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gateway.broker.store_rows import WillRow
+from gateway.system.usage import Origin
 
 _OVERHEAD = 256
 """Overhead of a will in addition to its contents, in bytes."""
@@ -35,6 +36,7 @@ class StoredWill:
     """Message Expiry Interval, None for none."""
     due: float | None = None
     """Time to publish the will, on the time axis; None while the client is connected."""
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def size(self) -> int:

@@ -163,12 +163,17 @@ def advice(config: Config) -> list[str]:
             f"gateway.name: {gateway_name.shown(name)!r} {poor}. For a new gateway: letters, digits"
             " and '-'. One that has landed batches keeps its name"
         )
-    loose = [item for item in config.acl if item.named_users and "%c" in f"{item.write}{item.read}"]
+    loose = [
+        item
+        for item in config.acl
+        if item.named_users and "%c" in f"{item.write}{item.read}{item.subscribe}"
+    ]
     if loose and config.access.identifiers == "any":
         found.append(
             "acl: %c is the client identifier, and access.identifiers lets a user choose any that"
-            " is free: one user may read what is meant for another's device. If not meant: %u, or"
-            ' identifiers = "user name prefix"'
+            " is free. So a user may publish as another's device; and where rules with %c let"
+            " several users read, only an identifier that is the user name, or begins with it and a"
+            ' colon, gets anything. For all: %u, or identifiers = "user name prefix"'
         )
     page = config.page
     if page is not None and page.key is None and not is_local(page.bind):

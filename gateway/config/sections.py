@@ -15,6 +15,7 @@ from gateway.config.values import (
     BeatUrl,
     Below,
     Bind,
+    BridgeName,
     BrokerUrl,
     Count,
     FilePath,
@@ -240,8 +241,9 @@ class LimitsSection(Section):
     """Bounds that hold for every client. Sizes in bytes."""
 
     connections: Count = 20_000
-    """Largest number of clients at a time. The same number of connections may wait before their
-    CONNECT.
+    """Largest number of clients at a time. If one user, or one address, has more than four fifths
+    of them, its oldest one makes room for another's. The same number of connections may wait before
+    their CONNECT.
     """
     connects_per_s: Count = 1000
     """CONNECTs per second from one address, in bursts of ten seconds' worth."""
@@ -256,7 +258,7 @@ class LimitsSection(Section):
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
     """The longest client identifier."""
     will_bytes: Count = 64 * MEGABYTE
-    """Size limit of all wills together."""
+    """Size limit of all wills together. One user, or one address, may have four fifths."""
     inflight: U16 = 1024
     """Largest number of QoS 1 and 2 messages in flight to one client, even if it announces a larger
     Receive Maximum. If the session outlives its connection, also the largest number of messages
@@ -268,7 +270,7 @@ class LimitsSection(Section):
     """Size limit of the messages that wait for one session."""
     memory_bytes: Count = 256 * MEGABYTE
     """Size limit of the messages that wait for all sessions. Subscriptions may take the same amount
-    again, and so may incomplete packets.
+    again, those of one user, or one address, four fifths of it; and so may incomplete packets.
     """
     outgoing_bytes: Count = 4 * MEGABYTE
     """Size limit of the output that one peer has not read yet. Beyond it, QoS 0 messages are
@@ -547,6 +549,8 @@ class AclSection(Section):
     """Access rules for topics. Without any [[acl]], an admitted client may do everything. If all
     sections only deny, it may do everything else. `%u` and `%c` stand for the user name and the
     client identifier. Boards are not users: if no section names boards, they may do everything.
+    While access.identifiers is "any", `%c` lets several users read only with an identifier that is
+    the user name, alone or followed by a colon and more text.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -572,6 +576,22 @@ class AclSection(Section):
     and `seq` are accepted as identity. If no section allows users anything, they are accepted from
     all clients but those with the name of a board of the device registry.
     """
+
+    def allowed(self, what: str, user: str, client: str, *, owned: bool) -> list[str]:
+        """Return the filters that allow a client something, with its names filled in. A name with a
+        wildcard or a slash would widen a filter, so filters that mention such a name are left out.
+        So are filters for reading that mention an identifier that another user may take. owned:
+        whether the identifier is the user's own.
+        """
+        found: list[str] = getattr(self, what)
+        if what == "subscribe":
+            found = found or self.read
+        fills = _is_plain(client) and (owned or what not in ("read", "subscribe"))
+        return [
+            item.replace("%u", user).replace("%c", client)
+            for item in found
+            if ("%u" not in item or _is_plain(user)) and ("%c" not in item or fills)
+        ]
 
     @property
     def names_boards(self) -> bool:
@@ -620,7 +640,7 @@ class BridgeSection(Section):
     continue.
     """
 
-    name: Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,32}$")]
+    name: BridgeName
     """Name of the bridge, for logs and commands. A bridge with a new name gets a new queue."""
     server: BrokerUrl
     """mqtts://HOST:PORT, or mqtt:// without TLS."""
@@ -754,6 +774,10 @@ publish refused messages again.
 """
 
 
+def _is_plain(name: str) -> bool:
+    return name != "" and not set(name) & set("/+#$%")
+
+
 def _of(section: Any, key: str, default: Any) -> Any:
     """Return a key of a section, whether or not the section is checked yet."""
     return (
@@ -885,6 +909,19 @@ class Config(Section):
             ),
             default,
         )
+
+    def owns_identifier(self, user: str, client: str) -> bool:
+        """Whether no other user may take a client identifier. Clients without a user name, and all
+        clients of the only user to whom rules give topics by identifier, have nothing of others.
+        """
+        named = {
+            name
+            for section in self.acl
+            if "%c" in f"{section.read}{section.subscribe}"
+            for name in section.named_users
+        }
+        alone = named == {user} and not set(user) & set("*?[")
+        return alone or user in ("", client) or client.startswith(f"{user}:")
 
     def quota_of(self, user: str) -> QuotaSection | None:
         """The section for a user; None when there is none."""

@@ -1,10 +1,11 @@
 """Types of values that check themselves: addresses, filters, names, times, landing places."""
 
+import re
 from datetime import time
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -64,8 +65,28 @@ def _check_member(value: str) -> str:
     return value
 
 
-def _check_hook(value: str) -> str:
+def _check_bridge(value: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_-]{1,32}", value):
+        raise ValueError("must have 1 to 32 characters: letters from a to z, digits, _ and -")
+    return value
+
+
+def _url(value: str) -> SplitResult:
+    """Return the parts of a URL. Raises ValueError for a host or port that cannot be."""
     url = urlsplit(value)
+    if any(sign.isspace() or not sign.isprintable() for sign in value):
+        raise ValueError("a URL has no spaces")
+    try:
+        port = url.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the port of a URL is a number from 1 to 65535")
+    return url
+
+
+def _check_hook(value: str) -> str:
+    url = _url(value)
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError("must be a URL, such as https://auth.example/mqtt")
     if url.username is not None or url.password is not None:
@@ -74,7 +95,7 @@ def _check_hook(value: str) -> str:
 
 
 def _check_mail_server(value: str) -> str:
-    url = urlsplit(value)
+    url = _url(value)
     if url.scheme not in ("smtp", "smtps") or not url.hostname or url.path or url.query:
         raise ValueError("must be a URL, such as smtps://mail.example or smtp://mail.example:587")
     if url.username is not None or url.password is not None:
@@ -89,8 +110,9 @@ def _check_broker(value: str) -> str:
 
 def split_broker(value: str) -> tuple[str, int, bool]:
     """Split `mqtts://broker.example:8883` into (host, port, with TLS). Raises ValueError."""
-    url = urlsplit(value)
-    if url.scheme not in ("mqtt", "mqtts") or not url.hostname or url.path or url.query:
+    url = _url(value)
+    beyond = url.path or url.query or "#" in value
+    if url.scheme not in ("mqtt", "mqtts") or not url.hostname or beyond:
         raise ValueError("must be a URL, such as mqtts://broker.example or mqtt://10.0.0.2:1883")
     if url.username is not None or url.password is not None:
         raise ValueError("a password has no place in this file: user and password_file")
@@ -215,6 +237,7 @@ def is_local(bind: str) -> bool:
 Address = Annotated[str, AfterValidator(_check_address)]
 Bind = Annotated[str, AfterValidator(_check_bind)]
 Network = Annotated[str, AfterValidator(_check_network)]
+BridgeName = Annotated[str, AfterValidator(_check_bridge)]
 BrokerUrl = Annotated[str, AfterValidator(_check_broker)]
 Below = Annotated[str, AfterValidator(_check_below)]
 GatewayName = Annotated[

@@ -13,7 +13,7 @@ from gateway.commands.control_client import NotRunning, ask
 from gateway.config import BridgeSection, Config
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
-from gateway.system.amounts import wait, were
+from gateway.system.amounts import wait
 
 
 def bridges(config: Config) -> Iterator[Finding]:
@@ -50,14 +50,8 @@ def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
 
 def _state(part: str, state: BridgeStatus) -> Iterator[Finding]:
     """Yield the problems of a bridge of the running gateway, the connection first."""
-    if state.error is None and not state.dropped:
+    if state.error is None:
         yield ok(part, f"connected; {wait(state.waiting)}, {state.sent:,} sent")
-    if state.dropped:
-        yield warning(
-            part,
-            f"{were(state.dropped)} dropped because too many waited",
-            "Set max_messages and max_bytes of the bridge higher",
-        )
     for kind, text in problems(state):
         yield (wrong if kind == "bridge" else warning)(part, text, REMEDIES[kind])
 

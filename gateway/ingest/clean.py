@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import fsspec
+from deltalake.exceptions import DeltaError
 
 from gateway.errors import OncewayError
 from gateway.ingest.landing.place import Landing, error_text
+from gateway.ingest.report.health import damage
 from gateway.ingest.report.tables import in_quarantine, taken
 from gateway.system.gateway_name import shown
 from gateway.uplink.landing import Unreachable, open_landing
@@ -38,12 +40,18 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
     """Delete the batches that the table has and that landed longer ago than `older_than` seconds. A
     batch in quarantine stays, because it exists nowhere else.
 
-    Raises OncewayError if the table or the landing place does not exist or is empty; also, after
-    the other feeds are clean, for feeds that cannot be cleaned. Raises OSError if the landing
-    place cannot be reached.
+    Raises OncewayError if the table or the landing place does not exist or is empty, or if the
+    table is damaged; also, after the other feeds are clean, for feeds that cannot be cleaned.
+    Raises OSError if the landing place cannot be reached.
     """
     landing.refuse_empty()
     feeds = taken(table)
+    if (flaw := _damage(table)) is not None:
+        raise OncewayError(
+            f"the table is damaged ({flaw}), so no batch is deleted",
+            table,
+            "The landing place may be the only one that has its rows. See `onceway ingest report`",
+        )
     if not feeds:
         raise OncewayError(
             "the table has no batch of this landing place", table, "Is it the right table?"
@@ -69,6 +77,16 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
         raise OncewayError(
             f"{len(failed)} feeds were not cleaned: {'; '.join(failed[:SHOWN])}{more}", landing.url
         )
+
+
+def _damage(table: str) -> str | None:
+    """Return what of the table is missing; None also if deltalake does not know all that the table
+    uses.
+    """
+    try:
+        return damage(table)
+    except DeltaError:
+        return None
 
 
 def _tidy_markers(landing: Landing) -> None:

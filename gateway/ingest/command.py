@@ -17,6 +17,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.memory import driver_heap
 
 HERE = Path(__file__).parent
+BEGIN = HERE / "jobs" / "begin.py"
 SUBMIT = Path(sys.executable).parent / "spark-submit"
 DELTA = "4.4.0"
 """Version of Delta Lake. The name of its jar contains this version and Spark's."""
@@ -78,7 +79,7 @@ class Job:
         quiet = ["--conf", "spark.ui.showConsoleProgress=false"]  # a shell would show bars
         options = shlex.join([*quiet, *self.spark, "pyspark-shell"])
         environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": options}
-        return Command(environment, [sys.executable, *self.script])
+        return Command(environment, [sys.executable, str(BEGIN), *self.script])
 
 
 def build(

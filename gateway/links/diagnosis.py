@@ -22,17 +22,22 @@ _TEXT_SHARE = 0.9
 _EXCERPT = 40
 
 _STARTS = 5
-_WITHIN_S = 60.0
+_WITHIN_S = 3600.0
+_SOON_S = 60.0
+"""Shortest time without a start that ends a loop, in seconds."""
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
-_BY_RESET = (
-    "a reset, not its supply, begins each. The watchdog resets a board whose loop() takes more than"
-    " 2 s without ow_mqtt_poll: look for a delay() or a sensor that is waited for. Or the sketch"
-    " crashes, or somebody presses its reset"
+BY_WATCHDOG = (
+    "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
+    " delay() or a sensor that is waited for. Or the sketch crashes, or somebody presses its reset"
 )
+_BY_RESET = f"a reset, not its supply, begins each. {BY_WATCHDOG}"
 
 _LINES = 3
-"""Number of lines of text among damaged frames that cannot be an accident."""
+"""Number of printed texts among damaged frames that cannot be an accident."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
+_PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
+"""The whole of the bytes between two delimiters; a frame also has a code and a CRC."""
+_LONGEST = 256
 
 
 class Diagnosis:
@@ -80,25 +85,28 @@ class Diagnosis:
 
 
 class PrintedText:
-    """The search for lines of text between the frames of one port, as `Serial.println`
-    makes them.
+    """The search for text between the frames of one port, as `Serial.print` and `Serial.println`
+    make it.
     """
 
     def __init__(self) -> None:
         self._lines = 0
+        self._rest = b""
         self.verdict: str | None = None
 
     def bytes_received(self, data: bytes, damaged: bool) -> str | None:
         """Take bytes. damaged: whether a frame was damaged since the last call. Return the
         sentence, at most once.
         """
-        found = _LINE.findall(data)
+        *pieces, rest = (self._rest + data).split(b"\0")
+        self._rest = rest[-_LONGEST:]
+        found = _LINE.findall(data) or [one for one in pieces if _PRINTED.fullmatch(one)]
         if not damaged or not found or self._lines >= _LINES:
             return None
         self._lines += len(found)
         if self._lines < _LINES:
             return None
-        excerpt = " ".join(found[-1].decode("ascii").split())[:_EXCERPT]
+        excerpt = " ".join(max(found, key=len).decode("ascii").split())[:_EXCERPT]
         self.verdict = (
             f"its sketch prints to the link's own UART ({excerpt!r}), which damages frames: take"
             " Serial.print out, and call ow_log instead, whose lines `onceway device log` shows"
@@ -107,23 +115,31 @@ class PrintedText:
 
 
 class Restarts:
-    """The search for a board on one port that restarts again and again."""
+    """The search for a board on one port that restarts again and again: each 3 s because its loop
+    always blocks, or each 10 minutes because one of its sensors sometimes does.
+    """
 
     def __init__(self) -> None:
         self._starts: deque[float] = deque(maxlen=_STARTS)
         self._boot: int | None = None
+        self._power_on = False
+        self.count = 0
 
-    def started(self, boot: int, power_on: bool, now: float) -> str | None:
-        """Note a start of the board. boot: its number. While there are many starts, return the
-        sentence for each.
-        """
-        if boot == self._boot:
+    def started(self, boot: int, power_on: bool, now: float) -> None:
+        """Note a greeting of the board. boot: the number of its start."""
+        if boot != self._boot:
+            self._boot, self._power_on = boot, power_on
+            self._starts.append(now)
+            self.count += 1
+
+    def verdict(self, now: float) -> str | None:
+        """Return the sentence while the starts follow each other at this pace."""
+        if len(self._starts) < _STARTS:
             return None
-        self._boot = boot
-        self._starts.append(now)
-        if len(self._starts) < _STARTS or now - self._starts[0] > _WITHIN_S:
+        lasted = self._starts[-1] - self._starts[0]
+        if lasted > _WITHIN_S or now - self._starts[-1] > max(lasted, _SOON_S):
             return None
-        return (
-            f"the board starts again and again ({_STARTS} times in {now - self._starts[0]:.0f} s): "
-            + (_BY_POWER if power_on else _BY_RESET)
+        span = f"{lasted:.0f} s" if lasted < 2 * _SOON_S else f"{lasted / 60:.0f} minutes"
+        return f"the board starts again and again ({_STARTS} times in {span}): " + (
+            _BY_POWER if self._power_on else _BY_RESET
         )

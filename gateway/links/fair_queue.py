@@ -7,7 +7,7 @@ oldest one, and addresses take turns.
 
 from typing import Generic, TypeVar
 
-from gateway.broker.admission import origin
+from gateway.system.usage import origin
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ clock in seconds.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import Enum
 
 from gateway.links.arq import Line, ReceiveWindow, SendWindow
 from gateway.links.frames import (
@@ -104,6 +105,22 @@ class Unheard:
 Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused | Unheard
 
 
+class LinkState(Enum):
+    """The states of a link over a line. A session there is MQTT's Network Connection."""
+
+    WAITING = "no session: the gateway asks for a greeting, the device greets"
+    OPEN = "frames carry bytes both ways"
+    CLOSING = "written bytes wait for their acknowledgement, nothing is delivered"
+
+
+NEXT: dict[LinkState, frozenset[LinkState]] = {
+    LinkState.WAITING: frozenset({LinkState.OPEN}),
+    # a greeting begins the next session at once
+    LinkState.OPEN: frozenset({LinkState.OPEN, LinkState.CLOSING, LinkState.WAITING}),
+    LinkState.CLOSING: frozenset({LinkState.OPEN, LinkState.WAITING}),
+}
+
+
 class ReliableLink(ABC):
     """The common part of both roles. baud: rate of the line, for timing only; None if bytes take no
     time.
@@ -119,6 +136,12 @@ class ReliableLink(ABC):
         self._decoder = FrameDecoder(self.statistics)
         self._outgoing: list[bytes] = []
         self._events: list[Event] = []
+
+    @property
+    def state(self) -> LinkState:
+        if self.session is None:
+            return LinkState.WAITING
+        return LinkState.CLOSING if self.session.closing else LinkState.OPEN
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take bytes from the line, split anywhere."""

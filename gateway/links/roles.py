@@ -29,8 +29,8 @@ OFFER_LIFE = 10.0
 """Seconds after a WELCOME in which its session may begin."""
 
 UNHEARD_AFTER = 6
-"""Number of HELLOs in a row, without any other intact frame, after which the device counts as
-unable to hear WELCOME.
+"""Number of HELLOs of one start in a row, without any other intact frame, after which the device
+counts as unable to hear WELCOME. A board that its watchdog resets has no time to answer.
 """
 
 HELLO_WAIT_MIN = 0.25
@@ -57,6 +57,8 @@ class GatewayLink(ReliableLink):
         """Number of consecutive HELLOs that were answered by a WELCOME."""
         self._frames_then = 0
         """Number of intact frames at the last HELLO."""
+        self.greeting: Hello | None = None
+        """The last HELLO that was answered by a WELCOME; a session need not follow."""
 
     def open(self, now: float) -> None:
         """Ask the board for a HELLO after the port has been opened."""
@@ -65,7 +67,7 @@ class GatewayLink(ReliableLink):
     def lose(self, reason: str) -> list[Event]:
         """End the session, because the port is gone."""
         self._drop(reason)
-        self._offered = None
+        self._offered = self.greeting = None
         self._versions = (PLAIN, KEYED)
         self._outgoing.clear()
         self._decoder = FrameDecoder(self.statistics)
@@ -85,18 +87,19 @@ class GatewayLink(ReliableLink):
             self._events.append(Refused(hello.name, answer.refusal))
             self._greetings = 0
             return
-        if self._is_unheard():
+        if self._is_unheard(hello):
             self._events.append(Unheard(hello.name))
         if answer is not self._answered:
             self._offered, self._offered_at = answer, now
             if answer.key is None:
                 self._begin(answer)
 
-    def _is_unheard(self) -> bool:
+    def _is_unheard(self, hello: Hello) -> bool:
         """Count a HELLO that gets a WELCOME. Return whether the device seems unable to hear."""
         frames = self.statistics.frames_received
-        alone = frames == self._frames_then + 1
-        self._frames_then = frames
+        again = self.greeting is not None and self.greeting.boot == hello.boot
+        alone = again and frames == self._frames_then + 1
+        self._frames_then, self.greeting = frames, hello
         self._greetings = self._greetings + 1 if alone else 1
         return self._greetings >= UNHEARD_AFTER
 

@@ -20,7 +20,7 @@ from gateway.errors import OncewayError
 from gateway.links.diagnosis import Diagnosis, PrintedText, Restarts
 from gateway.links.faults import blame
 from gateway.links.greeter import Greeter, Refusal
-from gateway.links.handshake import KEYED, PLAIN
+from gateway.links.handshake import KEYED, PLAIN, Hello
 from gateway.links.holders import holders
 from gateway.links.keys import NO_KEY, cmac
 from gateway.links.reliable import (
@@ -137,6 +137,8 @@ class PortStatus:
     statistics: LinkStatistics
     unheard: bool = False
     """Whether a device sends HELLO and does not hear the gateway's answers."""
+    starts: int = 0
+    """Number of the device's starts since the port was opened."""
     refusal: Refusal | None = field(default=None, kw_only=True)
     """Reason why `refused` is refused."""
 
@@ -169,7 +171,10 @@ class SerialPort:
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
+        self._greeting: Hello | None = None
+        """The last HELLO that was looked at."""
         self._told_restarts = False
+        """Whether the log has the present sentence about restarts."""
         self._speaks = False
         """Whether an intact frame has arrived since the port was opened."""
         self._refusal: Refusal | None = None
@@ -196,6 +201,7 @@ class SerialPort:
             )
             return
         self._logged.clear()
+        self._restarts = Restarts()
         self._told_restarts = False
         self._problem = None
         self._speaks = False
@@ -243,9 +249,10 @@ class SerialPort:
             self.is_open,
             name,
             self._refused,
-            self._problem,
+            (self.is_open and self._restarts.verdict(self._loop.time())) or self._problem,
             self.link.statistics,
             self._unheard,
+            self._restarts.count,
             refusal=self._refusal,
         )
 
@@ -289,6 +296,10 @@ class SerialPort:
         intact, damaged = self.link.statistics.frames_received, self._damaged
         now = self._loop.time()
         events = self.link.receive(data, now)
+        if (hello := self.link.greeting) is not None and hello is not self._greeting:
+            self._greeting = hello
+            self._restarts.started(hello.boot, hello.power_on, now)
+            self._tell_restarts(now)
         if self.link.statistics.frames_received != intact:
             self._diagnosis.intact_frame()
             self._speaks = True
@@ -375,8 +386,6 @@ class SerialPort:
         if proved or not self._unheard:  # without a key a greeting begins a session
             self._problem, self._refused = self._prints.verdict, None
             self._unheard = False
-        if found := self._restarts.started(hello.boot, hello.power_on, self._loop.time()):
-            self._tell_restarts(found)
         device = DeviceIdentity(hello.name, event.welcome.incarnation, hello.next_sequence, proved)
         self._begin(SerialTransport(self, event.session, Peer(self._listener, self.path, device)))
 
@@ -421,11 +430,11 @@ class SerialPort:
         self._due = due
         self._timer = self._loop.call_at(due, self._do, self._on_timer) if due else None
 
-    def _tell_restarts(self, text: str) -> None:
-        self._problem = text
-        if not self._told_restarts:
-            self._told_restarts = True
+    def _tell_restarts(self, now: float) -> None:
+        text = self._restarts.verdict(now)
+        if text and not self._told_restarts:
             log.warning("%s: %s", self.path, text, extra=about(port=self.path))
+        self._told_restarts = text is not None
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
         """Log a sentence once for each time that the port is opened, unless other sentences flood

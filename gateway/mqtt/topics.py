@@ -82,3 +82,16 @@ def topic_matches(topic_filter: str, name: str) -> bool:
         if position == len(levels) or level not in ("+", levels[position]):
             return False
     return len(wanted) == len(levels)
+
+
+def covers(allowed: str, wanted: str) -> bool:
+    """Whether the filter `allowed` matches everything that the filter `wanted` matches."""
+    if wanted[0] == "$" and allowed[0] in "+#":
+        return False
+    outer, inner = allowed.split("/"), wanted.split("/")
+    for position, level in enumerate(outer):
+        if level == "#":
+            return True
+        if position == len(inner) or inner[position] == "#" or level not in ("+", inner[position]):
+            return False
+    return len(outer) == len(inner)

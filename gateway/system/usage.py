@@ -12,6 +12,7 @@ own clients have no origin.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ipaddress import IPv6Address
 from typing import Generic, Protocol, TypeVar
 
 _BURST_S = 1.0
@@ -23,6 +24,19 @@ _RUN_S = 0.1
 
 _RESERVE = 5
 """Divisor: the part of a bound that is left to others when one origin has taken all it may."""
+
+
+_NETWORK = 64
+"""Prefix length of the IPv6 network that counts as one address (RFC 6177)."""
+
+
+def origin(address: str) -> str:
+    """Return the host of an address of a `Peer`: IPv4 address, IPv6 network, or the text."""
+    host, colon, _ = address.rpartition(":")
+    if not host.startswith("["):
+        return host if colon else address
+    number = IPv6Address(host[1:-1].partition("%")[0])
+    return str(IPv6Address(int(number) >> (128 - _NETWORK) << (128 - _NETWORK)))
 
 
 def within(used: int, limit: int) -> bool:
@@ -55,6 +69,34 @@ class Origins:
         for item in list(self._all.values()):
             if not (item.sessions or item.retained or item.spooled):
                 del self._all[item.name]
+
+
+class Shared:
+    """The use of a bound that all clients share, in all and by origin."""
+
+    __slots__ = ("_of", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[Origin, int] = {}
+
+    def add(self, owner: Origin | None, amount: int) -> None:
+        """Count an amount for an origin; None for a board or an own client of the gateway."""
+        self.total += amount
+        if owner is not None:
+            self._of[owner] = self._of.get(owner, 0) + amount
+            if not self._of[owner]:
+                del self._of[owner]
+
+    def fits(self, owner: Origin | None, amount: int, limit: int) -> bool:
+        """Whether an origin may use this much more."""
+        return self.total + amount <= limit and (
+            owner is None or within(self._of.get(owner, 0) + amount, limit)
+        )
+
+    def greedy(self, limit: int) -> Origin | None:
+        """Return the origin that has taken a part of the reserve, or None."""
+        return next((owner for owner, used in self._of.items() if not within(used, limit)), None)
 
 
 class Quota(Protocol):

@@ -60,21 +60,22 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
         rows: list[dict[str, Any]] = pa.table(builder.execute(sql)).to_pylist()
     except TableNotFoundError:
         return None
-    except (DeltaError, OSError) as error:
-        reason, hint = _reason(error), None
-        if "nsupported" in reason and "features" in reason:
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        told, hint = reason(error), None
+        if "nsupported" in told and "features" in told:
             hint = f"deltalake {__version__} does not know all that the table uses: ask with Spark"
-        elif "s3a://" in reason:
+        elif "s3a://" in told:
             hint = "deltalake does not find the files of a shallow clone on S3: ask with Spark"
-        elif "No field named" in reason:
+        elif "No field named" in told:
             hint = "Is it a table of the ingest?"
-        raise OncewayError(f"cannot read the table: {reason}", table, hint) from error
+        raise OncewayError(f"cannot read the table: {told}", table, hint) from error
     return rows
 
 
-def _reason(error: Exception) -> str:
-    """Return a multi-line, coloured message of delta-rs in one plain line."""
-    lines = re.sub(r"\x1b\[[0-9]*m", "", str(error)).splitlines()
+def reason(error: Exception) -> str:
+    """Return a multi-line, coloured message of delta-rs in one plain line, without its stack."""
+    plain = re.sub(r"\x1b\[[0-9]*m", "", str(error))
+    lines = re.split(r"\n\s*0: <unknown>", plain)[0].splitlines()
     return ": ".join(line.strip(" ↳") for line in lines if line.strip())[:REASON_LIMIT]
 
 

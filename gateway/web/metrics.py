@@ -260,7 +260,9 @@ def _clients(source: Source) -> Iterator[Metric]:
     yield _gauge("sessions_durable", "Sessions that outlive their connection", found.durable)
     yield _gauge("subscriptions", "Subscriptions of all sessions", broker.router.count)
     yield _gauge("retained_messages", "Retained messages", broker.retained.count)
-    yield _gauge("subscription_bytes", "Memory of all subscriptions' filters", broker.router.size)
+    yield _gauge(
+        "subscription_bytes", "Memory of all subscriptions' filters", broker.router.use.total
+    )
     yield _gauge("retained_bytes", "Memory of all retained messages", broker.retained.size)
     yield _gauge(
         "partial_packet_bytes", "Memory of packets that have not come whole", broker.partial

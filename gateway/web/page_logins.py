@@ -24,13 +24,13 @@ from pathlib import Path
 from gateway.access.authentication import Passwords
 from gateway.access.logins import ALIKE_S, BackOff
 from gateway.access.trusted import Trusted
-from gateway.broker.admission import origin
 from gateway.config import OWN_NAMES
 from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 from gateway.system.jobs import Job, SavedFile
 from gateway.system.late_file import LateFile
 from gateway.system.log_throttle import LogThrottle
+from gateway.system.usage import origin
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from hil.bench.nemesis import Nemesis
 from hil.bench.tables import (
     AirTable,
     BoardTable,
+    BridgeTable,
     ClientTable,
     GatewayTable,
     Limits,
@@ -29,6 +30,7 @@ DIES = "gateway-dies"
 EACH_STEP = "gateway-kill-at-each-step"
 RESTORED = "gateway-restored"
 AT_RELEASE = "gateway-kill-at-release"
+OTHER_RESTART = "other-broker-restart"
 ONCE_A_LINE = ("line-bursts", "line-trace")
 
 
@@ -48,6 +50,8 @@ class Bench(BaseModel):
     if given, its store is a used one.
 
     interval_ms: between samples of a board. stall_s: longest time without progress.
+
+    bridge: a bridge of the gateway to another broker.
 
     commands: to the boards, through the gateway. client: programs that publish over TCP beside the
     boards. subscriber: programs that subscribe there.
@@ -72,6 +76,7 @@ class Bench(BaseModel):
     interval_ms: int = Field(default=200, ge=20, le=60_000)
     seed: int = 1
     stall_s: float = Field(default=180, gt=0)
+    bridge: BridgeTable | None = None
     commands: Commands | None = None
     client: list[ClientTable] = []
     subscriber: list[SubscriberTable] = []
@@ -198,6 +203,10 @@ class Bench(BaseModel):
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
                 f" leave out {others[0]}"
             )
+        there = [OTHER_RESTART] * (OTHER_RESTART in kinds)
+        there += ["[[subscriber]] with there = true"] * any(one.there for one in self.subscriber)
+        if there and not self.bridge:
+            raise ValueError(f"{there[0]} needs another broker: a table [bridge]")
         if AT_RELEASE in kinds and not any(table.qos == 2 for table in self.subscriber):
             raise ValueError(f"{AT_RELEASE} needs a table [[subscriber]] with qos = 2")
 
@@ -241,6 +250,7 @@ class Bench(BaseModel):
             "[[board]]": self.board,
             "[commands]": self.commands,
             "[[subscriber]]": self.subscriber,
+            "[bridge]": self.bridge,
         }
         if present := [name for name, table in beyond.items() if table]:
             raise ValueError(
@@ -411,7 +421,7 @@ class Bench(BaseModel):
     @property
     def listens(self) -> bool:
         """Whether any program connects to the gateway over TCP."""
-        return bool(self.commands or self.client or self.subscriber or self.real)
+        return bool(self.commands or self.client or self.subscriber or self.real or self.bridge)
 
     @property
     def kinds(self) -> list[Kind]:

@@ -15,6 +15,7 @@ Location = tuple[int | str, ...]
 TABLES = {
     "air": "[air]",
     "board": "[[board]]",
+    "bridge": "[bridge]",
     "client": "[[client]]",
     "commands": "[commands]",
     "config": "[config]",

@@ -14,6 +14,7 @@ from hil.faults import KINDS, AnyKind, Kind, OfExchange
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
 NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
+NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
 NO_KILLS = {"number-taken"}
@@ -22,6 +23,7 @@ publish again messages in flight."""
 BEYOND = (
     NO_CLIENTS
     | NO_KILLS
+    | NEEDS_BRIDGE
     | {name for name, kind in KINDS.items() if kind.gateways == "several" or kind.sensors}
 )
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
@@ -40,8 +42,8 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 class Nemesis(BaseModel):
     """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
     from. "all" means all kinds but sweeps, which count steps from silence, and kinds that need
-    root, a subscriber, boards with a radio, or several gateways. Kinds after which no gateway may
-    start again are left out, too.
+    root, a subscriber, a bridge, boards with a radio, or several gateways. Kinds after which no
+    gateway may start again are left out, too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

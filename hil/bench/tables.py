@@ -187,16 +187,37 @@ class ClientTable(BaseModel):
         return self
 
 
+class BridgeTable(BaseModel):
+    """A bridge of the gateway to a mosquitto. Readings and messages go there. states: number of
+    topics at each end whose retained messages a program there changes, and of those that the
+    program sets first and deletes later. changes: number of changes and deletions at each end, at
+    most per_s per second.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    states: int = Field(default=8, ge=1, le=100)
+    changes: int = Field(default=100, ge=1)
+    per_s: float = Field(default=5.0, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _changes_each(self) -> "BridgeTable":
+        if self.changes < 2 * self.states:
+            raise ValueError(f"changes must be {2 * self.states} at least, twice the states")
+        return self
+
+
 class SubscriberTable(BaseModel):
-    """Programs that subscribe. count: number of programs. clean: whether each connection begins a
-    new session, for which no message waits. stays_s: seconds until it disconnects; 0: it stays.
-    away_s: seconds of absence.
+    """Programs that subscribe. count: number of programs. there: whether they subscribe at the
+    other broker of [bridge]. clean: whether each connection begins a new session, for which no
+    message waits. stays_s: seconds until it disconnects; 0: it stays. away_s: seconds of absence.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=1, ge=1, le=100)
     filter: str = Field(default="sensors/#", min_length=1)
+    there: bool = False
     qos: Literal[0, 1, 2] = 2
     clean: bool = False
     stays_s: float = Field(default=0.0, ge=0)

@@ -57,7 +57,61 @@ def first_step(name: str, seed: int, folder: str) -> int:
     return (end - soon * STRIDE) % STEPS
 
 
-class SimulatedDevice(WiredDevice):
+class Boards(WiredDevice):
+    """The successive boards that have one name, and their ledgers."""
+
+    _boards: list[tuple[SimulatedBoard, LedgerWatch]]
+
+    @property
+    def board(self) -> SimulatedBoard:
+        """Return the board that has the name now."""
+        return self._boards[-1][0]
+
+    @property
+    def port(self) -> Path:
+        return self.board.port
+
+    @property
+    def ledger(self) -> Ledger:
+        """Return the board's ledger, as far as `look` has read."""
+        return self._boards[-1][1].ledger
+
+    @property
+    def contradictions(self) -> list[str]:
+        """Return the contradictions in the board's ledger. With any, it may never finish."""
+        return self.ledger.contradictions
+
+    @property
+    def obeyed(self) -> int:
+        """Return the number of commands that the board has obeyed."""
+        return self._boards[-1][1].obeyed
+
+    def look(self) -> int:
+        """Enter publications completed since the last look. Returns the number of readings that all
+        boards of this name have taken.
+        """
+        return sum(watch.look() for _, watch in self._boards)
+
+    def close_ledgers(self) -> bool:
+        """Read the whole ledgers once more, and enter missing, contradictory and held publications.
+        Returns whether everything is entered.
+        """
+        for board, watch in self._boards:
+            watch.close(swapped=board is not self.board)
+        return True
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of publications in the board's journal that are not done."""
+        return self._boards[-1][1].waiting
+
+    @property
+    def journalled(self) -> int:
+        """Return the number of publications of all boards of this name."""
+        return sum(len(watch.produced) for _, watch in self._boards)
+
+
+class SimulatedDevice(Boards):
     """The board at the end of its wire."""
 
     counted = True  # whether a fault can strike it at a counted place
@@ -108,20 +162,6 @@ class SimulatedDevice(WiredDevice):
     def _drift(self, place: Path) -> int:
         rng = random.Random(f"{self._bench.seed}/{place.name}/drift")
         return rng.randint(-DRIFT_PPM, DRIFT_PPM)
-
-    @property
-    def board(self) -> SimulatedBoard:
-        """Return the board that has the name now."""
-        return self._boards[-1][0]
-
-    @property
-    def port(self) -> Path:
-        return self.board.port
-
-    @property
-    def ledger(self) -> Ledger:
-        """Return the board's ledger, as far as `look` has read."""
-        return self._boards[-1][1].ledger
 
     def wire_options(self) -> list[str]:
         return ["--flash", str(self.board.flash_image)]
@@ -228,11 +268,6 @@ class SimulatedDevice(WiredDevice):
                 if not tries_left:
                     raise
 
-    @property
-    def contradictions(self) -> list[str]:
-        """Return the contradictions in the board's ledger. With any, it may never finish."""
-        return self.ledger.contradictions
-
     async def stop_sampling(self) -> None:
         """Cut the power, order the application to stop sampling, and restore the power.
         Publications in the journal are still sent. Returns when the board has written its last
@@ -263,35 +298,6 @@ class SimulatedDevice(WiredDevice):
         if self._commanded % SECOND_EVERY == 0:
             return SECOND_MS
         return self._bench.interval_ms + steps * STEP_MS
-
-    @property
-    def obeyed(self) -> int:
-        """Return the number of commands that the board has obeyed."""
-        return self._boards[-1][1].obeyed
-
-    def look(self) -> int:
-        """Enter publications completed since the last look. Returns the number of readings that all
-        boards of this name have taken.
-        """
-        return sum(watch.look() for _, watch in self._boards)
-
-    def close_ledgers(self) -> bool:
-        """Read the whole ledgers once more, and enter missing, contradictory and held publications.
-        Returns whether everything is entered.
-        """
-        for board, watch in self._boards:
-            watch.close(swapped=board is not self.board)
-        return True
-
-    @property
-    def waiting(self) -> int:
-        """Return the number of publications in the board's journal that are not done."""
-        return self._boards[-1][1].waiting
-
-    @property
-    def journalled(self) -> int:
-        """Return the number of publications of all boards of this name."""
-        return sum(len(watch.produced) for _, watch in self._boards)
 
 
 def write_interval(board: SimulatedBoard, interval: int) -> None:

@@ -17,8 +17,8 @@ from hil.programs.process import Child, Children
 
 
 class Subscriber:
-    """A subscriber. subscribed: time of its first granted subscription, in monotonic nanoseconds.
-    received: number of messages.
+    """A subscriber. there: whether it subscribes at the other broker. subscribed: time of its first
+    granted subscription, in monotonic nanoseconds. received: number of messages.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Subscriber:
     ) -> None:
         """Create it. with_others: an earlier subscriber in the same shared subscription."""
         self.name = name
+        self.there = table.there
         self.subscribed: int | None = None
         self.received = 0
         self._table = table

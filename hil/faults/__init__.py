@@ -18,6 +18,7 @@ from hil.faults.board import (
     BoardSwitchedOff,
     BoardWatchdog,
 )
+from hil.faults.bridge import OtherBrokerRestart
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import (
     GatewayKill,
@@ -108,6 +109,7 @@ OfGateway = (
     | DiskFull
     | DiskSlow
     | ClockJump
+    | OtherBrokerRestart
 )
 OfUplink = (
     UplinkKill

@@ -280,6 +280,15 @@ class Commander(Protocol):
     def send(self, device: str, text: str) -> None: ...
 
 
+class OtherBrokerUnderTest(Protocol):
+    """The broker at the other end of the gateway's bridge."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> int:
+        """Ask the broker to end. Returns its exit code."""
+        ...
+
+
 class SystemUnderTest(Protocol):
     """The whole run, as a fault sees it."""
 
@@ -297,6 +306,8 @@ class SystemUnderTest(Protocol):
     def progress(self) -> IngestProgress: ...
     @property
     def commander(self) -> Commander: ...
+    @property
+    def other_broker(self) -> OtherBrokerUnderTest | None: ...
     @property
     def publishers(self) -> Mapping[str, Publisher]:
         """Return boards, and clients whose messages the gateway must acknowledge, by name."""

@@ -3,6 +3,11 @@
 from functools import cache
 
 SHARE = "$share/"
+STATES = "states"
+"""First level of the topics whose retained messages both ends of a bridge hold. The second level is
+the end that changes them."""
+HERE, THERE = "here", "there"
+"""The ends: the gateway and the other broker."""
 
 
 def shared(pattern: str) -> tuple[str | None, str]:

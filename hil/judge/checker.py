@@ -36,6 +36,7 @@ from hil.judge import (
     remains,
     sessions,
     starts,
+    states,
     turns,
 )
 from hil.judge.publication import HARMLESS, Key, Outcome, Publication
@@ -141,6 +142,7 @@ def check(events: Iterable[Event]) -> Result:
         + [f"{under_way} still under way {moment}", *doubts.without_delivery(seen)]
         * bool(under_way)
         + sessions.doubts(events)
+        + list(states.doubts(events))
         + doubts.found(seen)
         + list(commands.unshown(seen))
         + coverage.doubts(events)
@@ -161,6 +163,7 @@ def check(events: Iterable[Event]) -> Result:
         + aside.wrong(seen)
         + remains.wrong(events)
         + sessions.wrong(events)
+        + states.wrong(events)
         + lists.wrong(
             seen.listed, seen.reworded, seen.devices, seen.claim if _keeps_all(seen) else None
         )

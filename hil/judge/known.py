@@ -26,6 +26,8 @@ EVENTS = {
     "batch": _words("changed complete contradiction publication waiting"),
     "table": _words("complete conflict contradiction publication quarantined"),
     READINGS: _words("complete reading"),
+    "states": _words("changed held"),
+    "other broker": _words("happened"),
     "subscriber": _words("broken complete connected left received released subscribed subscribing"),
     "wire": _words(
         "armed back close count gone hello noise open ready replayed session struck "

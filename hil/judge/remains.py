@@ -11,12 +11,14 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 EMPTY = ("spool", "retained", "will", "aside")
-"""Tables that must be empty: no client of a bench retains a message or has a will."""
+"""Tables that must be empty: only [bridge] has retained messages, and no client has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Tables that must be empty at a single gateway. In a site, others' data may wait there."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
+BRIDGE = "onceway-bridge:there"
+"""Client of the session of the gateway's bridge."""
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
@@ -47,7 +49,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
-    names = {*plan["readings"], COMMANDER}
+    names = {*plan["readings"], COMMANDER, *([BRIDGE] if bench.get("bridge") else [])}
     for kind in ("client", "subscriber"):
         count = sum(table.get("count", 1) for table in bench.get(kind, ()))
         names |= {f"{kind}-{number}" for number in range(1, count + 1)}
@@ -57,8 +59,9 @@ def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     """Yield the remains at one gateway."""
     data, alone = event.data, not run["bench"].get("gateway")
+    bridged = ("retained",) if run["bench"].get("bridge") else ()
     for table in EMPTY + (ALONE if alone else ()):
-        if rows := data["tables"].get(table):
+        if table not in bridged and (rows := data["tables"].get(table)):
             yield f"{event.hop} has {rows} row(s) left in its table {table}"
     strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
     if strange and alone:  # gateways have sessions with each other, too

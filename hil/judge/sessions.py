@@ -68,6 +68,8 @@ class _Subscriber:
     receive_maximum: int
     events: list[Event] = field(default_factory=list)
     complete: bool = False
+    there: bool = False
+    """Whether it is at the other end of a bridge, which may send a message at QoS 1 again."""
     share: str | None = None
     """The name of the shared subscription that it takes part in."""
 
@@ -192,6 +194,7 @@ def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
             table["qos"],
             table["clean"],
             table.get("receive_maximum", 65_535),
+            there=table.get("there", False),
             share=shared(table["filter"])[0],
         )
         for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
@@ -330,7 +333,8 @@ class _Model:
             data["qos"] == 2 and sequence is not None and message.t > self.connected
         )
         self.times[key] += 1
-        if self.times[key] > 1 + message.repeats:
+        any_number = self.subscriber.there and data["qos"] == 1
+        if self.times[key] > 1 + message.repeats and not any_number:
             yield f"got too often at QoS {data['qos']}", named
         if key not in self.in_session:
             yield from self._in_order(key, message, named)
@@ -355,7 +359,7 @@ class _Model:
         """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
         It may send one and be killed before the commit, and then take it from its publisher as new.
         """
-        if message.acknowledged is None or message.repeats:
+        if message.acknowledged is None or message.repeats or self.subscriber.there:
             return False
         return message.acknowledged < self.sent_until.get(key, 0)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from hil.bench.bench import Bench
 from hil.bench.settings import merged, own_batch_count
+from hil.formats.topics import HERE, STATES, THERE
 from hil.observe.folder import Folder
 from hil.programs.air import MODEM
 
@@ -23,9 +24,11 @@ def write_config(
     bench: Bench,
     port: int | None = None,
     members: Mapping[str, str] | None = None,
+    other: int | None = None,
 ) -> None:
     """Write the configuration. port: listener for commands. members: all gateways of the site, with
-    their addresses for this gateway. `hil.bench.files` has asked whether the gateway takes them.
+    their addresses for this gateway. other: port of the broker at the end of the bridge.
+    `hil.bench.files` has asked whether the gateway takes them.
     """
     data, landing = str(folder.data), f"file://{folder.mount}"
     sections = merged(bench.config, bench.readings, data, landing, bool(port))
@@ -49,6 +52,9 @@ def write_config(
         lines += ["[[serial]]", f"port = {json.dumps(str(folder.port(device)))}", ""]
     if port:
         lines += ["[[listener]]", f'bind = "127.0.0.1:{port}"', "anonymous = true", ""]
+    if other:
+        lines += ["[[bridge]]", 'name = "there"', f'server = "mqtt://127.0.0.1:{other}"']
+        lines += [f'up = ["sensors/#", "{STATES}/{HERE}/#"]', f'down = ["{STATES}/{THERE}/#"]', ""]
     folder.config.write_text("\n".join(lines))
 
 

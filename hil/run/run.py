@@ -16,6 +16,7 @@ from hil.bench.plan import Plan
 from hil.devices.by_air import DeviceByAir
 from hil.devices.client import Client
 from hil.devices.commander import Commander
+from hil.devices.other_broker import OtherBroker
 from hil.devices.real_board import RealBoard
 from hil.devices.real_by_air import RealBoardByAir
 from hil.devices.sensor import SensorBoard
@@ -64,6 +65,8 @@ class Run:
         self._clients: list[Client] = []
         self._subscribers: list[Subscriber] = []
         self._air: AirOfRun | None = None
+        self._other: OtherBroker | None = None
+        self._other_port = free_port() if bench.bridge else None
         self._ports = dict.fromkeys(bench.gateways, self._commander.port)
         """Ports of the gateways' listeners."""
         self._joining: Joining | None = None
@@ -94,6 +97,7 @@ class Run:
                     self._bench,
                     port if self._bench.listens else None,
                     self._joining.links.seen_by(name) if self._joining else None,
+                    self._other_port,
                 )
             with self._notes.noting():
                 await self._carry_out()
@@ -118,6 +122,16 @@ class Run:
                 if self._bench.air:
                     self._air = AirOfRun(
                         self._bench, self._bench.air, self._folder, programs, self._history
+                    )
+                if self._bench.bridge and self._other_port:
+                    self._other = self._watch.other_broker = OtherBroker(
+                        self._bench.bridge,
+                        self._other_port,
+                        self._plan.seed,
+                        self._folder,
+                        programs,
+                        site.running,
+                        self._history,
                     )
                 devices = [self._device(name, programs) for name in self._plan.readings]
                 self._clients = [
@@ -201,6 +215,8 @@ class Run:
                 for device in devices:
                     tasks.create_task(self._set_up(device, cores))
         with self._display.stage("start"):
+            if self._other:
+                await self._other.start()
             for device in devices:
                 await device.connect()
                 await device.hold()
@@ -242,13 +258,16 @@ class Run:
             {client.name: client for client in self._clients},
             site.members,
             self._watch.spools,
+            self._other,
         )
         injector = Injector(self._plan, self._bench.kinds, system)
         injector.announce()
         if self._bench.commands or self._bench.real:
             self._commander.start()
         for subscriber in self._subscribers:
-            await subscriber.start(self._commander.port)
+            await subscriber.start(
+                self._other.port if self._other and subscriber.there else self._commander.port
+            )
         subscribing = [tasks.create_task(one.follow()) for one in self._subscribers]
         async with asyncio.timeout(SUBSCRIBED_WITHIN):
             await asyncio.gather(*(one.until_subscribed() for one in self._subscribers))
@@ -263,6 +282,10 @@ class Run:
                 self._watch.follow_usage(site),
             )
         ]
+        if self._other:
+            await self._other.start_changes(self._commander.port)
+            wires.append(tasks.create_task(self._other.follow()))
+            await self._other.go(self._folder.data.absolute() / "bridges" / "there.agreed")
         boards = {f"{device.name} board" for device in devices}
         await injector.arm()
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
@@ -292,6 +315,8 @@ class Run:
         for task in (*always, *faults, *sampling):
             task.cancel()
         site.check()
+        if self._other:
+            await self._other.end_changes()
         for error in await site.stop():
             self._notes.note(error)
         await asyncio.gather(*(source.disconnect() for source in self._watch.sources))

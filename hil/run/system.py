@@ -8,6 +8,7 @@ from typing import cast
 from hil.devices.by_air import DeviceByAir
 from hil.devices.client import Client
 from hil.devices.commander import Commander
+from hil.devices.other_broker import OtherBroker
 from hil.devices.real_board import RealBoard
 from hil.devices.sensor import SensorBoard
 from hil.devices.simulated import SimulatedDevice
@@ -44,6 +45,8 @@ class System:
     clients: dict[str, Client]
     members: dict[str, Member]
     spools: dict[str, SpoolHop]
+    other_broker: OtherBroker | None = None
+    """Broker at the other end of the gateway's bridge."""
 
     def at(self, fault: Fault) -> "System":
         """Return the system with the gateway that this fault strikes."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from hil.bench.bench import Bench
 from hil.devices.client import Client
+from hil.devices.other_broker import OtherBroker
 from hil.devices.subscriber import Subscriber
 from hil.observe.counters import Counters, wait_until
 from hil.observe.errors import note_errors
@@ -53,6 +54,7 @@ class Watch:
         self.devices: list[Device] = []
         self.clients: list[Client] = []
         self.subscribers: list[Subscriber] = []
+        self.other_broker: OtherBroker | None = None
         self._table = TableHop(folder.table, folder.readings, history)
         self._bench = bench
         self._folder = folder
@@ -103,7 +105,9 @@ class Watch:
         # Spark starts slowly, but logs
         log_size = self._ingest_log.stat().st_size if self._ingest_log.exists() else 0
         received = sum(subscriber.received for subscriber in self.subscribers)
-        moved = (waiting, received, self.progress.begun, self.progress.ended, log_size, *counts)
+        changes = self.other_broker.changes if self.other_broker else 0
+        ingest = (self.progress.begun, self.progress.ended, log_size)
+        moved = (waiting, received, changes, *ingest, *counts)
         if moved != self._moved:
             self._moved, self._moved_at = moved, time.monotonic()
 
@@ -154,6 +158,7 @@ class Watch:
             any(device.waiting for device in self.devices)
             or any(spool.landed < spool.committed or spool.kept for spool in self.spools.values())
             or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
+            or (self.other_broker is not None and not self.other_broker.agrees)
         )
         ingested = self.progress.taken() if self._bench.until == "table" else self.landing.newest
         return not on_the_way and all(

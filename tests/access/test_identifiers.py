@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identifiers import Identifiers
+from gateway.broker.access import Acl
 from gateway.config import AccessSection, ConfigError, advice, parse
 from gateway.mqtt.packets import Connack, Connect, Version
 from gateway.mqtt.properties import PropertyId as P
@@ -144,3 +145,40 @@ async def test_a_gateway_goes_by_its_rules_and_by_the_registry(tmp_path: Path) -
         assert await answer(running.port, Connect("visitor")) == R.SUCCESS
         await running.logged("'c1' is not the user name (access.identifiers)")
         client.writer.close()
+
+
+@pytest.mark.parametrize("what", ["read", "subscribe"])
+@pytest.mark.parametrize(
+    ("users", "user", "client", "may"),
+    [
+        (["*"], "mallory", "pump", False),
+        (["*"], "alice", "pump", False),
+        (["*"], "alice", "alice", True),
+        (["*"], "alice", "alice:pump", True),
+        (["*"], "alice", "alice-pump", False),
+        (["alice", "mallory"], "mallory", "pump", False),
+        (["fleet-*"], "fleet-1", "pump", False),
+        (["fleet"], "fleet", "pump", True),
+        ([""], None, "pump", True),
+        (["", "alice"], "alice", "pump", False),
+    ],
+)
+def test_filter_with_an_identifier_that_others_may_take_lets_nobody_read(
+    what: str, users: list[str], user: str | None, client: str, may: bool
+) -> None:
+    """`%c` in rules for several users, while access.identifiers is "any"."""
+    rule = {"users": users, what: ["commands/%c/#"], "write": ["sensors/%c"]}
+    config = parse({"acl": [rule, {"users": ["root"], "read": ["#"]}]}, "here")
+    acl = Acl(config.acl, owns=config.owns_identifier)
+    assert acl.may_subscribe(user, client, f"commands/{client}/#") == may
+    assert acl.may_read(user, client, f"commands/{client}/now") == (may and what == "read")
+    assert acl.may_write(user, client, f"sensors/{client}"), "devices go on publishing"
+    assert acl.may_subscribe("root", "any", "commands/#")
+
+
+def test_a_user_with_rules_of_its_own_reads_nothing_of_a_fleet() -> None:
+    rules = [{"users": [name], "read": ["commands/%c"]} for name in ("fleet", "mallory")]
+    config = parse({"acl": rules}, "here")
+    acl = Acl(config.acl, owns=config.owns_identifier)
+    assert not acl.may_subscribe("mallory", "pump", "commands/pump")
+    assert acl.may_subscribe("mallory", "mallory", "commands/mallory")

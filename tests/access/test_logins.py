@@ -1,7 +1,9 @@
 """Logins: an address with many sockets or many guesses slows only itself."""
 
 import asyncio
+import itertools
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.access import trusted
-from gateway.access.logins import ALIKE_S, BackOff, Logins
+from gateway.access.logins import ALIKE_S, MOST_AT_ONCE, MOST_WAITING, BackOff, Logins
 from gateway.access.trusted import TRUSTED, Trusted
 from gateway.access.users import Users
 from gateway.broker.access import Ask, Refusal, SlowCheck
@@ -143,6 +145,32 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
     assert said == {(R.CONNECTION_RATE_EXCEEDED, "too many wrong passwords from 127.0.0.1")}
     assert await log_in("bob", "right", listed=True) is None
     assert await log_in("carol", "right", listed=False) is not None, "only the hook would know"
+
+
+async def test_each_kind_of_question_has_places_of_its_own() -> None:
+    """200 passwords may wait, 200 more of users who have logged in from there before, and as many
+    questions to a hook of both kinds.
+    """
+    loop = asyncio.get_running_loop()
+    answers: list[Refusal | None] = []
+    never = threading.Event()
+    logins = Logins(loop, lambda order, refusal: answers.append(refusal))
+    try:
+        for hook, known in itertools.product((False, True), repeat=2):
+            for number in range(MOST_WAITING + 50):
+                address, name = f"10.{hook:d}.{known:d}.{number // 10}", f"u{number}"
+                if known:
+                    logins._trusted.add(address, name)
+                connection = SimpleNamespace(peer=Peer("tcp", f"{address}:1"), closing=None)
+                check = SlowCheck(name, lambda: never.wait() and None, asks_others=hook)
+                logins.ask(Ask(connection, Connect(name), check))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        assert answers == [(R.SERVER_BUSY, "too many passwords are being compared")] * 4 * 50
+        assert [(len(one.waiting), one.under_way) for one in logins._lines.values()] == [
+            (MOST_WAITING - most, most) for most in (1, 1, MOST_AT_ONCE, MOST_AT_ONCE)
+        ]
+    finally:
+        never.set()
 
 
 async def test_who_has_logged_in_before_passes_after_a_restart(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """mosquitto's bridge and ours under faults (`python -m tests.bridge.faults`; `make soak` runs it).
 
-In: nothing. Out: a table of three counts for each fault and each make:
+In: nothing. Out: the table in gateway/bridge/README.md, with three counts for each fault and each
+make:
 
 - messages at QoS 2 that were acknowledged here and did not arrive there in PATIENCE_S;
 - messages that arrived there twice or more;
@@ -389,21 +390,21 @@ async def deep(both: Pair) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Pair], Awaitable[None]], dict[str, object]]] = {
-    "outage with changes": (changes, {}),
-    "outage with deletions": (deletions, {}),
-    "far restart without its store": (far_without_store, {}),
-    "near restart": (near_restart, {}),
-    "near killed": (near_killed, {}),
+    "outage with changes at both ends": (changes, {}),
+    "outage with deletions at both ends": (deletions, {}),
+    "other broker killed without its store": (far_without_store, {}),
+    "restart here, with changes there": (near_restart, {}),
+    "killed here, with changes there": (near_killed, {}),
+    "killed here at each of 14 packets": (killed_at_each_packet, {}),
+    "a line of 2 kB/s": (slow, {}),
+    "other broker has one message in flight": (traffic, {"far": "max_inflight_messages 1"}),
+    "other broker takes QoS 0 only": (traffic, {"far": "max_qos 0"}),
+    "a topic with 203 levels before others": (deep, {"prefix": PREFIX}),
     "connection cut at 20 places": (cuts, {}),
-    "slow far side": (slow, {}),
-    "far in-flight limit 1": (traffic, {"far": "max_inflight_messages 1"}),
-    "far takes QoS 0 only": (traffic, {"far": "max_qos 0"}),
-    "a topic with 203 levels": (deep, {"prefix": PREFIX}),
     "two bridges over the same topics": (traffic, {"bridges": 2}),
-    "near killed at each packet": (killed_at_each_packet, {}),
-    "loop of two bridges": (traffic, {"loop": True}),
-    "dead first address": (traffic, {"dead": True}),
-    "expired certificate": (renewed, {"expired": True}),
+    "two bridges into each other": (traffic, {"loop": True}),
+    "a name whose first address is silent": (traffic, {"dead": True}),
+    "expired certificate, renewed later": (renewed, {"expired": True}),
 }
 """Faults, each with parameters of `pair`."""
 
@@ -423,12 +424,17 @@ async def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.bridge.faults")
     parser.add_argument("faults", nargs="*", default=[], help="begin with these words")
     wanted = tuple(parser.parse_args().faults)
-    sys.stdout.write("| lost / doubled / diverged | mosquitto | Onceway |\n|---|---|---|\n")
+    sys.stdout.write(row("fault", "mosquitto's", "this one"))
     for fault in FAULTS:
         if not wanted or fault.startswith(wanted):
             found = [await outcome(fault, make) for make in ("mosquitto", "onceway")]
-            sys.stdout.write(f"| {fault} | {found[0]} | {found[1]} |\n")
+            sys.stdout.write(row(fault, *found))
             sys.stdout.flush()
+
+
+def row(fault: str, theirs: str, ours: str) -> str:
+    """Return a line of the table in gateway/bridge/README.md."""
+    return f"    {fault:42}{theirs:14}{ours}\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Bytes that a bridge sends for 1,000 retained topics (`python -m tests.bridge.retained_bytes`).
 
-In: nothing. Out: bytes in each direction for a first comparison, and for one after an outage in
-which a single topic changed. Needs Debian's mosquitto.
+In: nothing. Out: bytes in each direction. The first comparison; one after an outage in which a
+single topic changed; five minutes in which the line breaks every 10 s. Needs Debian's mosquitto.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from tests.bridge.test_bridge import bridged, publish, until
 from tests.service.wire import wire
 
 TOPICS = 1_000
+CUTS, CUT_S = 30, 10.0
 
 
 class Line:
@@ -23,9 +24,11 @@ class Line:
     def __init__(self, port: int) -> None:
         self._port = port
         self.up = self.down = 0
+        self._ends = set[asyncio.StreamWriter]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._ends |= {writer, there_writer}
 
         async def copy(
             source: asyncio.StreamReader, target: asyncio.StreamWriter, up: bool
@@ -43,6 +46,11 @@ class Line:
             copy(there_reader, writer, False),
             return_exceptions=True,
         )
+
+    def cut(self) -> None:
+        """End all connections."""
+        while self._ends:
+            self._ends.pop().close()
 
 
 async def _say(port: int, topics: range, payload: bytes) -> None:
@@ -71,6 +79,11 @@ async def main() -> None:
                 await until(folder, retained="equal")
                 await asyncio.sleep(1)
                 sys.stdout.write(f"one topic changed: {line.up:,} up, {line.down:,} down\n")
+                line.up = line.down = 0
+                for _ in range(CUTS):
+                    line.cut()
+                    await asyncio.sleep(CUT_S)
+                sys.stdout.write(f"{CUTS} breaks: {line.up:,} up, {line.down:,} down\n")
             server.close()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,29 @@ async def test_next_address_is_used_if_the_first_one_takes_connections_and_no_cl
         finally:
             server.close()
             await near.end(signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another /etc/resolv.conf")
+async def test_silent_name_server_costs_nobody_else_anything(tmp_path: Path) -> None:
+    """Clients, another bridge and the end of the gateway do not wait for the name server."""
+    (tmp_path / "resolv").write_text("nameserver 127.0.0.77\noptions timeout:30 attempts:5\n")
+    shell = f'mount --bind {tmp_path}/resolv /etc/resolv.conf && exec "$@"'
+    async with mosquitto(tmp_path / "far") as far:
+        file = configuration(tmp_path, far.port, BRIDGE)
+        lost = '[[bridge]]\nname = "lost"\nserver = "mqtt://far.example"\nup = ["up/#"]\n'
+        file.write_text(file.read_text() + lost)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.77", 53))
+            near = await start("--config", str(file), before=(*HIDDEN, shell, "sh"))
+            try:
+                await near.ready()
+                await asyncio.to_thread(silent.recv, 512)  # the question
+                await say(near.port, up_a="1")
+                await equal(near.port, far.port, up_a="1")
+                assert not any("lost: cannot" in line for line in near.log), near.log
+                assert await near.end() == 0
+            finally:
+                await near.end(signal.SIGKILL)
 
 
 async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_path: Path) -> None:

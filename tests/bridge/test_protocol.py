@@ -65,9 +65,20 @@ async def test_acknowledgements_of_nothing_change_nothing(
         await until(tmp_path, waiting=0, sent=1, refused=0)
 
 
-@pytest.mark.parametrize("wanted", [1, 2])
-async def test_the_server_keep_alive_is_kept(tmp_path: Path, wanted: int) -> None:
+async def test_the_server_keep_alive_is_kept(tmp_path: Path) -> None:
     async with scripted() as far, bridged(tmp_path, far.port, UP):
-        there, _ = await far.meet(present=False, server_keep_alive=wanted)
+        there, _ = await far.meet(present=False, server_keep_alive=1)
         for _ in range(2):
             await there.pick(Pingreq)
+
+
+async def test_server_keep_alive_of_0_asks_for_no_ping(tmp_path: Path) -> None:
+    """The bridge goes on to look after its own interval whether the other broker is alive."""
+    section = f"{UP}\nretained = false"
+    async with scripted() as far, bridged(tmp_path, far.port, section) as near:
+        there, _ = await far.meet(present=False, server_keep_alive=0)
+        async with wire(near.port, Connect("board")) as board:
+            for number in range(3):
+                await publish(board, READING, b"%d" % number, 1)
+        for number in range(3):
+            assert (await there.take(Publish)).payload == b"%d" % number

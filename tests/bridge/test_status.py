@@ -63,6 +63,7 @@ def test_bridge_that_only_waits_and_compares_has_no_problem() -> None:
         ("retained", {"retained": "messages wait all the time"}),
         ("aside", {"aside": 1}),
         ("aside", {"aside_lost": 1}),
+        ("dropped", {"dropped": 1}),
         ("unconfirmed", {"unconfirmed": 1}),
         ("not_taken", {"not_taken": 1}),
         ("held", {"held": 1}),

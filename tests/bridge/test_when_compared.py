@@ -3,6 +3,7 @@
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,6 +82,51 @@ def test_changes_get_their_marks_and_put_no_comparison_off() -> None:
         assert len(kept.marks) == 59
 
     at_once(changing())
+
+
+class Reconnected(Kept):
+    """The part of a Convergence that begins on a new connection. knows: whether the other broker
+    has its mark.
+    """
+
+    def __init__(self, knows: bool, left_s: float) -> None:
+        super().__init__()
+        self._knows, self.compared_at = knows, 0.0
+        self.agreement = SimpleNamespace(topics=lambda: ["a"])
+        self._pauses = SimpleNamespace(left_s=lambda now: left_s)
+
+    async def _knows_us(self, link: object) -> bool:
+        return self._knows
+
+    async def _keep_marks(self, link: Any, seconds: float) -> None:
+        await Convergence._keep_marks(self, link, seconds)  # type: ignore[arg-type]
+
+    async def _compare(self, link: object) -> int:
+        self.compared_at = asyncio.get_running_loop().time()
+        raise asyncio.CancelledError
+
+    async def begins_after(self) -> float:
+        link = SimpleNamespace(lost=lambda: self.lost)
+        with suppress(asyncio.CancelledError):
+            await Convergence._run(self, link)  # type: ignore[arg-type]
+        return self.compared_at
+
+
+@pytest.mark.parametrize(
+    ("knows", "left_s", "least", "most"),
+    [(True, 0, 1, 3), (True, 300, 301, 303 + RETRY_S), (False, 300, 1, 3)],
+    ids=["no pause", "a pause", "lost store"],
+)
+def test_pause_after_a_reconnect_is_for_a_broker_that_has_lost_nothing(
+    knows: bool, left_s: float, least: float, most: float
+) -> None:
+    async def reconnected() -> None:
+        part = Reconnected(knows, left_s)
+        asyncio.get_running_loop().call_later(10, part._changed.set)
+        assert least <= await part.begins_after() <= most
+        assert bool(part.marks) is (most > 10), "a change in the pause gets its mark"
+
+    at_once(reconnected())
 
 
 class Busy:

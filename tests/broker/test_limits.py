@@ -9,7 +9,6 @@ import pytest
 
 from gateway.access.logins import MOST_OF_ONE
 from gateway.broker.access import Policy, Refusal, SlowCheck
-from gateway.broker.admission import origin
 from gateway.broker.connection import Connection
 from gateway.config import AclSection, QueueSection
 from gateway.mqtt.encode import encode
@@ -29,6 +28,7 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.properties import PropertyId as P
 from gateway.mqtt.reason import ReasonCode as R
+from gateway.system.usage import origin
 from tests.broker.harness import FOREVER, Anonymous, Client, World
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5

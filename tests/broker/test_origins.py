@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.broker.peer import DeviceIdentity
-from gateway.mqtt.packets import Connack, Connect, Puback, Publish, Version, Will
+from gateway.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Version, Will
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from tests.broker.harness import FOREVER, Client, World
@@ -223,3 +223,88 @@ def test_origins_that_use_nothing_are_forgotten() -> None:
     world.sleep(2)
     assert not world.broker.origins._all
     assert world.rows("SELECT * FROM origin") == []
+
+
+def seats(world: World, address: str, most: int = 60) -> list[Client]:
+    """Connect clients of an address until one is refused. Return those that were let in."""
+    found = []
+    for number in range(most):
+        client, connack = greet(world, f"{address}-{number}", address)
+        if connack.reason != R.SUCCESS:
+            assert connack.reason == R.QUOTA_EXCEEDED
+            break
+        found.append(client)
+    return found
+
+
+def test_when_connections_are_full_the_greedy_origin_makes_room_for_others() -> None:
+    """One origin may have all connections as long as no other one wants them."""
+    world = World(connections=50)
+    greedy = seats(world, "10.0.0.1")
+    assert len(greedy) == 50
+    board = world.accepted("board", device=DeviceIdentity("board", 7, 1))
+    others = seats(world, "10.0.0.9")
+    assert len(others) == 10
+    assert [client.closed for client in greedy] == [True] * 10 + [False] * 40
+    assert {client.take(Disconnect).reason for client in greedy[:10]} == {R.QUOTA_EXCEEDED}
+    assert not any(client.closed for client in (board, *others))
+    assert arrive(world, "more", "10.0.0.1") == R.QUOTA_EXCEEDED
+    assert arrive(world, "10.0.0.9-3", "10.0.0.9") == R.SUCCESS, "it takes its own session over"
+    board.drop()
+    assert seats(world, "10.0.0.8", 1), "that connection has gone"
+    assert world.broker.attached.total == len(world.broker.connections) == 50
+    for client in list(world.clients.values()):
+        client.drop()
+    assert (world.broker.attached.total, world.broker.attached._of) == (0, {})
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("restart", [False, True])
+def test_one_origin_leaves_a_fifth_of_the_wills_to_others(user: str | None, restart: bool) -> None:
+    world = World(will_bytes=50 * 1000)
+    delay = {PropertyId.WILL_DELAY_INTERVAL: 1000}
+    will = Will("t", bytes(1000 - 257), properties=delay)
+    mine = [greet(world, f"a{number}", "10.0.0.1", user, will=will) for number in range(41)]
+    assert [connack.reason for _, connack in mine] == [R.SUCCESS] * 40 + [R.QUOTA_EXCEEDED]
+    if restart:
+        world.commit()
+        world.power_cut()
+        _, connack = greet(world, "again", "10.0.0.1", user, will=will)
+        assert connack.reason == R.QUOTA_EXCEEDED
+    assert greet(world, "a7", "10.0.0.1", user, will=will)[1].reason == R.SUCCESS, "in place of it"
+    others = [greet(world, f"b{number}", "10.0.0.2", will=will)[1].reason for number in range(11)]
+    assert others == [R.SUCCESS] * 10 + [R.QUOTA_EXCEEDED]
+    for name in list(world.broker.sessions):
+        world.end_session(name)
+    world.commit()
+    assert (world.broker.will_use.total, world.broker.will_use._of) == (0, {})
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("deep", [False, True])
+def test_one_origin_leaves_a_fifth_of_the_subscriptions_to_others(
+    user: str | None, restart: bool, deep: bool
+) -> None:
+    world = World(memory_bytes=10_000_000 if deep else 100_000)
+
+    def ask(client: Client) -> int:
+        filters = [f"{n}/+/{'/'.join('x' * 110)}" if deep else f"{n}" * 20 for n in range(1000)]
+        granted = 0
+        for at in range(0, 1000, 50):
+            granted += client.subscribe(*filters[at : at + 50], qos=0).reasons.count(0)
+        return granted
+
+    client, _ = greet(world, "a", "10.0.0.1", user)
+    mine = ask(client)
+    if restart:
+        world.commit()
+        world.power_cut()
+    client, _ = greet(world, "a2", "10.0.0.1", user)
+    assert client.subscribe(f"more/+/{'/'.join('x' * 110)}").reasons == [R.QUOTA_EXCEEDED]
+    other, _ = greet(world, "b", "10.0.0.2")
+    assert ask(other) == pytest.approx(mine / 4, abs=2)
+    for name in ("a", "a2", "b"):
+        world.end_session(name)
+    router = world.broker.router
+    assert (router.use.total, router.use._of, router.deep.total, router.deep._of) == (0, {}, 0, {})

@@ -350,9 +350,9 @@ def test_wills_have_a_bound_in_all(power_cut: bool) -> None:
     world.sleep(2000)
     for number in range(3):
         world.durable(f"c{number}").disconnect()
-    assert world.broker.will_bytes == world.rows("SELECT 30000 + 1 + 256 FROM will")[0][0]
+    assert world.broker.will_use.total == world.rows("SELECT 30000 + 1 + 256 FROM will")[0][0]
     world.durable("c3").disconnect()
-    assert world.broker.will_bytes == 0
+    assert world.broker.will_use.total == 0
 
 
 def test_a_will_needs_room_on_the_disk() -> None:

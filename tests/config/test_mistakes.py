@@ -63,6 +63,27 @@ def _load(folder: Path, text: str) -> Config:
             "[[bridge]]\nname = 'b'\nserver = 'broker:1883'\nup = ['#']",
             "bridge[1].server = 'broker:1883': must be a URL, such as mqtts://broker.example",
         ),
+        *(
+            (
+                f"[[bridge]]\nname = 'b'\nserver = 'mqtt://{server}'\nup = ['#']",
+                f"bridge[1].server = 'mqtt://{server}': {why}",
+            )
+            for server, why in (
+                ("b:0", "the port of a URL is a number from 1 to 65535"),
+                ("b:99999", "the port of a URL is a number from 1 to 65535"),
+                ("b:x", "the port of a URL is a number from 1 to 65535"),
+                ("b c", "a URL has no spaces"),
+                ("b:1883#x", "must be a URL, such as mqtts://broker.example"),
+            )
+        ),
+        (
+            "[[bridge]]\nname = 'b c'\nserver = 'mqtt://b'\nup = ['#']",
+            "bridge[1].name = 'b c': must have 1 to 32 characters: letters from a to z, digits",
+        ),
+        (
+            "[access]\nurl = 'http://b:0'",
+            "access.url = 'http://b:0': the port of a URL is a number from 1 to 65535",
+        ),
         ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'says no topics: give up = ["sensors/#"]'),
         (
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",

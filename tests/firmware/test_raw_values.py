@@ -1,5 +1,7 @@
 """The examples over every raw value of their sensors: the true value, or no value and a reason."""
 
+import itertools
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +36,8 @@ def dht22(raw: int) -> Values | None:
 
 
 def measured(sketch: str, first: int, last: int, stride: int, folder: Path) -> dict[int, Values]:
-    """Build and run the example; the records of its first publication by raw value, those of a
-    status as NAME.fault.
+    """Build and run the example. Return the records of its first publication by raw value, those of
+    a status as NAME.fault; no records if it publishes nothing.
     """
     program, objects = folder / sketch, []
     for name in LIBRARY:
@@ -50,10 +52,15 @@ def measured(sketch: str, first: int, last: int, stride: int, folder: Path) -> d
     found = {}
     for line in done.stdout.splitlines():
         raw, topic, payload = line.split()
-        records = senml.decode(bytes.fromhex(payload))
-        found[int(raw)] = {one.name.removeprefix("b:"): float(one.value or 0) for one in records}
+        found[int(raw)] = {} if payload == "-" else _records(bytes.fromhex(payload))
         assert topic.endswith("/status") == any(name.endswith(".fault") for name in found[int(raw)])
     return found
+
+
+def _records(payload: bytes) -> Values:
+    if payload.startswith(b"{"):
+        return {"opening": float(json.loads(payload)["opening"])}
+    return {one.name.removeprefix("b:"): float(one.value or 0) for one in senml.decode(payload)}
 
 
 @pytest.mark.parametrize(
@@ -81,3 +88,14 @@ def test_each_raw_value_gives_its_true_value_or_a_fault(
     faults = {f"{name}.fault": RANGE for name in names}
     for raw, values in found.items():
         assert values == pytest.approx(true(raw) or faults, abs=1e-6), raw
+
+
+def test_each_voltage_of_a_door_contact_is_a_state_or_a_fault(tmp_path: Path) -> None:
+    """The circuit: 10 kΩ to 5 V and two of 10 kΩ at the contact, each with 5 % of tolerance."""
+    found = measured("own_payload", 0, 1023, 1, tmp_path)
+    shorted, absent, opened = {"contact.fault": 2.0}, {"contact.fault": 1.0}, {"opening": 1.0}
+    assert list(found.values()) == [shorted] * 256 + [{}] * 341 + [opened] * 256 + [absent] * 171
+    for series, beside in itertools.product((9_500, 10_500), repeat=2):
+        for pull in (9_500, 10_500):
+            assert found[1024 * series // (series + pull)] == {}, "closed"
+            assert found[1024 * (series + beside) // (series + beside + pull)] == opened

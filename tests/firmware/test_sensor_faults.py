@@ -15,13 +15,14 @@ pytestmark = pytest.mark.sim
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 SKETCHES = FIRMWARE.parent / "build" / "firmware" / "arduino" / "uno"
-NAMES = ("thermometer", "battery", "ds18b20", "dht22")
+NAMES = ("thermometer", "battery", "ds18b20", "dht22", "own_payload")
 ABSENT, SHORTED, GARBLED, RANGE, _UNSTEADY, OTHER, SEVERAL, UNMEASURED = range(1, 9)
 QUANTITIES = {
     "thermometer": ["temperature"],
     "battery": ["voltage"],
     "ds18b20": ["temperature"],
     "dht22": ["temperature", "humidity"],
+    "own_payload": ["contact"],
 }
 SECONDS = 40
 DEGREES, PERCENT = 20, 40
@@ -99,6 +100,8 @@ async def test_a_faulty_sensor_is_told_once_and_sends_no_value_until_it_is_well(
     [
         *(("thermometer", volts, RANGE) for volts in (0, 85, 1765, 2600, 3300, 5000)),
         ("battery", 5000, RANGE),
+        ("own_payload", 0, SHORTED),
+        ("own_payload", 5000, ABSENT),
     ],
 )
 async def test_impossible_voltage_is_reported(
@@ -132,6 +135,13 @@ async def test_a_clone_of_a_dht22_is_read_below_zero(tenths: int, tmp_path: Path
         await simulated.sensor("dht22", "clone")
         await converse(simulated, gateway, completed=1)
     assert told(gateway) == [[("temperature", tenths / 10), ("humidity", 40.2)]]
+
+
+def test_each_example_judges_its_sensor() -> None:
+    for folder in (FIRMWARE / "examples").iterdir():
+        text = "".join(path.read_text() for path in folder.iterdir())
+        assert "ow_sensor_judge(" in text, folder.name
+        assert "ow_sensor_told(" in text, folder.name
 
 
 def test_the_numbers_of_faults_are_those_of_the_guide() -> None:

@@ -1,5 +1,5 @@
 """Programs on the simulated Uno that treat the library badly: one takes longer to set itself up
-than the watchdog waits, one takes a second in each loop, one calls from an interrupt.
+than the watchdog waits, one takes as long in each loop, one a second, one calls from an interrupt.
 """
 
 import subprocess
@@ -30,6 +30,21 @@ async def test_the_watchdog_waits_for_the_first_poll_and_then_watches(tmp_path: 
         assert "start watchdog" not in board.eeprom_log.read_text()
         await board.run(6 * HZ)
         assert "start watchdog" in board.eeprom_log.read_text(), "it hung, and was reset"
+
+
+async def test_each_start_greets_before_a_loop_that_the_watchdog_ends(tmp_path: Path) -> None:
+    """The gateway tells a loop of restarts by its greetings: the board has no time for more."""
+    gateway, boots = Gateway(), set[int]()
+    place = tmp_path / "board"
+    async with SimulatedBoard(place, firmware=program("blocked"), speed="step") as board:
+        for _ in range(60):
+            await converse(board, gateway, completed=1, seconds=0.25)
+            if greeting := gateway.link.greeting:
+                boots.add(greeting.boot)
+        stats = await board.stats()
+    assert stats.cause == "watchdog"
+    assert len(boots) == stats.boots >= 5
+    assert not gateway.known
 
 
 async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(

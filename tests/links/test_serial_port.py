@@ -345,14 +345,15 @@ async def test_a_board_that_does_not_hear_the_gateway_is_named(
         board.power_off()
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b" ", b"\t\r"])
 async def test_a_sketch_that_prints_between_the_frames_is_named(
-    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture, end: bytes
 ) -> None:
     async with listening(broker, line.path) as listener:
         board = Board(line, "roof-1")
         await until(lambda: board.started)
-        for number in range(20):
-            os.write(line.master, b"T=%d.5\r\n" % number)
+        for number in range(1200):  # a repeated frame stands apart from the text
+            os.write(line.master, b"T=%d.5%b" % (number, end))
             board.write(b"reading " * 4)
             await asyncio.sleep(0.05)
             if listener.ports[0].problem:
@@ -365,7 +366,13 @@ async def test_a_sketch_that_prints_between_the_frames_is_named(
 
 
 @pytest.mark.parametrize(
-    "data", [b"sensors/roof-1/status and more of it", b"\x00\xff\x01\n" * 50, b"a line\n" * 9]
+    "data",
+    [
+        b"sensors/roof-1/status and more of it",
+        b"\x00\xff\x01\n" * 50,
+        b"a line\n" * 9,
+        b"\x00\x1f{'json': 'of a frame'}\x07\x91\x00",
+    ],
 )
 def test_content_of_frames_is_not_taken_for_printed_text(data: bytes) -> None:
     prints = PrintedText()
@@ -389,10 +396,45 @@ async def test_a_board_that_starts_again_and_again_is_named(
     assert caplog.text.count("starts again and again") == 1
 
 
+async def test_a_board_that_its_watchdog_resets_before_it_answers_is_no_matter_of_the_wire(
+    broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop with delay(3000) polls once: the greeting goes out, and no answer is ever read."""
+    async with listening(broker, line.path) as listener:
+        for boot in range(1, 2 * UNHEARD_AFTER):
+            received = listener.ports[0].statistics.frames_received
+            greeting = DeviceLink("roof-1", boot=boot, key=bytes(16))
+            greeting.tick(10.0)
+            os.write(line.master, greeting.take())
+            await until(lambda: listener.ports[0].statistics.frames_received > received)  # noqa: B023
+        (port,) = listener.ports
+        assert (port.unheard, port.starts) == (False, boot)
+        assert (port.problem or "").startswith("the board starts again and again (5 times in 0 s)")
+    assert caplog.text.count("starts again and again") == 1
+    assert "does not hear us" not in caplog.text
+
+
+@pytest.mark.parametrize(("every_s", "span"), [(3, "12 s"), (60, "4 minutes"), (840, "56 minutes")])
+def test_restarts_at_any_pace_of_an_hour_are_a_loop_until_they_end(every_s: int, span: str) -> None:
+    restarts = Restarts()
+    for boot in range(4):
+        restarts.started(boot, False, every_s * boot)
+        assert not restarts.verdict(every_s * boot)
+    restarts.started(4, False, 4 * every_s)
+    assert f"(5 times in {span})" in (restarts.verdict(4 * every_s) or "")
+    over = 4 * every_s + max(4 * every_s, 60)
+    assert restarts.verdict(over)
+    assert not restarts.verdict(over + 1)
+
+
 def test_restarts_that_are_far_apart_or_sessions_of_one_start_are_no_loop() -> None:
     restarts = Restarts()
-    assert not any(restarts.started(boot, False, 20.0 * boot) for boot in range(30))
-    assert not any(restarts.started(1, False, 900.0 + second) for second in range(30))
+    for boot in range(30):
+        restarts.started(boot, False, 901.0 * boot)
+        assert not restarts.verdict(901.0 * boot)
+    for second in range(30):
+        restarts.started(29, False, 29 * 901.0 + second)
+        assert not restarts.verdict(29 * 901.0 + second)
 
 
 async def test_other_version_of_the_link_is_reported_with_the_command(

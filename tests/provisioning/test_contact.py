@@ -75,6 +75,21 @@ async def test_a_board_that_has_written_much_gets_no_interval_that_wears_it_out(
     device.power_off()
 
 
+async def test_a_board_that_its_watchdog_resets_is_named(line: Pty) -> None:
+    async def greet() -> None:
+        for boot in range(1, 2 * UNHEARD_AFTER):
+            greeting = DeviceLink("roof-1", boot=boot, key=ROOF_1.key)
+            greeting.tick(10.0)
+            os.write(line.master, greeting.take())
+            await asyncio.sleep(0.1)
+
+    greeter = asyncio.create_task(greet())
+    with pytest.raises(OncewayError, match="'roof-1' starts again and again") as caught:
+        await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 2)
+    assert "more than 2 s without ow_mqtt_poll" in (caught.value.hint or "")
+    greeter.cancel()
+
+
 async def test_a_board_that_does_not_hear_us_is_named(line: Pty) -> None:
     greeting = DeviceLink("roof-1", boot=1, key=ROOF_1.key)
 

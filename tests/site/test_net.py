@@ -519,6 +519,25 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
     assert len(log.messages) < 10
 
 
+@pytest.mark.parametrize("absent", ["192.0.2.1", "[2001:db8::1]", "[fe80::1%none0]"])
+async def test_a_member_whose_own_address_is_absent_runs_and_says_so(
+    absent: str, tmp_path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(net_module, "AGAIN_S", 0.01)
+    site = Site(tmp_path, "attic", "barn")
+    late = site.config("attic", bind=f"{absent}:{free_port()}")
+    async with running(late, site.config("barn")) as (attic, barn):
+        await until(lambda: attic.linked("barn") and barn.linked("attic"))
+        assert attic.row("attic")["problem"].startswith(absent)
+        assert "does not have that address" in attic.row("attic")["problem"]
+        assert barn.row("barn")["problem"] is None
+        assert said(log, absent, "all else runs") == 1
+        if "%" in absent:  # its network interface comes
+            attic.net._config = site.config("attic")
+            await until(lambda: attic.net.port > 0)
+            assert attic.row("attic")["problem"] is None
+
+
 async def test_guests_without_an_invitation_and_garbage_are_some_lines(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:

@@ -36,7 +36,7 @@ NOT_REPEATED = {
         service/cli.py:_raise_file_limit service/gateway.py:reload*3 service/gateway.py:_serve*2
         service/gateway.py:_open_broker service/listeners.py:change service/listeners.py:_replace
         service/listeners.py:_change_serial service/management.py:start
-        service/management.py:_start_page service/management.py:_start_web site/links/net.py:start
+        service/management.py:_start_page service/management.py:_start_web site/links/net.py:start*2
         site/wiring/replicas.py:_read_shelf*2 site/wiring/sessions.py:_compare_members*2
         store/doubts.py:read*2 store/recovery.py:_leave_out*2 store/uptime.py:axis
         store/uptime.py:_tell_away store/copies.py:put_aside store/copies.py:_readable

@@ -28,7 +28,9 @@
 #define LED PB5
 #endif
 #define RX_SIZE 128u
+#ifndef TX_SIZE
 #define TX_SIZE 16u
+#endif
 
 #if !OW_LORA
 

@@ -74,8 +74,12 @@ static void add(struct status *status, const char *name, uint16_t number, int8_t
 static uint8_t *encode_status(uint8_t *out, const uint8_t *end, struct ow_senml_record *record,
     const uint8_t *source, const struct reading_context *context)
 {
-    record->name = "boot";
-    record->value.number = ow_get_u16(source + VALUE_AT);
+    uint16_t value = ow_get_u16(source + VALUE_AT);
+    record->name = value & READING_FAULT ? "adc0.fault" : "boot";
+    record->value.number = value & ~READING_FAULT;
+    if (value & READING_FAULT) {
+        return ow_senml_record(ow_senml_pack(out, end, 1), end, record);
+    }
     struct status status = {
         ow_senml_record(ow_senml_pack(out, end, 1), end, record), end, 1};
     add(&status, "cause", source[DETAIL_AT], 0);

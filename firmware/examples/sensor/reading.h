@@ -5,7 +5,8 @@
  *     kind & 7: an ADC channel, value 0…1023, detail = samples not taken before this one because
  *     the journal was full (255: or more); kind >> 3: possible error of the time, 0: not given,
  *     n: (2 + (n - 1) % 2) * 2^((n - 1) / 2) seconds, so 2, 3, 4, 6, 8, 12 … 49152 (or more)
- *     kind 0xFF: status, value = number of the start modulo 2^14, detail = reset cause
+ *     kind 0xFF: status, value = number of the start modulo 2^14, detail = reset cause; or value =
+ *     0x8000 and a fault of the sensor (ow_sensor.h)
  *
  * Three readings in one, when SENSOR_READINGS is 3: time:u32, then 11 and three values of 10 bits
  * each; time is that of the first, the others follow SENSOR_INTERVAL_MS apart.
@@ -30,7 +31,24 @@
 #define SENSOR_READINGS 1
 #endif
 
-enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF };
+/* What the sensor at A0 can give, in steps of the converter (1,024 are 5 V): without these options
+ * anything. A transmitter of 1 to 5 V has -DSENSOR_LEAST=164: less than 0.8 V means that it is absent
+ * or has no supply. SENSOR_STEP: the largest step between two values that needs no second one near
+ * it. */
+#define SENSOR_LARGEST 1023
+#ifndef SENSOR_LEAST
+#define SENSOR_LEAST 0
+#endif
+#ifndef SENSOR_MOST
+#define SENSOR_MOST SENSOR_LARGEST
+#endif
+#ifndef SENSOR_STEP
+#define SENSOR_STEP SENSOR_LARGEST
+#endif
+#define SENSOR_HAS_LIMITS                                                                          \
+    (SENSOR_LEAST > 0 || SENSOR_MOST < SENSOR_LARGEST || SENSOR_STEP < SENSOR_LARGEST)
+
+enum { READING_STATUS = 0xFF, READING_BOOT_MASK = 0x3FFF, READING_FAULT = 0x8000 };
 
 /* The longest payload that is no status: three readings of a device whose name has 23
  * characters. */

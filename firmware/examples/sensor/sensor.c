@@ -5,9 +5,14 @@
  * `logs/NAME`.
  *
  * A reading goes into the journal first (reading.h); the journal is also the queue while the
- * gateway is away. When it is full, no sample is taken, and the next reading has their count. The
- * interval is kept in the application's EEPROM area: number:u16 crc:u16 at 0x020. The CRC is over
- * the number, and over the unit as one byte if that is not milliseconds.
+ * gateway is away. When it is full, no sample is taken, and the next reading has their count. With
+ * limits of the sensor (reading.h) a value outside them is no reading, but a fault: `adc0.fault` in a
+ * status.
+ *
+ * The interval is kept in the application's EEPROM area, twice, so that no changed bit makes another
+ * interval of it. At 0x020, as release 0.2.0 has it: number:u16 crc:u16, whose CRC is over the number,
+ * and over the unit as one byte if that is not milliseconds. At 0x024: number:u16 unit:u8 crc:u16,
+ * whose CRC is over the three bytes.
  */
 #include <string.h>
 
@@ -18,6 +23,7 @@
 #include "reading.h"
 
 enum { CHANNEL = 0, SAMPLING_OFF = 0xFFFF, IDENTIFY_S = 10 };
+enum { FIRST_SIZE = 4, SECOND_SIZE = 5, NUMBER_AT = 0, UNIT_AT = 2, CRC_AT = 3 };
 enum { PUBLISH_OVERHEAD = 10 }; /* bytes beside topic and payload */
 #ifndef SENSOR_STATUS_EVERY_S
 #define SENSOR_STATUS_EVERY_S 86400ul
@@ -35,7 +41,7 @@ static struct ow_clock timepiece;
 static struct ow_health health; /* value at the last look */
 static char topic[sizeof "sensors//status" + OW_NAME_MAX];
 static uint32_t first_sequence; /* of this start */
-static uint8_t stored[4]; /* the interval as it stands in the EEPROM */
+static uint8_t stored[FIRST_SIZE + SECOND_SIZE]; /* the interval as it is written */
 static uint32_t interval; /* milliseconds; 0: no samples */
 static bool torn; /* the power was cut while it was written: its command comes again */
 static uint32_t waited; /* milliseconds since a sample was due */
@@ -48,6 +54,9 @@ static uint8_t status_due = DUE_OF_START;
 static uint32_t status_at; /* uptime of the last one */
 static uint16_t denied = READING_NOT_DENIED;
 static uint8_t missed; /* samples since the last reading that the journal took */
+static const struct ow_sensor_limits limits = {SENSOR_LEAST, SENSOR_MOST, SENSOR_STEP, 4};
+static struct ow_sensor sensor;
+static uint8_t packed; /* samples that wait for the others of their packet */
 static char unknown[OW_LOG_LINE] = "unknown command: "; /* and its first characters */
 static bool unknown_due; /* on `logs/NAME` */
 
@@ -156,8 +165,12 @@ static void set_interval(const struct interval *one)
         waited = interval; /* skipped samples are not repeated */
     }
     torn = false;
+    uint8_t *second = stored + FIRST_SIZE;
     ow_put_u16(stored, one->number);
     ow_put_u16(stored + 2, crc_of(stored, one->unit));
+    ow_put_u16(second + NUMBER_AT, one->number);
+    second[UNIT_AT] = one->unit;
+    ow_put_u16(second + CRC_AT, ow_crc(OW_CRC_INITIAL, second, CRC_AT));
     ow_journal_application(stored, sizeof stored);
 }
 
@@ -239,25 +252,83 @@ static const struct ow_application application = {
 
 /* --- sampling --- */
 
-static uint32_t stored_interval(void)
+/* Reads what release 0.2.0 writes. */
+static bool read_first(struct interval *one)
 {
-    for (uint8_t i = 0; i < sizeof stored; i++) {
+    for (uint8_t i = 0; i < FIRST_SIZE; i++) {
         stored[i] = ow_hal_eeprom_read(OW_JOURNAL_APPLICATION + i);
     }
-    struct interval one = {.number = ow_get_u16(stored)};
-    for (; SENSOR_READINGS == 1 && one.number && one.unit < UNITS; one.unit++) {
-        if (ow_get_u16(stored + 2) == crc_of(stored, one.unit)) {
-            return to_milliseconds(&one);
+    one->number = ow_get_u16(stored);
+    for (one->unit = MILLISECONDS; one->number && one->unit < UNITS; one->unit++) {
+        if (ow_get_u16(stored + 2) == crc_of(stored, one->unit)) {
+            return true;
         }
     }
-    torn = ow_get_u32(stored) != ERASED;
-    return SENSOR_INTERVAL_MS;
+    return false;
+}
+
+static bool read_second(struct interval *one)
+{
+    uint8_t second[SECOND_SIZE + 1];
+    bool whole = ow_journal_application_read(second, FIRST_SIZE, SECOND_SIZE);
+    one->number = ow_get_u16(second + NUMBER_AT);
+    one->unit = second[UNIT_AT];
+    return whole && one->number && one->unit < UNITS;
+}
+
+/* The first record is written first. If it is torn, the second has the interval before; if one bit
+ * of it has changed, the second has the interval. If they differ in more, the first is newer: release
+ * 0.2.0 has written it, or the power was cut before the second. */
+static uint32_t stored_interval(void)
+{
+    struct interval first, second;
+    bool whole = read_first(&first), changed = false;
+    if (SENSOR_READINGS > 1) {
+        return SENSOR_INTERVAL_MS;
+    }
+    bool known = read_second(&second);
+    if (known) {
+        uint8_t record[FIRST_SIZE];
+        ow_put_u16(record, second.number);
+        ow_put_u16(record + 2, crc_of(record, second.unit));
+        uint32_t bits = ow_get_u32(record) ^ ow_get_u32(stored);
+        changed = (bits & (bits - 1)) == 0;
+    }
+    torn = !whole && !changed && ow_get_u32(stored) != ERASED;
+    if (known && (changed || !whole)) {
+        return to_milliseconds(&second);
+    }
+    return whole ? to_milliseconds(&first) : SENSOR_INTERVAL_MS;
+}
+
+/* Judges a value of the sensor; returns whether it is a sample. If it is neither a sample nor a
+ * fault, the next turn measures again. */
+static bool is_sample(uint8_t *source, uint16_t value)
+{
+    if (!ow_sensor_judge(&sensor, &limits, OW_SENSOR_WELL, value)) {
+        waited += interval;
+        return false;
+    }
+    bool well = sensor.fault == OW_SENSOR_WELL;
+    if (ow_sensor_due(&sensor) == OW_SENSOR_STATUS) {
+        reading_put(source, ow_mqtt_time(&client), READING_FAULT | sensor.fault, READING_STATUS, 0);
+        if (ow_mqtt_publish_source(&client, source) == OW_ACCEPTED) {
+            ow_sensor_told(&sensor);
+            if (well) {
+                waited += interval; /* the journal takes the value in the next turn */
+                return false;
+            }
+        }
+    }
+    if (!well) {
+        packed = 0;
+    }
+    return well;
 }
 
 /* Takes a sample; returns whether `source` has become a reading. */
-static bool take_sample(uint8_t *source)
+static bool take_sample(uint8_t *source, uint16_t value)
 {
-    uint16_t value = ow_hal_adc_read(CHANNEL);
     uint32_t now = ow_mqtt_time(&client);
     if (SENSOR_READINGS == 1) {
         reading_put(source, now, value,
@@ -266,15 +337,14 @@ static bool take_sample(uint8_t *source)
     }
     static uint16_t values[SENSOR_READINGS];
     static uint32_t first;
-    static uint8_t count;
-    if (count == 0) {
+    if (packed == 0) {
         first = now;
     }
-    values[count++] = value;
-    if (count < SENSOR_READINGS) {
+    values[packed++] = value;
+    if (packed < SENSOR_READINGS) {
         return false;
     }
-    count = 0;
+    packed = 0;
     reading_put_three(source, first, values);
     return true;
 }
@@ -305,7 +375,11 @@ static void sample(void)
         return;
     }
     waited -= interval;
-    if (!take_sample(source)) {
+    uint16_t value = ow_hal_adc_read(CHANNEL);
+    if (SENSOR_HAS_LIMITS && !is_sample(source, value)) {
+        return;
+    }
+    if (!take_sample(source, value)) {
         return;
     }
     if (ow_mqtt_publish_source(&client, source) == OW_ACCEPTED) {

@@ -2,6 +2,9 @@
 
 In: Arrow columns of devices, payloads and times of receipt. Out: per payload a list of readings and
 a reason; exactly one of the two is null.
+
+Importing this module makes no Arrow array: the first one of a process imports pandas, in half a
+second, and a start of the ingest has five processes, of which only one decodes.
 """
 
 from collections.abc import Iterator
@@ -37,10 +40,7 @@ READING = pa.struct(
 SYNCHRONISED, RECKONED, UNKNOWN = "synchronised", "reckoned", "unknown"
 """Certainty of a time: the payload has UTC; it has an age, counted from the receipt; or it has no
 time (RFC 8428, section 4.5.3: unknown to the sensor), or an age from an unknown receipt."""
-_CERTAINTIES = pa.array([SYNCHRONISED, RECKONED, UNKNOWN])
-
-_QUALITIES = pa.array(QUALITIES)
-_NUMBERS = pa.array(range(len(QUALITIES)), pa.float64())
+_CERTAINTIES = (SYNCHRONISED, RECKONED, UNKNOWN)
 
 _MICRO = 1_000_000
 
@@ -108,7 +108,8 @@ def _named(readings: pa.StructArray, device: pa.Array) -> pa.StructArray:
 
 def _quality(name: pa.Array, value: pa.Array) -> pa.Array:
     """Return `good`, or, for a numeric record `NAME.fault`, the fault with that number."""
-    faults = pc.fill_null(_QUALITIES.take(pc.index_in(value, _NUMBERS)), OTHER_FAULT)
+    qualities, numbers = pa.array(QUALITIES), pa.array(range(len(QUALITIES)), pa.float64())
+    faults = pc.fill_null(qualities.take(pc.index_in(value, numbers)), OTHER_FAULT)
     told = pc.and_(pc.fill_null(pc.ends_with(name, FAULT), False), value.is_valid())
     return pc.if_else(told, faults, GOOD)
 
@@ -148,7 +149,7 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
         "value": pa.array(plain.value),
         "time": times.cast(READING.field("time").type),
         "time_stated": stated,
-        "time_certainty": _CERTAINTIES.take(pa.array(certainty)),
+        "time_certainty": pa.array(_CERTAINTIES).take(pa.array(certainty)),
     }
     arrays = [
         pa.nulls(count, field.type) if known.get(field.name) is None else known[field.name]

@@ -18,8 +18,8 @@ from gateway.ingest.delta import connection
 from gateway.ingest.delta.commits import LOOK_BACK, CommitLog, HistoryGone, stored
 from gateway.ingest.delta.tables import sibling_table
 from gateway.ingest.payload.version import application_id
-from gateway.ingest.report.tables import TableFolder
-from gateway.uplink.delta_reader import location, opened, query
+from gateway.ingest.report.tables import TableFolder, log_gap
+from gateway.uplink.delta_reader import location, opened, query, reason
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
 """Suffixes of the tables beside `publications`."""
@@ -65,11 +65,13 @@ def look(table: str, running: bool) -> list[TableHealth]:
 def _look(name: str) -> TableHealth | None:
     rows: int | None = None
 
-    def damage() -> str | None:
+    def question() -> str | None:
         nonlocal rows
+        if (found := damage(name)) is not None:
+            return found
         counted = query(name, "SELECT count(*) AS rows FROM it")
         rows = int(counted[0]["rows"]) if counted else None
-        return _damage(name)
+        return None
 
     try:
         opened(name)
@@ -78,7 +80,7 @@ def _look(name: str) -> TableHealth | None:
             return None
     except Exception:  # `_flaw_of` reports why
         rows = None
-    flaw = _flaw_of(damage)
+    flaw = _flaw_of(question)
     return TableHealth(name, rows, flaw)
 
 
@@ -89,7 +91,8 @@ def _flaw_of(question: Callable[[], str | None]) -> str | None:
     try:
         return question()
     except Exception as error:
-        return " ".join(str(getattr(error, "what", error)).split())[:300] or type(error).__name__
+        told = getattr(error, "what", None) or reason(error)
+        return " ".join(told.split())[:300] or type(error).__name__
 
 
 def _has_log(name: str) -> bool:
@@ -97,8 +100,10 @@ def _has_log(name: str) -> bool:
     return connection.ask(log, lambda fs, path: bool(fs.exists(path)))
 
 
-def _damage(name: str) -> str | None:
-    """Return the file of the table that is missing or has another size than in the log."""
+def damage(name: str) -> str | None:
+    """Return what of the table is missing: a version of its log, or a file, or a part of one."""
+    if (gap := log_gap(name)) is not None:
+        return gap
     actions = pa.table(opened(name).get_add_actions(flatten=True))
     entries = connection.ask(location(name), lambda fs, path: list(fs.ls(path, detail=True)))
     sizes = {

@@ -6,12 +6,13 @@ snapshot, which may be some micro-batches old; the report contains its version.
 """
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.gaps import DeviceGaps, gaps
 from gateway.ingest.landing import keys
@@ -131,18 +132,18 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
     OncewayError if there is no such table, and the errors of an unreachable landing place.
     """
     landing.any_feed()
-    rows, _ = tables.rows_by_feed(table)
+    signed = tables.wants_signatures(table)
     taken_by_feed = tables.taken(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
     files = tables.TableFolder(table)
     heard = job.look(files)
-    states = health.look(table, heard is not None and heard.running)
+    rows, states = _counted(table, health.look(table, heard is not None and heard.running))
     counted = counters.load(files)
     for feed, number in tables.in_quarantine(table) if _readable(states, "quarantine") else ():
         quarantine[feed].append(number)
     totals = counted.feeds if counted else {}
     seen = snapshot.load(files, counted.table) if counted else None
-    trust = Trust(trusted or keys.keys_url(table), tables.wants_signatures(table))
+    trust = Trust(trusted or keys.keys_url(table), signed)
     trust.refresh()
     source = Feeds(landing, trust=trust)
 
@@ -178,6 +179,21 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
         heard,
         states,
     )
+
+
+def _counted(table: str, states: list[TableHealth]) -> tuple[Counter[str], list[TableHealth]]:
+    """Return the rows of each feed, and the tables' states, with the reason if the rows cannot be
+    read. Raises OncewayError for a table that is not damaged, but of another kind.
+    """
+    name = table.rstrip("/")
+    try:
+        return tables.rows_by_feed(table)[0], states
+    except OncewayError as error:
+        if error.hint:
+            raise
+        return Counter(), [
+            replace(one, flaw=one.flaw or error.what) if one.name == name else one for one in states
+        ]
 
 
 def _readable(states: list[TableHealth], suffix: str) -> bool:

@@ -4,6 +4,7 @@ In: the path or URL of `publications`. Out: rows by feed, batches in quarantine,
 the folder `_onceway`.
 """
 
+import re
 from collections import Counter
 
 from gateway.errors import OncewayError
@@ -13,6 +14,9 @@ from gateway.ingest.delta import connection
 from gateway.ingest.delta.commits import CommitLog
 from gateway.ingest.delta.tables import SIGNED, sibling_table
 from gateway.uplink.delta_reader import location, opened, query
+
+_VERSION = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 
 CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 
@@ -31,12 +35,17 @@ class TableFolder:
             return connection.ask(f"{self._root}/{name}", lambda fs, path: bytes(fs.cat_file(path)))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            what = f"cannot read this file ({error})"
+            raise OncewayError(what, f"{self._root}/{name}") from error
 
     def names(self) -> list[str]:
         try:
             found = connection.ask(self._root, lambda fs, path: list(fs.ls(path, detail=False)))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise OncewayError(f"cannot read this folder ({error})", self._root) from error
         return sorted(
             name
             for name in (str(path).rsplit("/", 1)[-1] for path in found)
@@ -81,18 +90,35 @@ def conflicts(table: str) -> int:
 
 
 def wants_signatures(table: str) -> bool:
-    """Whether the table is not older than signed batches."""
+    """Whether the table is not older than signed batches. Raises OncewayError if there is none, or
+    if its log cannot be read.
+    """
+    if query(table, "SELECT 1 FROM it LIMIT 0") is None:
+        raise OncewayError("there is no such table", table, CATALOG_HINT)
     return SIGNED in opened(table).metadata().configuration
 
 
 def taken(table: str) -> Feeds:
     """Return the progress of each feed, from the table's commits. Raises OncewayError if there is
-    no such table.
+    no such table, or if a commit is damaged.
     """
     log = CommitLog(TableFolder(table, "_delta_log"))
     found = Taken(log, lambda version: rows_by_feed(table)[1])
     head = log.head()
     if head is None:
         raise OncewayError("there is no such table", table, CATALOG_HINT)
-    found.load(head)
+    try:
+        found.load(head)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise OncewayError(f"the table's log is damaged ({error})", table) from error
     return found.feeds
+
+
+def log_gap(table: str) -> str | None:
+    """Return the first version that is missing in the table's log behind the newest checkpoint."""
+    names = TableFolder(table, "_delta_log").names()
+    versions = {int(found[1]) for name in names if (found := _VERSION.fullmatch(name))}
+    checkpoints = [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
+    first = max(checkpoints, default=-1) + 1
+    lacking = set(range(first, max(versions, default=-1) + 1)) - versions
+    return f"version {min(lacking)} is missing in its log" if lacking else None

@@ -11,7 +11,7 @@ come in their order, so each belongs to the last list received before it.
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, MapType, StringType, StructField, StructType
 from pyspark.sql.window import Window
@@ -49,7 +49,6 @@ MADE = 1
 """Increased whenever the same publications give other rows."""
 
 _WHAT = ["device", "incarnation", "site", "board", "firmware", "link"]
-_LISTED = "array<struct<name:string,board:string,firmware:string,port:string>>"
 _LISTED_AS = ["device", "site", "board", "firmware", "link"]
 _SEEN = ["first_seen", "last_seen", "status", "status_time"]
 
@@ -116,21 +115,30 @@ def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _lists(new_rows: DataFrame) -> DataFrame:
-    """Return the contents of the registries, with times. A payload that is not a list is
-    ignored.
+    """Return the contents of the registries, with times. A payload that is not a list is ignored,
+    and so is an entry of a list without a name.
     """
+    payload = F.try_parse_json(F.col("payload").cast("string"))
     lists = new_rows.where(F.col("topic") == LISTS).select(
         F.col("gateway").alias("site"),
         F.col("at").alias("listed"),
-        F.explode(F.from_json(F.col("payload").cast("string"), _LISTED)).alias("one"),
+        F.explode(F.try_variant_get(payload, "$", "array<variant>")).alias("one"),
     )
     return lists.select(
         "site",
-        F.col("one.name").alias("device"),
-        F.col("one.board").alias("board"),
-        F.col("one.firmware").alias("firmware"),
-        F.col("one.port").alias("link"),
+        _text("name").alias("device"),
+        _text("board").alias("board"),
+        _text("firmware").alias("firmware"),
+        _text("port").alias("link"),
         "listed",
+    ).where("device != ''")
+
+
+def _text(name: str) -> Column:
+    """Return a field of a list's entry if it is a JSON string, else null."""
+    value = F.try_variant_get("one", f"$.{name}", "variant")
+    return F.when(
+        F.schema_of_variant(value) == "STRING", F.try_variant_get("one", f"$.{name}", "string")
     )
 
 

@@ -115,6 +115,15 @@ class State(Enum):
     ENDED = auto()
 
 
+NEXT: dict[State, frozenset[State]] = {
+    State.GREETING: frozenset({State.GUEST, State.CONFIRMING, State.JOINED, State.ENDED}),
+    State.GUEST: frozenset({State.ENDED}),
+    State.CONFIRMING: frozenset({State.JOINED, State.ENDED}),
+    State.JOINED: frozenset({State.ENDED}),
+    State.ENDED: frozenset(),
+}
+
+
 class Owner(Protocol):
     """The interface of the code that owns a link. If a method raises SiteError, the link ends."""
 
@@ -197,6 +206,12 @@ class Link(asyncio.Protocol):
         """
         return self.answered and not self.stop_reason
 
+    def _become(self, state: State) -> None:
+        """Change to another state. Raises RuntimeError if the change is not allowed."""
+        if state not in NEXT[self.state]:
+            raise RuntimeError(f"a link cannot go from {self.state} to {state}")
+        self.state = state
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begin(cast(asyncio.Transport, transport))
 
@@ -209,7 +224,7 @@ class Link(asyncio.Protocol):
         channel: ssl.SSLObject = transport.get_extra_info("ssl_object")
         shown = channel.getpeercert(binary_form=True)
         if shown is None:
-            self.state = State.GUEST
+            self._become(State.GUEST)
             self._frames.most = MOST_REQUEST
         else:
             self.certificate = x509.load_der_x509_certificate(shown)
@@ -245,7 +260,7 @@ class Link(asyncio.Protocol):
         """Answer a JOIN. After that, the connection carries nothing more."""
         if self.state is State.GUEST:
             self._write(pack(Kind.JOIN, data))
-            self.state = State.ENDED
+            self._become(State.ENDED)
             self._release()
             self._close()
 
@@ -280,7 +295,7 @@ class Link(asyncio.Protocol):
     def quit(self) -> None:
         """End the link without a reason."""
         if self.state is not State.ENDED:
-            self.state = State.ENDED
+            self._become(State.ENDED)
             self._release()
             if self._transport is not None:
                 self._transport.abort()
@@ -355,14 +370,14 @@ class Link(asyncio.Protocol):
         self._owner.compare(self, greeting)
         if self.expected is None:
             self.greet()
-            self.state = State.CONFIRMING
+            self._become(State.CONFIRMING)
         else:
             self._say_alive()
             self._join()
 
     def _join(self) -> None:
         self._owner.admits(self)  # removed since the handshake?
-        self.state = State.JOINED
+        self._become(State.JOINED)
         self._frames.most = FRAME_BYTES
         if not self.settled.done():
             self.settled.set_result(None)
@@ -409,7 +424,8 @@ class Link(asyncio.Protocol):
         if self.state is State.ENDED:
             return
         joined = self.state is State.JOINED
-        self.state, self.reason = State.ENDED, reason
+        self._become(State.ENDED)
+        self.reason = reason
         self._release()
         self._owner.over(self, joined)
 

@@ -21,6 +21,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -52,6 +53,8 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+AGAIN_S = 2.0
+"""Seconds between two attempts to listen on an address that this machine does not have yet."""
 RENEWAL_S = 86_400.0
 """Longest time in seconds for which a renewal may fail before it is a problem."""
 HANDSHAKE_S = 10.0
@@ -174,8 +177,8 @@ class Net:
         return cast(int, self._listening.getsockname()[1]) if self._listening else 0
 
     async def start(self) -> None:
-        """Start listening and dialling. Raises OncewayError if there is no certificate, or the
-        address is in use.
+        """Start listening and dialling. An address that this machine does not have yet is waited
+        for. Raises OncewayError if there is no certificate, or the address is in use.
         """
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
         self._own = own = membership(folder, self._name)
@@ -188,6 +191,8 @@ class Net:
         self._far.clear()
         self._use(own)
         self._listening = _listen(*self._config.site_bind)
+        if absent := self._absent():
+            log.error("%s; all else runs", absent)
         now = loop.time()
         for name, address in self._site.members.items():
             if name != self._name:
@@ -196,8 +201,9 @@ class Net:
                 self._spawn(keep(self._far[name]))
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
-        self._spawn(self._keep_accepting(self._listening))
-        log.info("site %s: listening for members on port %d", own.site, self.port)
+        self._spawn(self._keep_accepting())
+        if not absent:
+            log.info("site %s: listening for members on port %d", own.site, self.port)
 
     async def close(self) -> None:
         self._closing = True
@@ -243,9 +249,22 @@ class Net:
             protocol=VERSION,
             generation=self._generation,
             until=until,
-            problem=_GONE if self._is_removed else renewal.problem(self._own.certificate),
+            problem=_GONE
+            if self._is_removed
+            else renewal.problem(self._own.certificate) or self._absent(),
         )
         return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
+
+    def _absent(self) -> str | None:
+        """Return why no member can reach this gateway yet, or None."""
+        host, _ = self._config.site_bind
+        try:
+            with socket.socket(_family(host)) as trial:
+                trial.bind((host, 0))
+        except OSError:
+            where = self._site.bind or "site.bind"
+            return f"{where}: this machine does not have that address. The gateway waits for it"
+        return None
 
     def has_stopped(self, member: str) -> bool:
         """Whether the last link ended because the member stopped."""
@@ -401,8 +420,12 @@ class Net:
 
     # Connections
 
-    async def _keep_accepting(self, listening: socket.socket) -> None:
+    async def _keep_accepting(self) -> None:
         loop = asyncio.get_running_loop()
+        while (listening := self._listening) is None:
+            await asyncio.sleep(AGAIN_S)
+            with suppress(OncewayError):
+                self._listening = _listen(*self._config.site_bind)
         while True:
             try:
                 channel, address = await loop.sock_accept(listening)
@@ -675,14 +698,17 @@ _GONE = "it was removed from the site, or its name has a newer certificate"
 _COPY = "two gateways that run have its name: stop the one that is a copy"
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. host: empty for every address, of IPv4 and IPv6 if the machine has
-    both.
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _listen(host: str, port: int) -> socket.socket | None:
+    """Return a listening socket, or None if the network interface of a link-local address does not
+    exist yet. host: empty for every address, of IPv4 and IPv6 if the machine has both.
     """
     try:
         if host:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            made = socket.socket(family)
+            made = socket.socket(_family(host))
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # the address may come later (DHCP), and this gateway has to serve its boards meanwhile
             made.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
@@ -696,6 +722,8 @@ def _listen(host: str, port: int) -> socket.socket:
                 backlog=MOST_HANDSHAKES,
                 dualstack_ipv6=both,
             )
+    except socket.gaierror:
+        return None
     except OSError as error:
         raise OncewayError(
             f"cannot listen for the site's other members ({error.strerror})",

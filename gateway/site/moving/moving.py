@@ -52,9 +52,11 @@ def leave(core: Core, order: SessionExport) -> None:
     core.sessions.pop(session.client, None)
     if session.account is not None:
         session.account.sessions -= 1
+    if session.origin is not None:
+        session.origin.sessions -= 1
     will = core.wills.pop(session.client, None)
     if will is not None:
-        core.will_bytes -= will.size
+        core.will_use.add(will.origin, -will.size)
 
 
 def left(core: Core, order: SessionExport) -> None:

@@ -133,6 +133,7 @@ class SiteNeighbours(WithSessionMoves):
         if isinstance(rows, Moves):
             rows.exports = [order for order in rows.exports if not moving.stays(core, order)]
             for order in rows.exports:
+                core.changes.origins["session", core.by_id[order.session].client] = None
                 forwarders.leave_forwarder(core, order)
 
     def sealed(self, commit: Commit) -> None:

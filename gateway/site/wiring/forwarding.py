@@ -355,7 +355,9 @@ class _Port:
                 self._wanted_filters.pop(topic_filter, None)
                 if not router.unsubscribe(session, topic_filter):
                     continue
-            elif _is_bad(topic_filter) or not router.has_room(split_shared(topic_filter)[1], most):
+            elif _is_bad(topic_filter) or not router.has_room(
+                session, split_shared(topic_filter)[1], most
+            ):
                 continue
             else:
                 self._wanted_filters[topic_filter] = qos

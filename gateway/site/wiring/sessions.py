@@ -416,7 +416,7 @@ class SessionHolder:
             broker.settle(session.client)
         will = broker.wills.pop(session.client, None)
         if will is not None:
-            broker.will_bytes -= will.size
+            broker.will_use.add(will.origin, -will.size)
             broker.changes.wills[session.client] = None
             broker.effects.wills.pop(session.client, None)
         if not session.ended:

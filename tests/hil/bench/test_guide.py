@@ -13,11 +13,19 @@ from pydantic import BaseModel
 from hil.bench.bench import Bench
 from hil.bench.commands import Commands
 from hil.bench.nemesis import Nemesis
-from hil.bench.tables import AirTable, ClientTable, GatewayTable, Limits, SubscriberTable
+from hil.bench.tables import (
+    AirTable,
+    BridgeTable,
+    ClientTable,
+    GatewayTable,
+    Limits,
+    SubscriberTable,
+)
 
 HIL = Path(__file__).parents[3] / "hil"
 MODELS: dict[str, type[BaseModel]] = {
     "": Bench,
+    "bridge": BridgeTable,
     "commands": Commands,
     "client": ClientTable,
     "subscriber": SubscriberTable,

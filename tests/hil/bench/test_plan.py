@@ -380,6 +380,22 @@ def test_all_shipped_benches_load() -> None:
             "gateway-kill-at-release needs a table [[subscriber]] with qos = 2",
         ),
         (
+            'title = "t"\n[[fault]]\nkind = "other-broker-restart"',
+            "other-broker-restart needs another broker: a table [bridge]",
+        ),
+        (
+            'title = "t"\n[[subscriber]]\nthere = true',
+            "[[subscriber]] with there = true needs another broker: a table [bridge]",
+        ),
+        (
+            'title = "t"\n[bridge]\nchanges = 0',
+            "line 3: [bridge]: changes = 0",
+        ),
+        (
+            'title = "t"\n[bridge]\nchanges = 15',
+            "line 2: bridge = {'changes': 15}: changes must be 16 at least, twice the states",
+        ),
+        (
             'title = "t"\n[[fault]]\nkind = "uplink-kill"\non = ["uno-1"]',
             "uplink-kill breaks no board, so `on` has no meaning",
         ),

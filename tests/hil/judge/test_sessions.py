@@ -184,6 +184,8 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
     assert run.ends() == []
     run.gets(1, dup=True)
     assert run.ends() == ["subscriber-1 got too often at QoS 1: sensors/c/data 1"]
+    run.events[0].data["bench"]["subscriber"][0]["there"] = True
+    assert wrong(run.events) == [], "a bridge may send a message at QoS 1 again"
 
 
 @pytest.mark.mqtt("MQTT-3.3.1-1")

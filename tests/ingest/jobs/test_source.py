@@ -1,5 +1,7 @@
 """The source as Spark 4.1 asks it: without start and limit, which Spark 4.2 tells."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,9 @@ def test_after_a_restart_it_goes_on_behind_the_micro_batch_that_is_made_again(
     batches = [one for part in source.partitions({}, {FEED: 4}) for one in part.batches]  # type: ignore[attr-defined]
     assert [one.number for one in batches] == [1, 2, 3, 4]
     assert source.latestOffset() == {FEED: 5}
+
+
+def test_source_is_imported_without_pandas() -> None:
+    """Each of Spark's Python processes imports it, one after the other, before the first rows."""
+    code = "import sys, gateway.ingest.jobs.source; print('pandas' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -188,14 +188,32 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
 
 
 def test_invalid_device_list_changes_nothing(job: Job) -> None:
-    strange = [list(registry(n, at(0))) for n in range(4)]
-    for one, payload in zip(strange, (b"\xff", b"{}", b"[1]", b'[{"name": 5}]'), strict=True):
+    """Only an entry with a name is a device, and only texts are its board, firmware and link."""
+    payloads = [
+        b"\xff",
+        b"{}",
+        b"5",
+        b"null",
+        b"[1]",
+        b"[null]",
+        b"[[]]",
+        b'{"name": "not in a list"}',
+        b'[{"name": "in a list that is cut off"}, {"na',
+        b'[{"name": 5}]',
+        b'[{"name": null}, {"name": ""}, {"name": ["b"]}, {"name": {"name": "b"}}, {"board": "b"}]',
+        b'[3, {"name": "good", "board": 5, "firmware": ["f"], "port": {"path": "/dev/a"}}]',
+    ]
+    strange = []
+    for number, payload in enumerate(payloads):
+        one = list(registry(number, at(0)))
         one[5] = payload
-    land(job.landing, "site", 1, [*map(tuple, strange), row("a", 1, received=at(1))])
+        strange.append(tuple(one))
+    land(job.landing, "site", 1, [*strange, row("a", 1, received=at(1))])
     job.take()
     bring_up(job)
-    assert [one for one in devices(job) if one[0] == "a"] == [
-        ("a", 7, "site", None, None, None, True)
+    assert devices(job) == [
+        ("a", 7, "site", None, None, None, True),
+        ("good", None, "site", None, None, None, True),
     ]
 
 

@@ -114,3 +114,25 @@ def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:
         write_deltalake(f"{table}_quarantine", pa.table(row_of), mode="overwrite")
         assert clean(landing, table).exit_code == 0
         assert left(landing) == {feed: [] for feed in FEEDS}
+
+
+@pytest.mark.parametrize(
+    ("damaged", "says"),
+    [
+        ("*.parquet", "the table is damaged (its file "),
+        (f"_delta_log/{0:020d}.json", "the table's log is damaged ("),
+    ],
+)
+def test_nothing_is_deleted_while_the_table_is_damaged(
+    tmp_path: Path, damaged: str, says: str
+) -> None:
+    """Rows of the missing file may be nowhere else than at the landing place."""
+    landing, table = fill(tmp_path)
+    file = next(table.glob(damaged))
+    file.write_bytes(file.read_bytes()[:50])
+    before = left(landing)
+    found = clean(landing, table, "--older-than", "0s")
+    assert found.exit_code == 1
+    assert isinstance(found.exception, OncewayError)
+    assert says in str(found.exception)
+    assert left(landing) == before

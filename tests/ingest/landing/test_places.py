@@ -7,12 +7,14 @@ import random
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore import auth
 
 from gateway.ingest import busy
 from gateway.ingest.clean import say
@@ -113,6 +115,47 @@ def test_an_unknown_server_is_refused(
 def test_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     as_environment(monkeypatch, "s3", s3.options())
     assert read_all(Landing(s3.url())) == SEQUENCES
+
+
+@pytest.mark.parametrize("skew_s", [-600, 600])
+def test_s3_by_a_clock_that_is_ten_minutes_off(
+    skew_s: int, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = auth.get_current_datetime
+    monkeypatch.setattr(
+        auth, "get_current_datetime", lambda *args: right(*args) + timedelta(seconds=skew_s)
+    )
+    as_environment(monkeypatch, "s3", s3.options())
+    assert read_all(Landing(s3.url())) == SEQUENCES
+
+
+def test_a_bucket_that_keeps_versions_is_read_as_it_is_now(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A repaired batch has two versions, and a cleaned one is hidden by a marker."""
+    as_environment(monkeypatch, "s3", s3.options())
+    fs = fsspec.filesystem("s3", **s3.options(), skip_instance_cache=True)
+    settings = {"Status": "Enabled"}
+    fs.call_s3("put_bucket_versioning", Bucket=s3.BUCKET, VersioningConfiguration=settings)
+    try:
+        root = f"{s3.BUCKET}/versions"
+        for content in (b"damaged", None):
+            for number in (1, 2):
+                land(tmp_path, "site", number, [row("dev", number)])
+            for path in (tmp_path / "site" / EPOCH).iterdir():
+                fs.pipe_file(f"{root}/{path.relative_to(tmp_path)}", content or path.read_bytes())
+        landing, feed = Landing(f"s3://{root}"), f"site/{EPOCH}"
+        feeds = Feeds(landing)
+        assert feeds.advance({}, 10**9) == {feed: 2}
+        (one,) = read_batches(landing, BatchList(0, feeds.between({}, {feed: 2})))
+        assert one["sequence"].to_pylist() == [1, 2]
+        say(landing, feed, 1)
+        assert landing.delete(feed, 1) == 1
+        assert landing.after(feed, 0) == 2
+        assert Feeds(landing).advance({}, 10**9) == {feed: 2}
+    finally:
+        settings["Status"] = "Suspended"
+        fs.call_s3("put_bucket_versioning", Bucket=s3.BUCKET, VersioningConfiguration=settings)
 
 
 def test_s3_with_a_wrong_secret_is_no_empty_place(

@@ -112,17 +112,34 @@ def garbage_beside(copy: Path) -> None:
     (log / f"{0:020d}.json").write_text("garbage")
 
 
+def without_a_version(copy: Path) -> None:
+    """delta-rs reads a checksum file in its place. Spark does not start with such a table."""
+    (readings(copy) / "_delta_log" / f"{0:020d}.json").unlink()
+
+
+def without_file_of_publications(copy: Path) -> None:
+    next((copy / "lake" / "publications").glob("*.parquet")).unlink()
+
+
+def garbage_of_the_same_size(copy: Path) -> None:
+    path = next((copy / "lake" / "publications").glob("*.parquet"))
+    path.write_bytes(bytes(path.stat().st_size))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("fault", "table", "says"),
     [
-        (lacking, "readings", "it lacks the publications of 1 commits"),
-        (without_table, "readings", "there is no such table"),
-        (without_log, "readings", ""),
-        (garbage_in_log, "readings", ""),
-        (without_file, "readings", "is missing"),
-        (half_a_file, "readings", "bytes instead of"),
-        (garbage_beside, "quarantine", ""),
+        (lacking, "_readings", "it lacks the publications of 1 commits"),
+        (without_table, "_readings", "there is no such table"),
+        (without_log, "_readings", ""),
+        (garbage_in_log, "_readings", ""),
+        (without_a_version, "_readings", "version 0 is missing in its log"),
+        (without_file, "_readings", "is missing"),
+        (half_a_file, "_readings", "bytes instead of"),
+        (without_file_of_publications, "", "is missing"),
+        (garbage_of_the_same_size, "", "Invalid Parquet file"),
+        (garbage_beside, "_quarantine", ""),
     ],
 )
 def test_a_table_that_is_not_whole_is_red(
@@ -132,9 +149,10 @@ def test_a_table_that_is_not_whole_is_red(
     told = Told(copy)
     assert told.code == 5, (told.text, told.error)
     (line,) = (one for one in told.text.splitlines() if one.startswith("table: "))
-    assert f"publications_{table}: " in line
+    assert f"publications{table}: " in line
     assert says in line
-    assert f'onceway_ingest_table_flawed{{table="publications_{table}"}} 1' in told.metrics
+    assert "<unknown>" not in line, "the stack of the reader"
+    assert f'onceway_ingest_table_flawed{{table="publications{table}"}} 1' in told.metrics
 
 
 @pytest.mark.spark

@@ -12,6 +12,7 @@ from gateway.broker.peer import DeviceIdentity
 from gateway.config import QueueSection
 from gateway.mqtt.packets import (
     Connack,
+    Connect,
     Disconnect,
     Puback,
     Pubcomp,
@@ -32,7 +33,7 @@ from gateway.store.move_out import StoredParts
 from gateway.store.move_records import record
 from gateway.store.move_rows import key_of
 from gateway.store.recovery import recover
-from tests.broker.harness import Client, World
+from tests.broker.harness import FOREVER, Client, World
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -644,3 +645,25 @@ def test_restore_of_a_member_makes_local_and_exported_sessions_suspect() -> None
     site.power_cut("a")
     assert site.holders["a"].held("c") == Held(0, given_to="b", suspect=True)
     assert site.holders["a"].held("d") == Held(0, suspect=True)
+
+
+def test_a_session_that_has_moved_counts_for_its_origin_no_more() -> None:
+    site = Site()
+    a = site.worlds["a"]
+    for round_trip in range(3):
+        client = a.open(address="10.0.0.1:1")
+        will = Will("will", b"x", properties={PropertyId.WILL_DELAY_INTERVAL: 500})
+        name = f"c{round_trip}"
+        client.send(Connect(name, Version.V5, False, will=will, properties=FOREVER))
+        assert client.take(Connack).reason == ReasonCode.SUCCESS
+        client.subscribe("t/#")
+        client.drop()
+        origin = a.broker.sessions[f"c{round_trip}"].origin
+        assert origin is not None
+        assert origin.sessions == 1
+        site.move("a", "b", f"c{round_trip}")
+        assert origin.sessions == 0
+    a.durable("another").disconnect()  # with its commit
+    a.commit()
+    assert a.rows("SELECT * FROM origin") == []
+    assert a.broker.will_use._of == a.broker.router.use._of == a.broker.attached._of == {}

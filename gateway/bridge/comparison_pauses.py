@@ -1,0 +1,45 @@
+"""The pauses before a comparison of retained messages on a new connection.
+
+In: the comparisons of one bridge. Out: seconds to wait before the next one. Each comparison reads
+all retained messages of the other broker. On a line that breaks again and again, most of them find
+nothing. So after FREE such comparisons in a row, the next one waits for twice as long each time,
+until they read BYTES_PER_S on the average.
+"""
+
+import math
+
+FREE = 3
+"""Comparisons in a row without a difference before the first pause."""
+FIRST_S = 10.0
+"""The first pause, in seconds."""
+BYTES_PER_S = 100
+"""Bytes a second that such comparisons read on the average, at least."""
+_MOST_DOUBLINGS = 16
+
+
+class ComparisonPauses:
+    """The pauses of one bridge."""
+
+    def __init__(self) -> None:
+        self._in_vain = 0
+        """Comparisons in a row without a difference."""
+        self._ended_at = -math.inf
+        self._size = 0
+
+    def ended(self, now: float, size: int, *, differed: bool) -> None:
+        """Note the end of a comparison, also of one that the end of the connection broke off. size:
+        bytes that were read.
+        """
+        self._in_vain = 0 if differed else self._in_vain + 1
+        self._ended_at, self._size = now, size
+
+    def forgive(self) -> None:
+        """Note that a connection has lasted."""
+        self._in_vain = 0
+
+    def left_s(self, now: float) -> float:
+        """Return the seconds until the next comparison may begin."""
+        if self._in_vain < FREE:
+            return 0.0
+        doubled = FIRST_S * 2.0 ** min(self._in_vain - FREE, _MOST_DOUBLINGS)
+        return max(0.0, self._ended_at + min(doubled, self._size / BYTES_PER_S) - now)

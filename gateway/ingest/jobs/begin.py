@@ -1,0 +1,26 @@
+"""Start of a job whose script starts Java itself: Java starts while Python imports the script.
+
+In: a script of this folder, and its options. Out: the script, run as Python would run it.
+"""
+
+import runpy
+import sys
+from contextlib import suppress
+from threading import Thread
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+
+def _start_java() -> None:
+    """Start Java, or wait until it is started. An error comes again where the script needs Java,
+    which then tries once more.
+    """
+    with suppress(PySparkException, OSError):
+        SparkContext._ensure_initialized()
+
+
+if __name__ == "__main__":
+    Thread(target=_start_java, daemon=True).start()
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")

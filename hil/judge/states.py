@@ -1,0 +1,65 @@
+"""Checks that both ends of a bridge hold the same retained messages at the end of a run, each the
+newest that a program has put there. In: a history. Out: a sentence for each end that holds others,
+and doubts about a run that does not show it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hil.formats.topics import HERE, THERE
+from hil.observe.history import Event, taking
+
+HOP = "states"
+NAMES = {HERE: "the gateway", THERE: "the other broker"}
+
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    """Return the mistakes. A run that broke off before its end shows none."""
+    if not any((event.hop, event.event) == ("rig", "end") for event in events):
+        return []
+    newest, held, _ = _taken(events)
+    return [
+        f"{NAMES[end]} has {len(differ)} retained message(s) that are not the newest: {differ[0]}"
+        f" is {_told(messages.get(differ[0]))} and must be {_told(newest.get(differ[0]))}"
+        for end, messages in held.items()
+        if (differ := sorted({topic for topic, _ in messages.items() ^ newest.items()}))
+    ]
+
+
+def doubts(events: Sequence[Event]) -> Iterator[str]:
+    """Yield ends at which fewer changes were made than planned, or nothing was read at last."""
+    run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
+    table = run["bench"].get("bridge") if run else None
+    if table is None:
+        return
+    _, held, made = _taken(events)
+    for end, name in NAMES.items():
+        if made[end] < (planned := table["states"] + table["changes"]):
+            yield f"{made[end]} of {planned} changes of retained messages at {name}"
+        elif end not in held:
+            yield f"the retained messages of {name} were not read"
+
+
+def _taken(
+    events: Sequence[Event],
+) -> tuple[dict[str, str], dict[str, dict[str, str]], Counter[str]]:
+    """Return the newest payload by topic; what each end held at last; and the changes by end."""
+    newest: dict[str, str] = {}
+    held: dict[str, dict[str, str]] = {}
+    made: Counter[str] = Counter()
+    for event in sorted((one for one in events if one.hop == HOP), key=lambda one: one.t):
+        with taking(event):
+            data: dict[str, Any] = event.data
+            if event.event == "held":
+                held[data["end"]] = data["messages"]
+                continue
+            made[data["end"]] += 1
+            newest.pop(data["topic"], None)
+            if data["payload"]:
+                newest[data["topic"]] = data["payload"]
+    return newest, held, made
+
+
+def _told(payload: str | None) -> str:
+    return "none" if payload is None else bytes.fromhex(payload).decode(errors="replace")
