@@ -24,8 +24,8 @@ from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 OWN_STAGES = 1 << 32
-"""Moving sessions have higher numbers. A lower number stands for the new subscriptions in one run of
-a gateway (`new_subscriptions.py`): its ASK is answered to it alone.
+"""Moving sessions have higher numbers. A lower number stands for the new subscriptions in one run
+of a gateway (`new_subscriptions.py`): its ASK is answered to it alone.
 """
 AT_ONCE = 32
 """Largest number of notices in one publication."""

@@ -360,7 +360,7 @@ class Lookup:
 
     def _decided(self, search: Search) -> Decision:
         me, silent = self._contacts.me, frozenset(search.silent)
-        search.twofold = went_on_twice(search.claims)
+        search.twofold = len(search.claims) > 1 and went_on_twice(search.claims)
         decision = decide(me, search.claims, silent, False)
         simple = decision.source in (None, me) or decision.suspect or search.in_vain
         if search.clean and simple:

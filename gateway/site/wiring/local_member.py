@@ -30,7 +30,7 @@ from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.member import Member
-from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key
+from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key, records_of
 from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
 from gateway.store.move_rows import key_of, name_of
@@ -117,7 +117,7 @@ class Site:
         PUBRELs that wait, for its `take_on`.
         """
         self.close()
-        self._neighbours.moved = self.holder.moved()
+        self._neighbours.moved = records_of(self.holder)
         connects, self._waiting = list(self._waiting.values()), {}
         return connects, self._releases
 

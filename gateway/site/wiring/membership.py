@@ -27,6 +27,7 @@ from gateway.site.wiring.registry import SiteRegistry
 from gateway.site.wiring.replicas import SiteCopies
 from gateway.site.wiring.retained import SiteRetained
 from gateway.site.wiring.session_list import Counts, Listing
+from gateway.site.wiring.sessions import is_busy
 from gateway.site.wiring.suspect_answers import Doubts
 from gateway.store.generation import last_generation
 from gateway.system.jobs import LOOP_S, Job
@@ -157,7 +158,7 @@ class Membership:
             names = ", ".join(map(printable, section.members))
             log.warning("the site has these members now: %s", names)
             await self._net.close()
-            while self._site.holder.is_busy:  # noqa: ASYNC110 - a commit that moves a session
+            while is_busy(self._site.holder):  # noqa: ASYNC110 - a commit that moves a session
                 await asyncio.sleep(_LOOK_S)
             self._engine.begin()
             with self._broker.step:

@@ -75,7 +75,7 @@ class SessionHolder:
         self._site = site_of(broker)
         self._begin = begin
         self._parts = parts
-        self._known = known = frozenset(members)
+        self.known = known = frozenset(members)
         self.places = Places(
             broker,
             self._site.moved.places,
@@ -147,25 +147,6 @@ class SessionHolder:
             place.suspect = True
             move_rows(self._broker).places[key] = place.row(key)
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a session is moving with a commit that is not on disk."""
-        leaving = any(given.order is not None for given in self._given.values())
-        return bool(self._taking) or leaving
-
-    def moved(self) -> Moved:
-        """Return the records as the store has them with the open changes, for another holder in
-        place of this one, which is not busy.
-        """
-        return Moved(
-            places=[place.row(key) for key, place in self.places],
-            given=[
-                (key, given.member, 0, 0, None if isinf(given.ends) else int(given.ends * 1000))
-                for key, given in self._given.items()
-            ],
-            members=self._known,
-        )
-
     # -- what there is
 
     def session(self, key: str) -> Session | None:
@@ -220,7 +201,7 @@ class SessionHolder:
         """Return the moved session of a key, unless it has expired."""
         given = self._given.get(key)
         if given is not None and given.order is None and given.ends <= self._broker.now:
-            self._forget_given(key)
+            _forget_given(self, key)
             return None
         return given
 
@@ -400,7 +381,7 @@ class SessionHolder:
             self._end(client)
             if client in self._given:
                 forwarders.over(self._broker, client)
-                self._forget_given(client)
+                _forget_given(self, client)
             self.places.end(client)
         self.on_disk(done)
 
@@ -483,14 +464,35 @@ class SessionHolder:
 
     # -- what is over
 
-    def _forget_given(self, key: str) -> None:
-        del self._given[key]
-        move_rows(self._broker).forgotten.append(key)
-        self._broker.promise()
-
     def _moved(self, key: str) -> None:
         for call in self._waiting.pop(key, ()):
             call()
+
+
+def is_busy(holder: SessionHolder) -> bool:
+    """Whether a session is moving with a commit that is not on disk."""
+    leaving = any(given.order is not None for given in holder._given.values())
+    return bool(holder._taking) or leaving
+
+
+def records_of(holder: SessionHolder) -> Moved:
+    """Return the records as the store has them with the open changes, for another holder in place
+    of this one, which is not busy.
+    """
+    return Moved(
+        places=[place.row(key) for key, place in holder.places],
+        given=[
+            (key, given.member, 0, 0, None if isinf(given.ends) else int(given.ends * 1000))
+            for key, given in holder._given.items()
+        ],
+        members=holder.known,
+    )
+
+
+def _forget_given(holder: SessionHolder, key: str) -> None:
+    del holder._given[key]
+    move_rows(holder._broker).forgotten.append(key)
+    holder._broker.promise()
 
 
 def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: str) -> None:

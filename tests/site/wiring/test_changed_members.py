@@ -6,6 +6,7 @@ import pytest
 
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Connack, Connect, Publish, Version
+from gateway.site.wiring.sessions import is_busy
 from tests.broker.harness import FOREVER
 from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
 from tests.site.wiring.test_local_member import Member, Sites
@@ -26,7 +27,7 @@ def change(sites: Sites) -> None:
     for pair in map(sorted, pairs):
         sites.part(*pair)
     for name in ("a", "b"):
-        while sites.members[name].site.holder.is_busy:
+        while is_busy(sites.members[name].site.holder):
             sites[name].turn(0)
         sites.members[name].change()
     for pair in map(sorted, pairs):
