@@ -71,6 +71,7 @@ docs: setup ## write the generated pages (configuration keys, metrics, statement
 	@$(BIN)/python -m tests.config.reference_page
 	@$(BIN)/python -m tests.web.metrics_page
 	@$(BIN)/python -m tests.mqtt.statements
+	@$(BIN)/python -m tests.clients.page
 	@$(BIN)/python -m tests.promises --write >build/promises.txt
 	@$(BIN)/python -m tests.states
 
@@ -83,7 +84,7 @@ build/labgrid: .setup/constraints.txt | setup
 hil: debian-hil firmware build/labgrid ## the rig's core, which judges each claim (ARGS=--all: every bench), two more at once than there are cores (as root), then a look at a report in a browser, and a run on a foreign board; reports in build/hil
 	@$(BIN)/onceway hil run --jobs $$(( $$(nproc) + 2 )) $(if $(filter --all,$(ARGS)),,--core) $(filter-out --all,$(ARGS)); ran=$$?; [ $$ran -lt 128 ] || exit $$ran; $(BIN)/python -m pytest tests/hil/look.py tests/hil/real.py && exit $$ran
 
-soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
+soak: debian-test debian-soak firmware ## hours (as root; MQTT clients of npm, go, cargo and Python 3.13 where these are): power cuts and kills under load (TRACES=a folder of recorded links), fuzzing, random schedules of the link
 	@$(BIN)/python -m tests.durability.outages --cuts 200 --kills 100
 	@$(BIN)/python -m tests.broker.fuzz --inputs 1000000
 	@$(BIN)/python -m tests.mqtt.fuzz --inputs 1000000
@@ -92,13 +93,14 @@ soak: debian-test debian-soak firmware ## hours (as root): power cuts and kills 
 	@$(BIN)/python -m tests.links.fuzz
 	@$(BIN)/python -m tests.bridge.faults
 	@$(BIN)/python -m tests.site.soak --seeds 100000
-	@$(BIN)/python -m tests.clients
+	@$(BIN)/python -m tests.clients --install
 	@$(BIN)/python -m tests.sim.whole.soak --seeds 100000
 	@$(BIN)/python -m tests.sim.whole.sabotages
 	@$(MAKE) --no-print-directory -s -C firmware size READINGS=20000
 	@$(BIN)/python -m tests.hil.sabotages
 	@$(BIN)/onceway hil run hil/campaigns/cuts.toml --repeat 10 --dir build/cuts $(if $(TRACES),--trace $(TRACES))
 	@$(BIN)/onceway hil run hil/campaigns/steady.toml --keep --dir build/steady
+	@$(BIN)/python -m tests.service.year
 	@$(BIN)/python -m pytest -m soak
 	@$(BIN)/python -m pytest tests/ingest/soak_processes.py tests/ingest/soak_s3.py tests/ingest/soak_moved.py
 	@$(MAKE) --no-print-directory try-clone

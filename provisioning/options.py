@@ -1,6 +1,5 @@
 """Arguments and options that several commands share."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from gateway.commands.options import (
     running_folder,
 )
 from gateway.errors import NotAllowed, OncewayError, UsageError
+from gateway.system.accounts import may_use
 from provisioning.boards import catalogue
 from provisioning.registry import Registry
 
@@ -134,7 +134,7 @@ def registry_file(path: Path | None) -> Path:
     file = folder / FILE
     try:
         used = file if file.exists() else folder
-        mine = not used.exists() or os.access(used, os.R_OK | os.W_OK)
+        mine = not used.exists() or may_use(used)
     except PermissionError:
         mine = False
     if not mine:

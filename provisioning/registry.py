@@ -18,7 +18,7 @@ import sqlite_utils
 
 from gateway.errors import NotAllowed, OncewayError, Unknown
 from gateway.site.shared_state.board_entry import Entry
-from gateway.system.causes import DAMAGED, cause
+from gateway.system.causes import DAMAGED, cause, of_machine
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
 from provisioning.schema import migrate
@@ -106,14 +106,12 @@ class Registry:
             raise (NotAllowed if denied else OncewayError)(
                 f"cannot open the device registry ({error.strerror})",
                 str(path),
-                "Run the command with sudo" if denied else "Name another one with --registry",
+                "Run the command with sudo" if denied else _todo(error),
             ) from error
         except sqlite3.OperationalError as error:
-            raise OncewayError(
-                f"cannot open the device registry ({error})",
-                str(path),
-                "Does another process hold it?",
-            ) from error
+            what, todo = cause(error, path.parent)
+            text = f"cannot open the device registry: {what} ({error})"
+            raise OncewayError(text, str(path), todo) from error
         except sqlite3.DatabaseError as error:
             raise OncewayError(
                 f"this is not a device registry ({error})",
@@ -374,3 +372,9 @@ def _prepare(path: Path) -> None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _todo(error: OSError) -> str:
+    """Return the remedy for a registry that cannot be opened."""
+    found = of_machine(error)
+    return found.todo if found else "Name another one with --registry"

@@ -13,8 +13,9 @@ and:
   some more, before it may try any user. Each wait is twice as long as the one before, and until its
   end the answer is 0x9F;
 - while an address waits because of many names, a user of the file who does not wait is compared
-  nevertheless: the address may be a proxy's, and the user another client's. A wrong password then
-  gets the same answer at the same time as a name that does not exist, so the answer tells nothing;
+  nevertheless: the address may be a proxy's, and the user another client's. For the same reason a
+  hook is asked, about one name in half a second. A wrong password then gets the same answer at the
+  same time as a name that does not exist, so the answer tells nothing;
 - a login from an address before frees this user from the waits of other names at that address, and
   gives a separate queue. These pairs outlive a restart (`trusted.py`);
 - a password that was correct a moment ago is not checked here (`authentication.py`).
@@ -82,6 +83,23 @@ class BackOff:
         self._failed.pop(key, None)
 
 
+class Pace:
+    """One attempt per key in ALIKE_S, while the key waits: a name that only a hook knows may be the
+    right one.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+
+    def allows(self, key: str, now: float) -> bool:
+        if now < self._next.get(key, now):
+            return False
+        if len(self._next) >= BackOff.KEYS:
+            self._next.clear()
+        self._next[key] = now + ALIKE_S
+        return True
+
+
 class _Alike(NamedTuple):
     """The answer to a client that is not let in while its address waits."""
 
@@ -132,6 +150,7 @@ class Logins:
         self._trusted = trusted or Trusted()
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
+        self._pace = Pace()
         self._throttle = LogThrottle(loop.time)
 
     def ask(self, order: Ask) -> None:
@@ -187,11 +206,14 @@ class Logins:
         return _Alike(_wait(pair[0], wait), now + ALIKE_S) if wait else None
 
     def _refuses(self, order: Ask, alike: _Alike | None) -> Refusal | None:
-        pair = _pair(order)
-        wait = self._users.wait_s(pair, self._loop.time())
-        if alike is not None:
-            return alike.refusal if wait or not order.question.listed else None
-        return _wait(pair[0], wait) if wait else None
+        pair, now, question = _pair(order), self._loop.time(), order.question
+        wait = self._users.wait_s(pair, now)
+        if alike is None:
+            return _wait(pair[0], wait) if wait else None
+        may_be_right = not wait and (
+            question.listed or (question.asks_others and self._pace.allows(pair[0], now))
+        )
+        return None if may_be_right else alike.refusal
 
     def _compare(self, order: Ask, line: _Line, alike: _Alike | None) -> None:
         refusal: Refusal | None

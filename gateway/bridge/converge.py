@@ -105,7 +105,7 @@ class Convergence:
         self._stuck = 0
         """Topics that differ and cannot cross."""
         self.here = self.there = 0
-        """Retained messages of both brokers at the last comparison."""
+        """Retained messages of both brokers after the last comparison."""
         self.error = ""
         """Why the comparison is not complete; empty if it is."""
         self.proves = True
@@ -298,8 +298,13 @@ class Convergence:
                 self._section.qos,
             )
             self.differ, self._crossing = len(steps) + self._stuck, True
+            sent = [topic for topic, do in steps.items() if do is Step.SEND]
             await self._cross(link, survey, steps)
             await self._settle(link)
+            if self.differ == self._stuck:
+                self.here = len({message.topic for message in self._comparison.ours()})
+                self.there += sum(topic in before for topic in sent)
+                self.there -= sum(prefix + topic in survey.found for topic in sent)
             self._crossing = self._careful = False
             await self._first_mark(link, survey, number or 0)
         finally:

@@ -23,8 +23,8 @@ class BridgeStatus:
     came back in a loop of bridges and did not cross again. retained: one of STATES, or the reason
     why both brokers cannot be compared. differ: retained topics that differ, None while that is
     unknown. agreed: retained topics that both brokers are proven to agree on. retained_here,
-    retained_there: retained messages of both brokers at the last comparison. oldest_s: age of the
-    oldest waiting message in seconds, counted from the gateway's start at the earliest; None if
+    retained_there: retained messages of both brokers after the last comparison. oldest_s: age of
+    the oldest waiting message in seconds, counted from the gateway's start at the earliest; None if
     none waits. last_error: error of the last connection that failed or ended.
     """
 

@@ -160,6 +160,21 @@ def _forbidden(error: PermissionError) -> OncewayError:
     )
 
 
+def _of_machine(error: Exception) -> OncewayError | None:
+    """Return an error with its cause and remedy; None if it is an internal error."""
+    from gateway.system.causes import advised, cause, of_machine  # not at each start
+
+    if isinstance(error, OncewayError):
+        return advised(error)
+    if type(error).__module__ == "sqlite3":
+        what, todo = cause(error)
+        told = OncewayError(f"the database cannot be used: {what} ({error})", None, todo)
+        told.exit_code = STORE
+        return told
+    found = of_machine(error)
+    return found and OncewayError(f"{found.what} ({error})", None, found.todo)
+
+
 def _named() -> str:
     """Return the command name in this command line, as far as typed."""
     words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
@@ -213,13 +228,11 @@ def main() -> None:
         _tell(_mistyped(wrong), as_json)
     except typer.Abort:
         _tell(OncewayError("not confirmed: nothing was done"), as_json)
-    except (OncewayError, PermissionError) as failed:
-        _tell(failed if isinstance(failed, OncewayError) else _forbidden(failed), as_json)
+    except PermissionError as failed:
+        _tell(_forbidden(failed), as_json)
     except Exception as failed:
-        if type(failed).__module__ != "sqlite3":
+        if (told := _of_machine(failed)) is None:
             raise
-        shown = OncewayError(f"the database cannot be used ({failed})")
-        shown.exit_code = STORE
-        _tell(shown, as_json)
+        _tell(told, as_json)
     except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)

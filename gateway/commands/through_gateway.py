@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway.commands.control_client import NotRunning, Row, follow
 from gateway.commands.options import config_file, running_folder
 from gateway.errors import NotAllowed, OncewayError
+from gateway.system.accounts import may_use
 
 REGISTRY = "registry.db"
 _LOOKING = ("list", "pending", "show", "read")
@@ -48,8 +49,8 @@ def through_gateway(words: list[str]) -> int | None:
 def _may_write(folder: Path) -> bool:
     file = folder / REGISTRY
     try:
-        return os.access(file if file.exists() else folder, os.R_OK | os.W_OK)
-    except PermissionError:
+        return may_use(file if file.exists() else folder)
+    except OSError:
         return False
 
 

@@ -83,10 +83,10 @@ class Complaints:
         self._name = name
         self._throttle = LogThrottle(time.monotonic)
 
-    def add(self, request: web.BaseRequest, text: str) -> None:
-        """Log a refused request: one line a minute for each address."""
+    def add(self, request: web.BaseRequest, reason: str, text: str) -> None:
+        """Log a refused request: one line a minute for each reason and address."""
         address = request.remote or "unknown address"
-        if self._throttle.allows(address):
+        if self._throttle.allows(f"{reason} {address}"):
             log.warning("%s: %s: %s", self._name, address, text)
 
 

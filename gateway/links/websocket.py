@@ -280,13 +280,13 @@ class WebSocketListener:
     def _refuses(self, request: web.BaseRequest) -> web.Response | None:
         """Return the answer to a request that cannot become a WebSocket, or None."""
         if request.path != PATH:
-            self._complaints.add(request, f"asks for {quote(request.path)}, where {PATH} is MQTT")
+            text = f"asks for {quote(request.path)}, where {PATH} is MQTT"
+            self._complaints.add(request, "path", text)
             return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
         origin = request.headers.get("Origin")
         if not self._is_welcome(origin, request.host):
-            self._complaints.add(
-                request, f"the origin {quote(origin or '')} is not one of the listener's `origins`"
-            )
+            text = f"the origin {quote(origin or '')} is not one of the listener's `origins`"
+            self._complaints.add(request, "origin", text)
             return web.Response(
                 status=403,
                 text=(
@@ -296,7 +296,8 @@ class WebSocketListener:
             )
         offers = _offers_mqtt(request)
         if "Upgrade" in request.headers and not offers:
-            self._complaints.add(request, "offers no WebSocket subprotocol `mqtt` [MQTT-6.0.0-3]")
+            text = "offers no WebSocket subprotocol `mqtt` [MQTT-6.0.0-3]"
+            self._complaints.add(request, "subprotocol", text)
             return web.Response(
                 status=400,
                 text="The client must offer the WebSocket subprotocol `mqtt` [MQTT-6.0.0-3].\n",

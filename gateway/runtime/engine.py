@@ -411,6 +411,7 @@ class Commits:
     ) -> None:
         self._engine = engine
         self._broker = engine.broker
+        self._folder = folder
         self._loop = loop
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._held_back: list[ClientLink] = []
@@ -574,7 +575,8 @@ class Commits:
         if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
             self._loop.call_soon_threadsafe(self._engine.fail, error, "a commit was written")
             return
-        self._loop.call_soon_threadsafe(self._engine.do, self._refuse, cause(error).what)
+        why = cause(error, self._folder).what
+        self._loop.call_soon_threadsafe(self._engine.do, self._refuse, why)
 
     def _refuse(self, lack: str) -> None:
         self._broker.disk_lack = lack

@@ -87,6 +87,7 @@ from gateway.runtime.administration import end_session
 from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import Places, place_of, session_rows
 from gateway.service import device_commands
+from gateway.system.causes import advised
 from gateway.system.logs import about
 from gateway.web.everything import board_row, everything, last_rows, port_rows
 from gateway.web.health import status
@@ -249,8 +250,7 @@ class Control:
                 if request["do"] in _LONG:
                     limit.reschedule(asyncio.get_running_loop().time() + TIMEOUT_S)
         except OncewayError as error:
-            fields = {"error": error.what, "where": error.where, "hint": error.hint}
-            return fields | {"code": error.exit_code}
+            return advised(error).as_json | {"code": error.exit_code}
         return {"done": True}
 
     async def _lend(

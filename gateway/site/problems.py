@@ -13,4 +13,9 @@ def copies_problems(copies: dict[str, Any]) -> list[str]:
         found.append(f"messages on this disk only, without a copy: {behind:,} (site.copies)")
     if copies.get("copies_full"):
         found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
+    if damaged := copies.get("copies_damaged"):
+        found.append(
+            f"the disk has changed copies of other members' messages: {damaged:,} do not land, and"
+            " stay in the table copy_damaged of DATA/copies.db (the log names them)"
+        )
     return found

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.broker.store_rows import Commit
 from gateway.store import row_checks
 from gateway.store.move_in import take
-from gateway.store.move_out import give
+from gateway.store.move_out import delete_parts, give
 from gateway.store.move_rows import Moves
 from gateway.store.row_checks import SpoolChecks
 from gateway.store.uptime import save_axis
@@ -149,7 +149,8 @@ def _move(database: sqlite3.Connection, moves: Moves) -> None:
     failed = {wanted.key for wanted in moves.imports if wanted.wrong}
     many("UPDATE given SET member = ? WHERE key = ?", moves.redirected)
     forgotten = [(key,) for key in moves.forgotten if key not in failed]
-    many("DELETE FROM given_part WHERE key = ?", forgotten)
+    if forgotten:
+        delete_parts(database, forgotten)
     many("DELETE FROM given WHERE key = ?", forgotten)
     for key, row in moves.places.items():
         if row is None:

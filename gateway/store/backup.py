@@ -24,6 +24,7 @@ from gateway.store.schema import (
     refuse_half_salvaged,
 )
 from gateway.system.accounts import share
+from gateway.system.causes import cause
 from gateway.system.sync import sync
 
 _PAGES = 1000
@@ -56,7 +57,9 @@ def backup(folder: Path, target: Path) -> None:
         new.unlink(missing_ok=True)
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
-        raise StoreError(f"{path} could not be copied ({error})", str(target)) from error
+        what, todo = cause(error, path.parent, target.parent)
+        text = f"{path} could not be copied: {what} ({error})"
+        raise StoreError(text, str(target), todo) from error
 
 
 def restore(folder: Path, source: Path) -> Path | None:
@@ -91,7 +94,9 @@ def restore(folder: Path, source: Path) -> Path | None:
         os.replace(new, path)  # at any moment a whole store exists
         sync(folder)
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"the backup cannot be restored ({error})", str(source)) from error
+        what, todo = cause(error, folder)
+        text = f"the backup cannot be restored: {what} ({error})"
+        raise StoreError(text, str(source), todo) from error
     return old if there else None
 
 

@@ -17,11 +17,13 @@ from gateway.store.queue_reads import SIZE
 from gateway.store.references import missing
 from gateway.store.schema import (
     SCHEMA_VERSION,
+    StoreError,
     closed_to_us,
     connect_to_read,
     existing,
     salvaged,
 )
+from gateway.system.causes import DAMAGED, UNKNOWN, cause
 
 _MOST_FINDINGS = 20
 
@@ -118,6 +120,11 @@ def check(folder: Path) -> list[str]:
     except sqlite3.DatabaseError as error:
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
+        what, todo = cause(error, folder)
+        if what not in (DAMAGED.what, UNKNOWN.what):
+            raise StoreError(
+                f"the store cannot be read: {what} ({error})", str(path), todo
+            ) from error
         return [str(error)]
     return [log, *found] if log else found
 

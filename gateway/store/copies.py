@@ -45,6 +45,7 @@ _CHECKS = """
 CREATE TABLE IF NOT EXISTS copy_check (key INTEGER PRIMARY KEY, sum INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS line_check (number INTEGER PRIMARY KEY, last INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS copy_damaged AS SELECT * FROM copy WHERE 0;
+CREATE INDEX IF NOT EXISTS copy_damaged_key ON copy_damaged (key);
 """
 _MASK = (1 << _BITS) - 1
 _PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
@@ -62,7 +63,7 @@ class Copies:
         self._db = connect(folder / FILE)
         self._file = folder / FILE
         self._aside = set[int]()
-        """Keys of changed rows that are set aside."""
+        """Keys of changed rows that were set aside since the start."""
         try:
             if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
@@ -75,6 +76,11 @@ class Copies:
 
     def close(self) -> None:
         self._db.close()
+
+    @property
+    def damaged(self) -> int:
+        """Number of changed rows that were set aside since the start. From any thread."""
+        return len(self._aside)
 
     def lines(self) -> list[LineRow]:
         return self._db.execute("SELECT number, member, last, told FROM line").fetchall()
@@ -200,7 +206,11 @@ class Copies:
             key & _MASK,
             key >> _BITS,
         )
-        self._db.execute("INSERT INTO copy_damaged SELECT * FROM copy WHERE key = ?", (key,))
+        self._db.execute(
+            "INSERT INTO copy_damaged SELECT * FROM copy WHERE key = ?1"
+            " AND key NOT IN (SELECT key FROM copy_damaged)",
+            (key,),
+        )
 
 
 def _sum(row: Sequence[Any]) -> int:

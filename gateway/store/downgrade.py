@@ -52,8 +52,11 @@ _TO_6 = (
     "DELETE FROM session WHERE id IN (SELECT session FROM journey WHERE key IS NOT NULL);"
     " DROP TABLE journey;"
     " UPDATE given_part SET body = without_move(body) WHERE part = 0;"
+    " DELETE FROM meta WHERE key = 'spool.boot';"
 )
-"""Statements to schema 6. Rows of a missing session are deleted at the next start."""
+"""Statements to schema 6. Rows of a missing session are deleted at the next start. If that is a
+start of this version, it makes the checks of all rows again.
+"""
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"
 

@@ -22,7 +22,7 @@ from gateway.store.move_records import PART_BYTES, head, record
 from gateway.store.move_rows import SessionExport, name_of
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
-from gateway.store.row_checks import BITS
+from gateway.store.row_checks import BITS, is_whole, put_checks
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
     Parts of an earlier, unconfirmed move are replaced. A session that lacks a row does not move: it
     ends here, and its client sees Session Present 0 at the other gateway.
     """
-    database.execute("DELETE FROM given_part WHERE key = ?", (order.key,))
+    delete_parts(database, [(order.key,)])
     found = database.execute(
         "SELECT expiry, left FROM session WHERE id = ?", (order.session,)
     ).fetchone()
@@ -67,16 +67,27 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
     order.released = []
     parts = 0
     for part in _cut(_records(database, order, order.released)):
-        database.execute(
+        row = database.execute(
             "INSERT OR REPLACE INTO given_part (key, part, body) VALUES (?, ?, ?)",
             (order.key, parts, part),
-        )
+        ).lastrowid
+        put_checks(database, "given_part", [(row, order.key, parts, part)])
         parts += 1
     database.execute(
         "INSERT OR REPLACE INTO given VALUES (?, ?, ?, ?, ?)",
         (order.key, order.member, parts, len(set(order.released)), order.ends),
     )
     _delete(database, order.session)
+
+
+def delete_parts(database: sqlite3.Connection, keys: Sequence[tuple[str]]) -> None:
+    """Delete the parts of sessions with these keys, and their checks."""
+    database.executemany(
+        "DELETE FROM content_check WHERE kind = 'given_part'"
+        " AND key IN (SELECT CAST(id AS TEXT) FROM given_part WHERE given_part.key = ?)",
+        keys,
+    )
+    database.executemany("DELETE FROM given_part WHERE key = ?", keys)
 
 
 def _delete(database: sqlite3.Connection, session: int) -> None:
@@ -174,20 +185,20 @@ class StoredParts(Sequence[bytes]):
         return int(self._parts)
 
     def __getitem__(self, index: Any) -> Any:
-        if not isinstance(index, int) or not 0 <= index < len(self):
+        if not isinstance(index, int) or not 0 <= index < self._parts:
             raise IndexError(index)
         found = self._database.execute(
-            "SELECT body FROM given_part WHERE key = ? AND part = ?", (self._key, index)
+            "SELECT id, key, part, body FROM given_part WHERE key = ? AND part = ?",
+            (self._key, index),
         ).fetchone()
-        if found is None:
+        if found is None or not is_whole(self._database, "given_part", found):
             log.error(
-                "session of %s, which was given away: part %d of %d is gone from the store. Its"
-                " client begins a new session",
+                "session of %s, which was given away: part %d of %d is gone from the store, or has"
+                " changed there. Its client begins a new session",
                 name(name_of(self._key)),
                 index + 1,
-                len(self),
+                self._parts,
             )
             raise IndexError(index)
-        if index:
-            return found[0]
-        return head(self._now(), self._messages, found[0]) + found[0]
+        body = found[3]
+        return body if index else head(self._now(), self._messages, body) + body

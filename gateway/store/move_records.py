@@ -92,19 +92,18 @@ def read_head(parts: Sequence[bytes]) -> Head:
 
 
 def record(kind: int, values: Iterable[Any]) -> bytes:
-    body = b"".join(map(_value, values))
+    body = bytearray()
+    for value in values:
+        if value is None:
+            body += b"N"
+        elif isinstance(value, int):
+            body += b"I" + _INTEGER.pack(value)
+        elif isinstance(value, str):
+            encoded = value.encode()
+            body += b"T" + _SIZE.pack(len(encoded)) + encoded
+        else:
+            body += b"B" + _SIZE.pack(len(value)) + value
     return _LENGTH.pack(len(body), kind) + body
-
-
-def _value(value: Any) -> bytes:
-    if value is None:
-        return b"N"
-    if isinstance(value, int):
-        return b"I" + _INTEGER.pack(value)
-    if isinstance(value, str):
-        encoded = value.encode()
-        return b"T" + _SIZE.pack(len(encoded)) + encoded
-    return b"B" + _SIZE.pack(len(value)) + bytes(value)
 
 
 def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:

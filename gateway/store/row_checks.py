@@ -407,6 +407,7 @@ COLUMNS = {
         *("id", "bridge", "at", "topic", "qos", "retain", "properties", "expires", "payload"),
         "reason",
     ),
+    "given_part": ("id", "key", "part", "body"),
 }
 """The checked columns by table, as they stand in a row, the key first. A retained message's version
 comes after them: the gateways of a site change it.
@@ -414,10 +415,11 @@ comes after them: the gateways of a site change it.
 
 
 def cells_sum(*cells: Any) -> int:
-    """Return the check of these cells. A text is given as its UTF-8."""
+    """Return the check of these cells. A text counts as its UTF-8."""
     value = 0
     for cell in cells:
-        data = cell if isinstance(cell, bytes) else repr(cell).encode()
+        plain = cell.encode() if isinstance(cell, str) else cell
+        data = plain if isinstance(plain, bytes) else repr(plain).encode()
         value = crc32(data, crc32(b"%d:" % len(data), value))
     return value
 
@@ -456,8 +458,12 @@ def teach_contents(database: sqlite3.Connection) -> None:
 def put_checks(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
     """Write the checks of rows that the same transaction writes."""
     width = len(COLUMNS[table])
-    checks = []
-    for row in rows:
-        cells = (cell.encode() if isinstance(cell, str) else cell for cell in row[:width])
-        checks.append((table, str(row[0]), cells_sum(*cells)))
+    checks = [(table, str(row[0]), cells_sum(*row[:width])) for row in rows]
     database.executemany("INSERT OR REPLACE INTO content_check VALUES (?, ?, ?)", checks)
+
+
+def is_whole(database: sqlite3.Connection, table: str, row: Sequence[Any]) -> bool:
+    """Return whether a row, with its checked columns, has the cells with which it was stored."""
+    query = "SELECT sum FROM content_check WHERE kind = ? AND key = ?"
+    found = database.execute(query, (table, str(row[0]))).fetchone()
+    return found is not None and bool(found[0] == cells_sum(*row))

@@ -16,7 +16,7 @@ from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import NotAllowed, OncewayError
 from gateway.store import meta, row_checks, wal
 from gateway.store.rewrite import rewrite_log
-from gateway.system.accounts import leave, share
+from gateway.system.accounts import leave, may_use, share
 from gateway.system.causes import UNKNOWN, cause
 
 FILE = "gateway.db"
@@ -193,8 +193,7 @@ def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
     """Return the error of an account that has no rights to a database file; None if the cause of
     this error is another one.
     """
-    rights = os.access(path, os.R_OK) and os.access(path.parent, os.W_OK)
-    rights = rights or not os.path.exists(path)
+    rights = not os.path.exists(path) or (os.access(path, os.R_OK) and may_use(path.parent))
     if rights or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_BE_RIGHTS:
         return None
     hint = "Run the command with sudo: SQLite's log needs the right to write, even for reading"
@@ -353,7 +352,7 @@ def unusable(folder: Path, error: Exception) -> StoreError:
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
     if isinstance(error, sqlite3.OperationalError) and not damaged:
-        what, todo = why = cause(error)
+        what, todo = why = cause(error, folder)
         if why == UNKNOWN:
             todo = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
         return StoreError(f"the store cannot be opened: {what} ({error})", str(folder / FILE), todo)

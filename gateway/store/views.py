@@ -31,6 +31,7 @@ from gateway.store.schema import (
     unusable,
 )
 from gateway.store.uptime import axis, uptime
+from gateway.system.causes import cause
 from gateway.system.lock import ProcessLock
 
 _SESSIONS = """
@@ -97,8 +98,8 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.DatabaseError as error:
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
-        hint = "See: onceway store check"
-        raise StoreError(f"the store cannot be read ({error})", str(path), hint) from error
+        what, todo = cause(error, folder)
+        raise StoreError(f"the store cannot be read: {what} ({error})", str(path), todo) from error
 
 
 @contextmanager

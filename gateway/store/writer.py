@@ -60,6 +60,7 @@ class Writer:
         landed: Callable[[int, Oldest | None], None],
     ) -> None:
         self.times = CommitTimes()
+        self._folder = folder
         self._path = folder / FILE
         self._database = connect(self._path)
         self._database.execute("PRAGMA wal_autocheckpoint=0")
@@ -214,7 +215,7 @@ class Writer:
                 self.times.error = str(error) or type(error).__name__
                 self._failed(error)
                 if not tries:
-                    _say(error)
+                    _say(error, self._folder)
                 tries += 1
                 if isinstance(error, sqlite3.Error) and not is_damage(error):
                     self._busy_since = monotonic()
@@ -256,7 +257,7 @@ def is_damage(error: Exception) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _say(error: Exception) -> None:
+def _say(error: Exception, folder: Path) -> None:
     if not isinstance(error, sqlite3.Error):
         log.error("a commit met an internal error; nothing is acknowledged", exc_info=error)
         return
@@ -269,7 +270,7 @@ def _say(error: Exception) -> None:
             name,
         )
         return
-    what, todo = cause(error)
+    what, todo = cause(error, folder)
     if not isinstance(error, sqlite3.OperationalError):
         todo = "Stop the gateway and run: onceway store check"
     log.error(

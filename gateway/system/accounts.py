@@ -67,6 +67,17 @@ def uplink_owner(data: Path) -> tuple[int, int]:
     return folder.st_uid, folder.st_gid
 
 
+def may_use(path: Path) -> bool:
+    """Return whether this account may read and write a file or folder. On a
+    read-only disk, where not even root may write, the right to read is enough.
+    """
+    try:
+        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError:
+        return False
+    return os.access(path, os.R_OK if read_only else os.R_OK | os.W_OK)
+
+
 def is_shared(folder: Path) -> bool:
     """Return whether gateway and uplink have separate accounts there."""
     return bool(folder.stat().st_mode & stat.S_ISGID)

@@ -5,8 +5,13 @@ full stop, and what to do. All texts of the product that name such a cause take 
 """
 
 import errno
+import os
 import sqlite3
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
+
+from gateway.errors import OncewayError
 
 
 class Cause(NamedTuple):
@@ -80,15 +85,55 @@ _SYSTEM = {
     errno.EBUSY: BUSY,
 }
 
+_OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
+"""Causes whose remedy is the same for each file and each program."""
 
-def cause(error: BaseException) -> Cause:
-    """Return the cause of an error, or UNKNOWN if the table has none."""
+
+def cause(error: BaseException, *folders: Path) -> Cause:
+    """Return the cause of an error, or UNKNOWN if the table has none. folders: the folders of the
+    databases. SQLite has one code for all write errors, so a file written there tells the cause.
+    """
     if isinstance(error, OSError):
         return _SYSTEM.get(error.errno or 0, UNKNOWN)
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return UNKNOWN
-    return _EXTENDED.get(code) or _SQLITE.get(code & 0xFF, UNKNOWN)
+    found = _EXTENDED.get(code) or _SQLITE.get(code & 0xFF, UNKNOWN)
+    tried = folders if found in (FAILS, CANNOT_OPEN) else ()
+    return next(filter(None, map(_of_folder, tried)), found)
+
+
+def of_machine(error: BaseException | None) -> Cause | None:
+    """Return the cause of an error if disk, memory or files of the machine are the cause, or None.
+    An error that has none of its own is looked up by the error that it was raised from.
+    """
+    known = set[int]()
+    while error is not None and id(error) not in known:  # an error can be its own cause
+        found = cause(error)
+        if found is not UNKNOWN:
+            return found if found in _OF_MACHINE else None
+        known.add(id(error))
+        error = error.__cause__
+    return None
+
+
+def advised(error: OncewayError) -> OncewayError:
+    """Give an error without a hint the remedy of its cause. Return the error."""
+    if error.hint is None and (found := of_machine(error)):
+        error.hint = found.todo
+    return error
+
+
+def _of_folder(folder: Path) -> Cause | None:
+    """Return the cause for which a folder takes no file, or None if it takes one."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(os.urandom(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return _SYSTEM.get(error.errno or 0)
+    return None
 
 
 def remedy(what: str) -> str:

@@ -36,9 +36,9 @@ class ProcessLock:
             self._file = os.open(path, flags, 0o640)
         except OSError as error:
             kind = NotAllowed if isinstance(error, PermissionError) else OncewayError
-            raise kind(
-                f"cannot take the lock ({error.strerror})", str(path), cause(error).todo
-            ) from error
+            what, todo = cause(error)
+            text = f"cannot take the lock: {what} ({error.strerror})"
+            raise kind(text, str(path), todo) from error
         try:
             fcntl.fcntl(
                 self._file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

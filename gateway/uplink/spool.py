@@ -6,7 +6,6 @@ sqlite3.OperationalError if the database is busy or the disk is full, with nothi
 """
 
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -33,6 +32,8 @@ from gateway.store.schema import (
     leave_log,
     refuse_half_salvaged,
 )
+from gateway.system.accounts import may_use
+from gateway.system.causes import cause
 from gateway.uplink.damaged_rows import HELD, DamagedRows
 from gateway.uplink.manifest import Row
 from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, Numbers
@@ -137,7 +138,7 @@ class Spool(DamagedRows):
                 "Run the command with sudo",
             ) from error
         except sqlite3.Error as error:
-            if not (to_read or os.access(data, os.W_OK) or has_log(path)):
+            if not (to_read or may_use(data) or has_log(path)):
                 text = "the gateway's database has no log, which this account may not make"
                 raise NoSpool(text, str(path), START_GATEWAY) from error
             raise self._unusable(error) from error
@@ -182,10 +183,9 @@ class Spool(DamagedRows):
     def _unusable(self, error: sqlite3.Error) -> StoreError:
         if (closed := closed_to_us(self._path, error)) is not None:
             return closed
+        what, todo = cause(error, self._path.parent)
         return StoreError(
-            f"the gateway's database cannot be used ({error})",
-            str(self._path),
-            "See: onceway store check",
+            f"the gateway's database cannot be used: {what} ({error})", str(self._path), todo
         )
 
     @contextmanager

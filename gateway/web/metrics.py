@@ -116,6 +116,7 @@ _SITE_GAUGES = {
 }
 _COPIES_GAUGES = {
     "copies_kept_bytes": "Bytes that are kept here of other members' spools",
+    "copies_damaged": "Copies that the disk has changed, and that do not land, since the start",
     "copies_full": "1 while other members' copies wait for room here (site.copies_bytes, the disk)",
     "copies_behind": "Rows of the spool that are neither on a second disk nor landed",
     "copies_refusing": "1 while messages are refused because no other member takes copies",

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gateway.access.authentication import Passwords
-from gateway.access.logins import ALIKE_S, BackOff
+from gateway.access.logins import ALIKE_S, BackOff, Pace
 from gateway.access.trusted import Trusted
 from gateway.config import OWN_NAMES
 from gateway.mqtt.errors import quote
@@ -80,6 +80,7 @@ class PageLogins:
         """Sessions by the token's hash, newest last."""
         self._users = BackOff(free=3)
         self._addresses = BackOff(free=20)
+        self._pace = Pace()
         self._thread = ThreadPoolExecutor(1, "page-passwords")
         self._throttle = LogThrottle(time.monotonic)
         self._waiting = {False: 0, True: 0}
@@ -106,7 +107,7 @@ class PageLogins:
         begun, wait = loop.time(), self._users.wait_s((address, user), loop.time())
         others = 0.0 if trusted else self._addresses.wait_s(address, begun)
         alike = 429, f"Too many wrong passwords. Wait {others or wait:.0f} s."
-        if wait or (others and not passwords.has(user)):
+        if wait or (others and not self._may_be_right(passwords, user, address)):
             await asyncio.sleep(ALIKE_S if others else 0)
             return alike
         if self._waiting[trusted] >= MOST_WAITING:
@@ -135,6 +136,13 @@ class PageLogins:
                 log.warning("page: %s: %d wrong passwords", address, failures)
             return 403, "User name or password is wrong."
         return self._let_in(user, address, passwords)
+
+    def _may_be_right(self, passwords: Passwords, user: str, address: str) -> bool:
+        """Whether a user of an address that waits is compared nevertheless."""
+        now = asyncio.get_running_loop().time()
+        return passwords.has(user) or (
+            passwords.asks_hook(user) and self._pace.allows(address, now)
+        )
 
     def _let_in(self, user: str, address: str, passwords: Passwords) -> str | tuple[int, str]:
         """Return the token of a user whose password is right, or the refusal of one without a

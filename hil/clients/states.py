@@ -5,8 +5,8 @@ First it sets some messages, and waits for a line on standard input, which says 
 agreed on them. It deletes these during the later changes, one after the other, and sets others
 again and again. (A deletion that the other end misses is proven for messages that both have agreed
 on.) Each change is a PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the
-same connection: once the broker has acknowledged that one, it has the change. A change whose
-connection broke before that is made again.
+same connection, retained, so that the broker has to store it: once that one is acknowledged, the
+change is stored, too. A change whose connection broke before that is made again.
 
 In: broker, end, number of topics and of changes. Out: JSON Lines on standard output:
 
@@ -79,7 +79,7 @@ def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) ->
                 while left:
                     topic, payload = left[0]
                     connection.send(Publish(topic, payload, retain=True))
-                    connection.send(Publish(f"done/{end}", b"", 1, 1))
+                    connection.send(Publish(f"done/{end}", b"%d" % len(left), 1, 1, retain=True))
                     wait_for(connection, Answer)
                     tell("changed", topic=topic, payload=payload.hex())
                     del left[0]

@@ -69,7 +69,8 @@ class _Subscriber:
     events: list[Event] = field(default_factory=list)
     complete: bool = False
     there: bool = False
-    """Whether it is at the other end of a bridge, which may send a message at QoS 1 again."""
+    """Whether it is at the other end of a bridge. The bridge may send a message at QoS 1 again. A
+    mosquitto that ends before it reads PUBCOMP sends PUBLISH with DUP again."""
     share: str | None = None
     """The name of the shared subscription that it takes part in."""
 
@@ -333,7 +334,8 @@ class _Model:
             data["qos"] == 2 and sequence is not None and message.t > self.connected
         )
         self.times[key] += 1
-        any_number = self.subscriber.there and data["qos"] == 1
+        by_there = key in self.in_session and data["dup"]
+        any_number = self.subscriber.there and (data["qos"] == 1 or by_there)
         if self.times[key] > 1 + message.repeats and not any_number:
             yield f"got too often at QoS {data['qos']}", named
         if key not in self.in_session:

@@ -125,10 +125,10 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
     logins = Logins(loop, lambda order, refusal: answers.put_nowait(refusal))
     wrong = R.BAD_USER_NAME_OR_PASSWORD, "wrong"
 
-    async def log_in(name: str, password: str, *, listed: bool) -> Refusal | None:
+    async def log_in(name: str, password: str, *, listed: bool, hook: bool = False) -> object:
         connection = SimpleNamespace(peer=Peer("tcp", "127.0.0.1:1"), closing=None)
-        refusal = None if listed and password == "right" else wrong
-        check = SlowCheck(name, lambda: refusal, listed=listed)
+        refusal = None if (listed or hook) and password == "right" else wrong
+        check = SlowCheck(name, lambda: refusal, listed=listed, asks_others=hook)
         logins.ask(Ask(connection, Connect(name), check))  # type: ignore[arg-type]
         return await answers.get()
 
@@ -140,11 +140,16 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
         begun = loop.time()
         refusal = await log_in(name, "x", listed=listed)
         assert loop.time() - begun >= ALIKE_S - 0.01
-        assert refusal is not None
+        assert isinstance(refusal, tuple)
         said.add((refusal[0], refusal[1].partition(", wait")[0]))
     assert said == {(R.CONNECTION_RATE_EXCEEDED, "too many wrong passwords from 127.0.0.1")}
     assert await log_in("bob", "right", listed=True) is None
-    assert await log_in("carol", "right", listed=False) is not None, "only the hook would know"
+    assert await log_in("carol", "right", listed=False) is not None, "nobody knows the name"
+    assert await log_in("carol", "right", listed=False, hook=True) is None, "the hook knows it"
+    guesses = [log_in(f"g{number}", "x", listed=False, hook=True) for number in range(20)]
+    asked = len(logins._users._failed)
+    await asyncio.gather(*guesses)
+    assert len(logins._users._failed) - asked <= 2, "one question in half a second"
 
 
 async def test_each_kind_of_question_has_places_of_its_own() -> None:

@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from threading import Event, Thread
+from typing import IO
 
 from gateway.access.users import Users
 from gateway.store.recovery import recover
@@ -42,7 +43,7 @@ bind = "127.0.0.1:{web}"
 [page]
 bind = "127.0.0.1:{page}"
 """
-_USER, _PASSWORD = "lena", "correct horse"
+USER, PASSWORD = "lena", "correct horse"
 
 
 def fill(folder: Path, batches: int, rows: int) -> float:
@@ -74,18 +75,58 @@ def fill(folder: Path, batches: int, rows: int) -> float:
         return time.monotonic() - began
 
 
+class Page:
+    """A person at the web page, and a monitor. Both ports are on loopback.
+
+    Raises urllib.error.URLError if the page does not open within `START_S`.
+    """
+
+    def __init__(self, page: int, web: int) -> None:
+        self._url = f"http://127.0.0.1:{page}"
+        self._metrics = f"http://127.0.0.1:{web}/metrics"
+        policy = DefaultCookiePolicy(rfc2965=False, strict_ns_domain=0)
+        cookies = urllib.request.HTTPCookieProcessor(CookieJar(policy))
+        self._browser = urllib.request.build_opener(cookies)
+        self._log_in()
+
+    def look(self) -> None:
+        """Ask for the metrics, three parts of the page, and the state with its figures."""
+        urllib.request.urlopen(self._metrics).read()
+        for path in ("/", "/api/clients", "/api/board?name=barn-1"):
+            with suppress(urllib.error.HTTPError):
+                self._browser.open(self._url + path).read()
+        with self.events() as events:
+            while b"spool" not in (line := events.readline()):
+                assert line, "the page's stream has ended"
+
+    def events(self) -> IO[bytes]:
+        """Open the page's stream of events."""
+        events: IO[bytes] = self._browser.open(f"{self._url}/api/events")
+        return events
+
+    def _log_in(self) -> None:
+        body = json.dumps({"user": USER, "password": PASSWORD}).encode()
+        headers = {"Content-Type": "application/json", "Origin": self._url}
+        request = urllib.request.Request(f"{self._url}/api/login", body, headers)
+        end = time.monotonic() + START_S
+        while True:
+            try:
+                self._browser.open(request).read()
+                return
+            except urllib.error.URLError:  # the page opens after the listener
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
+
 class Pair:
     """A gateway and its uplink."""
 
-    def __init__(self, broker: BrokerProcess, uplink: int, folder: Path, ports: dict[str, int]):
+    def __init__(self, broker: BrokerProcess, uplink: int, folder: Path, page: Page) -> None:
         self.broker = broker
         self._pids = broker.process.pid, uplink
         self._config = folder / "gateway.toml"
-        self._ports = ports
-        policy = DefaultCookiePolicy(rfc2965=False, strict_ns_domain=0)
-        cookies = urllib.request.HTTPCookieProcessor(CookieJar(policy))
-        self._page = urllib.request.build_opener(cookies)
-        self._log_in()
+        self._page = page
 
     @property
     def cpu_s(self) -> float:
@@ -101,42 +142,18 @@ class Pair:
 
     def ask(self) -> None:
         """Ask everything that a person or a monitor asks."""
-        urllib.request.urlopen(f"http://127.0.0.1:{self._ports['web']}/metrics").read()
         for words in (["status"], ["uplink", "status"], ["uplink", "status", "--json"]):
             command = [sys.executable, "-m", "gateway", *words, "--config", str(self._config)]
             done = subprocess.run(command, capture_output=True, check=False)
             assert done.stdout, done.stderr  # whatever the exit code: there is an outage
-        for path in ("/", "/api/clients", "/api/board?name=barn-1"):
-            with suppress(urllib.error.HTTPError):
-                self._page.open(self._url + path).read()
-        with self._page.open(f"{self._url}/api/events") as events:
-            while b"spool" not in (line := events.readline()):
-                assert line, "the page's stream has ended"
-
-    @property
-    def _url(self) -> str:
-        return f"http://127.0.0.1:{self._ports['page']}"
-
-    def _log_in(self) -> None:
-        body = json.dumps({"user": _USER, "password": _PASSWORD}).encode()
-        headers = {"Content-Type": "application/json", "Origin": self._url}
-        request = urllib.request.Request(f"{self._url}/api/login", body, headers)
-        end = time.monotonic() + START_S
-        while True:
-            try:
-                self._page.open(request).read()
-                return
-            except urllib.error.URLError:  # the page opens after the listener
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
+        self._page.look()
 
 
 @contextmanager
 def pair(folder: Path) -> Iterator[Pair]:
     ports = {name: free_port() for name in ("closed", "web", "page")}
     make_folder(folder / "data")
-    Users(folder / "data" / "users").add(_USER, _PASSWORD)
+    Users(folder / "data" / "users").add(USER, PASSWORD)
     key = folder / "key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-N", "", "-t", "ed25519", "-f", str(key)], check=True)
@@ -144,7 +161,7 @@ def pair(folder: Path) -> Iterator[Pair]:
         onceway(folder, _SECTIONS.format(**ports), PYTHONUNBUFFERED="1") as broker,
         uplink(folder / "gateway.toml") as process,
     ):
-        yield Pair(broker, process, folder, ports)
+        yield Pair(broker, process, folder, Page(ports["page"], ports["web"]))
 
 
 def longest_pause(port: int, during: Callable[[], None]) -> float:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tests.benchmarks.brokers import onceway, written_by
 from tests.benchmarks.load import throughput
@@ -56,11 +57,11 @@ def whole(folder: Path, seconds: float) -> Figure:
 
 
 @contextmanager
-def uplink(config: Path) -> Iterator[int]:
-    """Process id, while the process runs."""
+def uplink(config: Path, log: int | IO[bytes] = subprocess.DEVNULL) -> Iterator[int]:
+    """Process id, while the process runs. log: gets its log."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)],
-        stderr=subprocess.DEVNULL,
+        stderr=log,
     )
     try:
         time.sleep(_SWEPT_S)

@@ -13,9 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 MOSQUITTO = "/usr/sbin/mosquitto"
 START_S = 60
@@ -77,11 +78,14 @@ def onceway(
     preload: Path | None = None,
     spooled: str = "sensors/#",
     name: str = "gateway",
+    program: Sequence[str] = ("-m", "gateway"),
+    log: int | IO[bytes] = subprocess.DEVNULL,
     **env: str,
 ) -> Iterator[BrokerProcess]:
     """Our broker on `folder`. limits: further lines for its section of the configuration, and
     sections after it. preload: a library that is loaded first; env: for it. spooled: topics that go
-    up. name: of the gateway.
+    up. name: of the gateway. program: Python's arguments for the command `onceway`. log: gets its
+    log.
     """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,10 +96,10 @@ def onceway(
         f'{uplink}gateway.data = "{folder}/data"\ngateway.name = "{name}"\n{listener}\n'
         f'spool.topics = ["{spooled}"]\n{_LIMITS}{limits}'
     )
-    command = [sys.executable, "-m", "gateway", "gateway", "run", "--config", str(config)]
+    command = [sys.executable, *program, "gateway", "run", "--config", str(config)]
     if preload is not None:
         env["LD_PRELOAD"] = str(preload)
-    with _running(command, port, env) as process:
+    with _running(command, port, env, log) as process:
         yield process
 
 
@@ -133,12 +137,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def _running(command: list[str], port: int, env: dict[str, str]) -> Iterator[BrokerProcess]:
+def _running(
+    command: list[str], port: int, env: dict[str, str], log: int | IO[bytes] = subprocess.DEVNULL
+) -> Iterator[BrokerProcess]:
     """A process from the moment it takes connections to its end."""
     started = time.monotonic()
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | env
-    )
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=os.environ | env)
     try:
         while True:
             try:

@@ -100,6 +100,7 @@ async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Pa
         await say(far.port, "s/", up_both="theirs", down_both="theirs")
         wanted = {"up_a": "2", "up_b": "2", "up_both": "ours"}
         await equal(here.port, far.port, **wanted, down_a="2", down_both="theirs")
+        await until(tmp_path, retained="equal", retained_here=5, retained_there=5)
 
 
 async def test_deletions_cross_after_an_outage_of_the_gateway(tmp_path: Path) -> None:

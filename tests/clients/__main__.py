@@ -1,105 +1,130 @@
-"""`python -m tests.clients`: clients that people use, tried. Out: the table in `TABLE.md`.
+"""`python -m tests.clients`: clients that people use, tried at Onceway and at mosquitto.
 
-Each client publishes one message at QoS 1 and 2 to a server that answers with one reason code, or
-with DISCONNECT 0x97. A client that is not installed is left out: `npm install mqtt` in
-`build/clients` installs mqtt.js.
+`--install` first installs and builds the clients of npm, cargo, go and Home Assistant. A client
+that is not here is left out. Out: `build/clients/cells.json`, from which `make docs` writes the
+page; the exit code is 1 if a cell was good at Onceway in the tree's cells, and is not any more.
+`--only NAME` tries clients with this text in their names, and keeps the other rows.
 """
 
+import argparse
 import asyncio
-import os
-import shutil
+import itertools
 import sys
-from importlib.metadata import version
+import tempfile
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
-from gateway.mqtt.packets import Disconnect
-from gateway.mqtt.reason import ReasonCode as R
-from tests.publisher.server import Server, server
+from tests.clients import probes
+from tests.clients.brokers import Broker, Ours, Theirs, broker
+from tests.clients.clients import Client, clients, install
+from tests.clients.page import BROKERS, CELLS, COLUMNS, RUN, Cells, page, read, worse, write
+from tests.clients.probes import Where
+from tests.links.certificates import Authority
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PAGE = HERE / "TABLE.md"
-REASONS = (R.NOT_AUTHORIZED, R.TOPIC_NAME_INVALID, R.QUOTA_EXCEEDED)
-WITHIN_S = 20
-HEAD = """# Clients that people use
-
-Written by `python -m tests.clients` (part of `make soak`).
-
-## The program's view of a refused message
-
-The server refuses each message for good, or ends the first connection with DISCONNECT 0x97. The
-number counts how often the client sends the message. **Beside a reason code, "published" is a
-loss**: the program hears of success, and the message is nowhere.
-
-| client | QoS | 0x87 | 0x90 | 0x97 | DISCONNECT 0x97 |
-|---|---|---|---|---|---|
-"""
-FOOT = """
-Onceway spares such clients: at 0x97 it ends the connection of a client that does not ask for reason
-codes. 0x87 and 0x90 are final. The project's publisher sends again until the message is taken.
-"""
-
-
-def clients() -> dict[str, list[str]]:
-    """Return the command of each client that is here; the port and the QoS are filled in."""
-    found = {
-        f"{name} {version(package)}": [sys.executable, str(HERE / "drivers" / file), "PORT", "QOS"]
-        for name, package, file in (
-            ("paho", "paho-mqtt", "with_paho.py"),
-            ("aiomqtt", "aiomqtt", "with_aiomqtt.py"),
-        )
-    }
-    if (ROOT / "build" / "clients" / "node_modules" / "mqtt").exists():
-        driver = str(HERE / "drivers" / "with_mqttjs.cjs")
-        found["mqtt.js 5"] = ["node", driver, "PORT", "QOS"]
-    if tool := shutil.which("mosquitto_pub"):
-        options = ["-p", "PORT", "-q", "QOS", "-V", "5", "-i", "probe", "-t", "t", "-m", "x"]
-        found["mosquitto_pub"] = [tool, *options]
-    return found
-
-
-async def report(own: Server, command: list[str], qos: int) -> str:
-    """Run a client once; return its report, and how often it sent the message."""
-    before = len(own.publishes)
-    words = [{"PORT": str(own.port), "QOS": str(qos)}.get(word, word) for word in command]
-    process = await asyncio.create_subprocess_exec(
-        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+AT_ONCE = 5
+VERSIONS = {4: "3.1.1", 5: "5"}
+REASONS = (*probes.REASONS, None)
+PROBES = dict(
+    zip(
+        BROKERS[1:],
+        (
+            *map(probes.by, ("tcp", "tls", "ws", "wss")),
+            *(probes.restart, probes.cut_publisher, probes.cut_subscriber),
+        ),
+        strict=True,
     )
-    try:
-        out, error = await asyncio.wait_for(process.communicate(), WITHIN_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        said = f"nothing for {WITHIN_S} s"
-    else:
-        lines = (out + error).decode().split("\n")
-        said = lines[0].rstrip(".") or "published"
-        said += "" if said.startswith(("published", "not")) else f", exit code {process.returncode}"
-    return f"{said} ({len(own.publishes) - before} ×)"
+)
+ALONE = "restart"
+"""The probe that restarts the brokers, and so runs alone."""
+
+Work = Coroutine[Any, Any, str]
 
 
-async def cell(command: list[str], reason: R | None, qos: int) -> str:
-    """reason: None for DISCONNECT 0x97 in the place of the first answer."""
-    async with server() as own:
-        if reason is None:
-            own.farewell = Disconnect(R.QUOTA_EXCEEDED)
-        else:
-            own.refuse = lambda packet: reason
-            own.complete = lambda packet: R.PACKET_IDENTIFIER_NOT_FOUND
-        return await report(own, command, qos)
+class Run:
+    """The cells, and the work that fills them."""
 
+    def __init__(self, tried: list[Client], cells: Cells) -> None:
+        self._tried = tried
+        self.cells = cells
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        names = {name for client in tried for name in client.names.values()}
+        for rows in cells.values():
+            for row in [row for row in rows if row.partition("|")[0] in names]:
+                del rows[row]
 
-async def main() -> None:
-    os.environ["NODE_PATH"] = str(ROOT / "build" / "clients" / "node_modules")
-    text = [HEAD]
-    for name, command in clients().items():
+    async def fill(self, both: tuple[Broker, Broker], ca: Path) -> None:
+        number = itertools.count()
+
+        def work(client: Client, version: int, column: str) -> list[Work]:
+            topic = f"t{next(number)}"
+            at = [Where(one, ca, version, topic) for one in both]
+            return [PROBES[column](client, one) for one in at]
+
+        async with asyncio.TaskGroup() as group:
+
+            def cell(kind: str, row: str, column: str, *works: Work) -> None:
+                self.cells[kind].setdefault(row, {})
+                group.create_task(self._cell(kind, row, column, *works))
+
+            for client in self._tried:
+                self._plain(client, cell)
+                for version, name in client.names.items():
+                    for column in PROBES:
+                        if column != ALONE:
+                            row = f"{name}|{VERSIONS[version]}"
+                            cell("brokers", row, column, *work(client, version, column))
+        for client in self._tried:
+            for version, name in client.names.items():
+                row = f"{name}|{VERSIONS[version]}"
+                await self._cell("brokers", row, ALONE, *work(client, version, ALONE))
+
+    def _plain(self, client: Client, cell: Callable[..., None]) -> None:
+        """The probes with a server that the test writes; it speaks MQTT 5."""
+        name = client.names[5]
         for qos in (1, 2):
-            cells = [await cell(command, reason, qos) for reason in (*REASONS, None)]
-            text.append(f"| {name} | {qos} | {' | '.join(cells)} |\n")
-    text.append(FOOT)
-    PAGE.write_text("".join(text), encoding="utf8")
-    print("".join(text))
+            for column, reason in zip(COLUMNS["refused"][1:], REASONS, strict=True):
+                cell("refused", f"{name}|{qos}", column, probes.refused(client, reason, qos))
+        most, alive = COLUMNS["limits"]
+        cell("limits", name, most, probes.most_in_flight(client))
+        cell("limits", name, alive, probes.keep_alive(client))
+
+    async def _cell(self, kind: str, row: str, column: str, *works: Work) -> None:
+        found = []
+        for one in works:
+            async with self._turns:
+                try:
+                    found.append(await one)
+                except Exception as error:
+                    found.append(f"**{type(error).__name__}**")
+        self.cells[kind][row][column] = found
+        print(kind, row, column, *found, sep=" | ", file=sys.stderr, flush=True)
+        write(self.cells, RUN)
+
+
+async def main(only: str) -> int:
+    nothing: Cells = {kind: {} for kind in COLUMNS}
+    before = read(CELLS) if CELLS.exists() else nothing
+    tried = [one for one in clients() if any(only in name for name in one.names.values())]
+    found = read(RUN) if only and RUN.exists() else before if only else nothing
+    run = Run(tried, found)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        authority = Authority(folder)
+        own, other = Ours(folder, authority), Theirs(folder, authority)
+        async with broker(own), broker(other):
+            await run.fill((own, other), authority.path)
+    print(page(run.cells))
+    if found := worse(before, run.cells):
+        print("worse than in the tree:", *found, sep="\n  ", file=sys.stderr)
+    return bool(found)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--install", action="store_true")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    if arguments.install:
+        install()
+    sys.exit(asyncio.run(main(arguments.only)))

@@ -5,6 +5,8 @@ none, an empty file and a damaged one; each that only a running gateway can do m
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import pytest
 
 from gateway.commands import exit_codes
 from gateway.commands import main as script
+from gateway.store.recovery import recover
+from gateway.store.schema import open_store
 from tests.commands.test_no_hang import ASK_GATEWAY, COMMANDS, _words
 from tests.commands.test_tree import Run, run
+from tests.durability.disk import SmallDisk
 from tests.uplink.conftest import GatewayData
 
 __all__ = ["run"]
@@ -25,6 +30,8 @@ OF_STORE = {
 }
 OF_NONE = OF_STORE | {"backup", "store check", "store salvage"}
 """`store check` finds that a damaged store is not in order, and `store salvage` mends it."""
+READ_ANYWAY = {"spool land"}
+"""Commands that work on a copy elsewhere."""
 DAMAGE = {"empty": b"", "garbage": b"no database" * 1000, "none": None, "no folder": None}
 OF_GATEWAY = sorted(
     {*ASK_GATEWAY, "bridge again", "clock show", "clock trust", "device ping"}
@@ -73,6 +80,35 @@ def test_store_that_cannot_be_used_has_one_code(
     assert str(folder) in err
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    if os.geteuid():
+        pytest.skip("mounting a tmpfs needs root")
+    made = SmallDisk(tmp_path, 8 << 20)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("state", ["read-only", "full"])
+def test_disk_that_takes_no_data_is_the_cause_that_each_command_says(
+    state: str, disk: SmallDisk, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says "unable to open" or "disk I/O error": rights and a broken disk look alike."""
+    folder.symlink_to(disk.mount)
+    with closing(open_store(disk.mount, "site-1")) as database:
+        recover(database, None, 16)
+    if state == "full":
+        disk.fill()
+    else:
+        disk.let_write(False)
+    words = {"read-only": "mount it for writing", "full": "Make room"}[state]
+    for name in sorted(OF_NONE - READ_ANYWAY):
+        code, err = _run(run, name, folder, monkeypatch)
+        assert code, name
+        assert words in err, (name, err)
+        assert err.count("\n") == 1, err
+
+
 @pytest.mark.parametrize("name", [*OF_GATEWAY, "session list"])
 def test_gateway_that_does_not_run_has_one_code(
     name: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -97,7 +133,10 @@ def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(script, "_command", lambda _: fail)
     code, out, err = run("where", "roof-1", "1")
     assert (code, out) == (exit_codes.STORE, "")
-    assert err == "error: the database cannot be used (disk I/O error)\n"
+    assert err == (
+        "error: the database cannot be used: an error without a known cause (disk I/O error). See"
+        " the log\n"
+    )
     assert "sqlite3" in sys.modules
 
 

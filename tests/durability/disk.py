@@ -26,8 +26,12 @@ class SmallDisk:
         """Give it back."""
         self._ballast.unlink()
 
+    def let_write(self, may: bool) -> None:
+        """Mount the disk for reading and writing, or for reading only."""
+        _run("mount", "-o", "remount,rw" if may else "remount,ro", self.mount)
+
     def close(self) -> None:
-        _run("umount", self.mount)
+        _run("umount", "--lazy", self.mount)  # a failed command may have left a file open
 
 
 def _run(*command: str | Path) -> str:

@@ -31,6 +31,7 @@ TABLES = Path(__file__).parent
 OTHERS = (
     "CHANGELOG.md",
     "gateway/config/REFERENCE.md",
+    "gateway/docs/clients.md",
     "gateway/mqtt/STATEMENTS.md",
     "gateway/web/METRICS.md",
     "tests/clients/TABLE.md",

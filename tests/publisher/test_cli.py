@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from gateway.commands import exit_codes
 from gateway.mqtt.packets import Connack
 from gateway.mqtt.reason import ReasonCode as R
+from onceway_publisher import Unreadable, cli
 from tests.publisher.server import IGNORED, Server, server
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
@@ -26,7 +28,7 @@ async def published(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, error = await process.communicate(given.encode())
+    out, error = await process.communicate(given.encode(errors="surrogateescape"))
     return process.returncode or 0, out.decode(), error.decode()
 
 
@@ -44,12 +46,18 @@ async def test_a_value_of_the_command_line(tmp_path: Path) -> None:
         assert (tmp_path / "boiler.onceway").exists()
 
 
+async def test_a_value_below_zero_is_no_option(tmp_path: Path) -> None:
+    async with server() as own:
+        assert await published(own, tmp_path, "t", "-5", "--unit", "Cel") == (0, "", "")
+        assert values(own) == [-5]
+
+
 async def test_each_line_of_standard_input_is_a_message(tmp_path: Path) -> None:
-    given = "1\n2.5\n\n.5\ntrue\n1_0\nnan\nopen door\n-3e2"
+    given = "1\n2.5\n\n.5\ntrue\n1_0\nnan\nopen door\n-3e2\n  42\n\u0663"
     async with server() as own:
         assert await published(own, tmp_path, "t", given=given) == (0, "", "")
-        assert values(own) == [1, 2.5, 0.5, True, "1_0", "nan", "open door", -300.0]
-        assert len({*own.taken}) == 8
+        assert values(own) == [1, 2.5, 0.5, True, "1_0", "nan", "open door", -300.0, 42, "\u0663"]
+        assert len({*own.taken}) == 10
 
 
 async def test_json_lines_in_and_out(tmp_path: Path) -> None:
@@ -82,6 +90,8 @@ async def test_what_the_gateway_does_not_take_waits_for_the_next_call(tmp_path: 
         (("t", "--json"), "{", exit_codes.USAGE, "line 1 is not JSON"),
         (("--json",), '{"value": 1}', exit_codes.USAGE, "line 1 needs a topic"),
         (("t", "--json"), '{"value": 1, "qos": 1}', exit_codes.USAGE, "line 1 needs"),
+        (("t",), "1\n\udcff", exit_codes.USAGE, "line 2 is not UTF-8"),
+        (("t", "--unti=Cel"), "", exit_codes.USAGE, "no such option: --unti=Cel"),
         (("t", "1", "--password-file", "none"), "", exit_codes.USAGE, "No such file"),
         (("t", "1", "--journal", "no/j"), "", exit_codes.FAILED, "Create the folder"),
     ],
@@ -94,6 +104,37 @@ async def test_what_is_wrong_is_told(
         assert found[0] == code
         assert text in found[2]
         assert "Traceback" not in found[2]
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, "9" * 5000, '{"value": 1, "qos": 1}', '{"unit": "V"}', "\udcff", '"']
+)
+def test_a_line_that_cannot_be_used_is_named(line: str) -> None:
+    lines = cli._messages(["1\n", line], {"topic": "t"}, True)
+    with pytest.raises(Unreadable, match="line 2 "):
+        list(lines)
+
+
+def test_a_number_of_any_length_is_a_number_or_no_finite_one() -> None:
+    assert cli._typed("9" * 5000) == float("inf")
+    assert cli._typed("-" + "9" * 300) == -int("9" * 300)
+
+
+async def test_ctrl_c_ends_a_command_that_waits_for_input(tmp_path: Path) -> None:
+    async with server() as own:
+        process = await asyncio.create_subprocess_exec(
+            *(ONCEWAY, "publish", "--to", f"mqtt://127.0.0.1:{own.port}", "--device", "boiler"),
+            *("t", "--json"),
+            cwd=tmp_path,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"1\n")
+        assert await process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGINT
 
 
 async def test_an_ignored_identity_is_told_and_nothing_is_sent(tmp_path: Path) -> None:

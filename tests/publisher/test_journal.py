@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,21 @@ def test_what_is_no_journal_is_an_error_that_says_so(tmp_path: Path) -> None:
         newer.execute(f"PRAGMA user_version={len(MIGRATIONS) + 1}")
     with pytest.raises(JournalError, match="a newer onceway-publisher"):
         opened(tmp_path / "new.db")
+
+
+def test_a_disk_that_may_not_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """root may write everywhere, so the disk is one for SQLite alone."""
+    three(tmp_path / "j.db")
+    connect = sqlite3.connect
+
+    def read_only(path: Path, **options: Any) -> sqlite3.Connection:
+        return connect(f"file:{path}?mode=ro", uri=True, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    with pytest.raises(JournalError, match="mounted read-only"):
+        opened(tmp_path / "j.db")
 
 
 def test_a_failed_commit_changes_nothing(tmp_path: Path) -> None:

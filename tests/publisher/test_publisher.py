@@ -17,6 +17,7 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.payload.senml import decode
 from onceway_publisher import (
+    JournalError,
     JournalFull,
     NoIdentity,
     Publication,
@@ -221,6 +222,44 @@ async def test_without_a_gateway_messages_wait_and_go_at_the_next_start(tmp_path
         assert kept(tmp_path) == 0
 
 
+async def test_a_journal_that_fails_in_a_new_way_is_told_to_each_caller(tmp_path: Path) -> None:
+    """Each caller gets the error. Later messages are sent."""
+
+    def fail(*_: object) -> list[Any]:
+        raise OverflowError("a bug")
+
+    async with server() as own, to(own, tmp_path) as p:
+        write = p._journal.write
+        p._journal.write = fail  # type: ignore[method-assign, assignment]
+        with pytest.raises(JournalError, match="a bug"):
+            await p.publish("t", 1)
+        p._journal.write = write  # type: ignore[method-assign]
+        await p.publish("t", 2, wait=True)
+        assert own.taken == [(7, 1)]
+
+
+async def test_numbers_are_sent_with_all_their_digits(tmp_path: Path) -> None:
+    numbers = [2**53, 2**53 + 1, -(2**63), 5e-324, 1.7976931348623157e308, 0.1 + 0.2, -0.0]
+    async with server() as own, to(own, tmp_path) as p:
+        for number in numbers:
+            await p.publish("t", number)
+        await p.flush(30)
+        found = [json.loads(one.payload)[0]["v"] for one in own.publishes]
+        assert [repr(one) for one in found] == [repr(one) for one in numbers]
+
+
+async def test_sizes_over_decades_and_signs_of_four_bytes_arrive_whole(tmp_path: Path) -> None:
+    contents = [bytes(10**power) for power in range(7)]
+    async with server() as own, to(own, tmp_path) as p:
+        for content in contents:
+            await p.publish("kitchen/\U0001f321", content)
+        await p.publish("kitchen/\U0001f321", "\U0001f525", name="fire")
+        await p.flush(60)
+        assert [one.payload for one in own.publishes[:-1]] == contents
+        assert {one.topic for one in own.publishes} == {"kitchen/\U0001f321"}
+        assert json.loads(own.publishes[-1].payload)[0]["vs"] == "\U0001f525"
+
+
 async def test_a_full_journal_waits_for_room_and_then_raises(tmp_path: Path) -> None:
     async with server() as own:
         closed = True
@@ -344,6 +383,13 @@ async def test_a_callback_that_fails_harms_nothing(tmp_path: Path) -> None:
         ("a/b c", 1, {}),
         ("t", 1, {"time": float("inf")}),
         ("t", "\ud800", {}),
+        ("t", 10**400, {}),
+        ("t", 1, {"time": 10**400}),
+        ("t", 1, {"unit": 5}),
+        ("t", 1, {"name": 5}),
+        ("t", 1, {"retain": 2**70}),
+        (5, 1, {}),
+        ("\ud800", 1, {}),
     ],
 )
 async def test_what_cannot_be_published_is_refused_before_the_journal(
@@ -365,7 +411,7 @@ def test_what_is_no_address_is_told_without_the_password(url: str, tmp_path: Pat
     assert ":p@" not in str(error.value)
 
 
-@pytest.mark.parametrize("device", ["", "a/b", "#", "x" * 300])
+@pytest.mark.parametrize("device", ["", "a/b", "#", "x" * 300, "\ud800"])
 def test_what_is_no_device_is_refused(device: str, tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="no name of a device"):
         Publisher("mqtt://pi", device=device, journal=tmp_path / "j")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.commands import control_client as control
 from gateway.config import parse
 from gateway.mqtt.packets import Connect, Disconnect, Puback, Publish
 from gateway.mqtt.reason import ReasonCode
@@ -45,9 +46,17 @@ def faulty(library: Path, plan: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "ONCEWAY_FAULTS": str(plan)}
 
 
-@pytest.mark.parametrize("fault", ["eio", "enospc"])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("eio", "the disk fails: it reports an error"),
+        ("enospc", "the disk is full"),
+        ("erofs", "the disk or the file is read-only"),
+        ("edquot", "the disk quota of this account is used up"),
+    ],
+)
 async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afterwards(
-    tmp_path: Path, library: Path, fault: str
+    tmp_path: Path, library: Path, fault: str, words: str
 ) -> None:
     plan = tmp_path / "plan"
     async with gateway(tmp_path / "data", env=faulty(library, plan)) as running:
@@ -57,10 +66,12 @@ async def test_nothing_is_acknowledged_while_the_disk_fails_and_all_goes_on_afte
             await publisher.publish("t", "before", qos=2)
             plan.write_text(fault)
             stuck = asyncio.create_task(publisher.publish("t", "meanwhile", qos=2, timeout=30))
-            await running.logged("the store takes no data")
+            await running.logged(f"the store takes no data: {words} (")
             async with wire(running.port, Connect("other", properties=READS)) as other:
                 other.send(Publish("t", b"refused", 1, 7))
                 assert (await other.take(Puback)).reason == ReasonCode.QUOTA_EXCEEDED
+            (told,) = control.ask(tmp_path / "data", do="everything")
+            assert any(words in item["what"] for item in told["problems"]), told["problems"]
             assert not stuck.done()
             plan.write_text("")
             await stuck

@@ -1,6 +1,7 @@
 /* A disk that misbehaves, loaded with LD_PRELOAD. The file named by ONCEWAY_FAULTS says how, at
- * each call: "eio" (fdatasync and fsync fail), "enospc" (writes fail) or "delay N" (fdatasync and
- * fsync take N ms longer); an empty or missing file is a good disk. */
+ * each call: "eio" (fdatasync and fsync fail), "enospc" (writes fail), "erofs" or "edquot" (writes
+ * fail, and no other file of the folder can be written either) or "delay N" (fdatasync and fsync
+ * take N ms longer); an empty or missing file is a good disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +24,13 @@ static void plan(char *word, int *delay)
     fclose(file);
 }
 
-static int on_database(int fd)
+/* Returns the error with which all of the folder refuses writes, or 0. */
+static int refusal(const char *word)
+{
+    return strcmp(word, "erofs") == 0 ? EROFS : strcmp(word, "edquot") == 0 ? EDQUOT : 0;
+}
+
+static int on(int fd, const char *what)
 {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -31,7 +38,7 @@ static int on_database(int fd)
     if (length <= 0)
         return 0;
     path[length] = '\0';
-    return strstr(path, "gateway.db") != NULL;
+    return strstr(path, what) != NULL;
 }
 
 static int sync_with(const char *name, int fd)
@@ -39,7 +46,14 @@ static int sync_with(const char *name, int fd)
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
     char word[16];
     int delay;
-    if (on_database(fd)) {
+    if (on(fd, "/data/")) {
+        plan(word, &delay);
+        if (refusal(word)) {
+            errno = refusal(word);
+            return -1;
+        }
+    }
+    if (on(fd, "gateway.db")) {
         plan(word, &delay);
         if (strcmp(word, "eio") == 0) {
             errno = EIO;
@@ -69,10 +83,10 @@ ssize_t pwrite64(int fd, const void *data, size_t count, off64_t offset)
         (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
     char word[16];
     int delay;
-    if (on_database(fd)) {
+    if (on(fd, "gateway.db")) {
         plan(word, &delay);
-        if (strcmp(word, "enospc") == 0) {
-            errno = ENOSPC;
+        if (strcmp(word, "enospc") == 0 || refusal(word)) {
+            errno = refusal(word) ? refusal(word) : ENOSPC;
             return -1;
         }
     }

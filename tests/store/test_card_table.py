@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "gateway/docs/card.md"
 ROWS = [
     line.split(" | ")
-    for line in PAGE.read_text().splitlines()
+    for line in PAGE.read_text().partition("\n## What grows")[0].splitlines()
     if line.startswith("| ") and not line.startswith("| cause ")
 ]
 

@@ -36,6 +36,7 @@ def landing(folder: Path) -> list[tuple[object, ...]]:
     """Return the rows of the line, a few at a time."""
     found, first = list[tuple[object, ...]](), 0
     with closing(Copies(folder)) as opened:
+        assert not opened.damaged
         while page := opened.page(LINE[0], first, 7, 1 << 20):
             found += page
             first = page[-1][0] + 1
@@ -58,7 +59,9 @@ def test_changed_replica_does_not_land_and_is_told(
     with closing(sqlite3.connect(shelf / FILE)) as database, database:
         for change in changes:
             database.execute(f"UPDATE copy SET {change}")
-    assert landing(shelf) == [it for it in RIGHT if it[0] not in (7, 8, 9, 10, *range(20, 40))]
+    for _ in range(2):  # another start finds them again, and keeps one of each
+        caplog.clear()
+        assert landing(shelf) == [it for it in RIGHT if it[0] not in (7, 8, 9, 10, *range(20, 40))]
     assert caplog.text.count("has changed since it was stored") == len(changes)
     with closing(sqlite3.connect(shelf / FILE)) as database:
         assert database.execute("SELECT count(*) FROM copy_damaged").fetchone() == (len(changes),)

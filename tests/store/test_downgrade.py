@@ -18,6 +18,7 @@ from gateway.store.downgrade import downgrade
 from gateway.store.move_records import END, MOVE, SESSION, record
 from gateway.store.move_rows import moved_of
 from gateway.store.recovery import recover
+from gateway.store.row_checks import put_checks
 from gateway.store.schema import FILE, SCHEMA_VERSION, StoreError, open_store
 from gateway.system.lock import ProcessLock
 from tests.store import older
@@ -90,15 +91,21 @@ def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path
     """The older version knows no record of a move."""
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
     journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
-    with closing(open_store(tmp_path, "site-7")) as database, database:
+    rows = [(1, "c", 0, session + journey + end), (2, "without", 0, session + end)]
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        database.executemany("INSERT INTO given_part VALUES (?, ?, ?, ?)", rows)
         database.executemany(
-            "INSERT INTO given_part (key, part, body) VALUES (?, 0, ?)",
-            [("c", session + journey + end), ("without", session + end)],
+            "INSERT INTO given VALUES (?, 'b', 1, 0, NULL)", [("c",), ("without",)]
         )
+        put_checks(database, "given_part", rows)
     downgrade(tmp_path, SCHEMA_VERSION - 1)
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        rows = database.execute("SELECT body FROM given_part").fetchall()
-    assert rows == [(session + end,), (session + end,)]
+        bodies = database.execute("SELECT body FROM given_part").fetchall()
+    assert bodies == [(session + end,), (session + end,)]
+    with closing(open_store(tmp_path, "site-7")) as database:
+        recover(database, None, 16)
+        assert database.execute("SELECT body FROM given_part").fetchall() == bodies
 
 
 def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path: Path) -> None:

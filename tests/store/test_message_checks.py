@@ -13,8 +13,10 @@ from gateway.mqtt.packets import Connack, Publish, Will
 from gateway.store import meta, row_checks
 from gateway.store.apply import apply
 from gateway.store.check import check
+from gateway.store.move_out import StoredParts, delete_parts, give
+from gateway.store.move_rows import SessionExport, key_of
 from gateway.store.recovery import recover
-from gateway.store.row_checks import BITS, content_sum
+from gateway.store.row_checks import BITS, content_sum, put_checks
 from gateway.store.schema import FILE, make_folder, open_store
 from tests.broker.harness import FOREVER, World
 
@@ -152,6 +154,10 @@ def test_changed_cell_leaves_its_row_out_and_is_told(
     aside = Commit(9)
     aside.aside = [(1, "b", 5, "t", 1, 0, b"", None, b"x", "too large")]
     apply(database, aside)
+    part = (1, "given", 0, b"x")
+    database.execute("INSERT INTO given_part VALUES (?, ?, ?, ?)", part)
+    database.execute("INSERT INTO given VALUES ('given', 'b', 1, 0, NULL)")
+    put_checks(database, "given_part", [part])
     (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
     (kind,) = database.execute(f"SELECT typeof({column}) FROM {table}").fetchone()
     others = {"text": f"{column} || 'x'", "null": "5", "integer": f"({column} + 1) % 2"}
@@ -165,7 +171,8 @@ def test_changed_cell_leaves_its_row_out_and_is_told(
     assert any(f"of {table}: " in line for line in check(tmp_path))
     world.power_cut()
     assert f"of {table}: " in caplog.text
-    assert "The row is left out" in caplog.text
+    given = table == "given_part"
+    assert ("It is given up" if given else "The row is left out") in caplog.text
     assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (count - 1,)
     (tmp_path / FILE).write_bytes(database.serialize())
     assert check(tmp_path) == []
@@ -194,6 +201,26 @@ def test_checks_leave_with_their_rows(world: World) -> None:
     world.commit()
     left = world.rows("SELECT kind, key FROM content_check")
     assert [it for it in left if it[0] == "retained" and it[1].startswith("kept/")] == []
+
+
+def test_part_of_a_session_that_has_left_is_not_sent_when_it_has_changed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = world.database
+    (session,) = database.execute("SELECT id FROM session WHERE client = 'first'").fetchone()
+    give(database, SessionExport(session, key_of("first", None, 0), "b"))
+    parts = StoredParts(database, key_of("first", None, 0), lambda: 5)
+    (body,) = database.execute("SELECT body FROM given_part").fetchone()
+    assert parts[0].endswith(body)
+    for at in range(0, len(body), 97):
+        hit = bytearray(body)
+        hit[at] ^= 1 << at % 8
+        database.execute("UPDATE given_part SET body = ?", (bytes(hit),))
+        with pytest.raises(IndexError):
+            parts[0]
+    assert "part 1 of 1 is gone from the store, or has changed there" in caplog.text
+    delete_parts(database, [(key_of("first", None, 0),)])
+    assert not world.rows("SELECT * FROM content_check WHERE kind = 'given_part'")
 
 
 def as_older_version(database: sqlite3.Connection) -> None:

@@ -21,6 +21,7 @@ from gateway.store.meta import VALUES
 from gateway.store.move_rows import key_of
 from gateway.store.recovery import Refused
 from gateway.store.references import missing
+from gateway.store.row_checks import put_checks
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, PAGE_BYTES, StoreError, open_store, prepare
 from gateway.uplink.spool import Spool
@@ -70,9 +71,9 @@ def _as_in_a_site(database: sqlite3.Connection) -> None:
     database.execute("INSERT INTO place VALUES (?, 3, 0, '[]')", (GIVEN,))
     database.execute("INSERT INTO given VALUES (?, 'b', 3, 1, NULL)", (GIVEN,))
     for part in range(3):
-        database.execute(
-            "INSERT INTO given_part (key, part, body) VALUES (?, ?, x'00')", (GIVEN, part)
-        )
+        row = (part + 1, GIVEN, part, b"\0")
+        database.execute("INSERT INTO given_part VALUES (?, ?, ?, ?)", row)
+        put_checks(database, "given_part", [row])
     for number, landed in ((1, 5), (2, None)):
         first = 2 * number - 1
         database.execute(

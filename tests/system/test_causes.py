@@ -3,6 +3,7 @@
 import errno
 import os
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -11,12 +12,13 @@ import pytest
 
 from gateway.broker.lack import Bound
 from gateway.broker.store_rows import Commit
+from gateway.commands import main as script
 from gateway.errors import OncewayError
 from gateway.mqtt.reason import ReasonCode
 from gateway.store.schema import open_store, unusable
 from gateway.store.writer import Writer
 from gateway.system import causes
-from gateway.system.causes import Cause, cause, remedy
+from gateway.system.causes import Cause, cause, of_machine, remedy
 from gateway.system.lock import ProcessLock, holder
 from gateway.uplink.runner import _words
 from gateway.web.health import problems
@@ -54,6 +56,16 @@ SYSTEM = {
     "EINTR": "without a known cause",
 }
 
+MACHINE = (
+    "the disk is full",
+    "quota",
+    "read-only",
+    "the disk fails",
+    "no memory",
+    "too many files",
+)
+"""Causes that lie in the machine, whatever file was opened."""
+
 
 def of_sqlite(name: str) -> sqlite3.Error:
     error = sqlite3.OperationalError(f"told as {name}")
@@ -84,6 +96,14 @@ def test_cause_has_its_sentence_and_a_remedy(error: Exception, words: str) -> No
         assert "full" not in found.what
 
 
+def test_error_that_is_its_own_cause_has_none_of_the_machine() -> None:
+    error, other = OncewayError("a"), OncewayError("b")
+    error.__cause__, other.__cause__ = other, error
+    assert of_machine(error) is None
+    other.__cause__ = of_system("ENOSPC")
+    assert of_machine(error) == causes.FULL
+
+
 def test_causes_differ_in_their_words() -> None:
     known = [one for one in vars(causes).values() if isinstance(one, Cause)]
     assert len({one.what for one in known}) == len(known)
@@ -112,6 +132,63 @@ def test_refusal_and_health_say_the_cause(
     if "full" not in words:
         assert not any("full" in text for text in [*told, problem.what])
     assert "no room" not in Bound.DISK.words
+
+
+@pytest.mark.parametrize("name", ["EDQUOT", "EROFS", "ENOSPC", "EIO"])
+@pytest.mark.parametrize("code", ["SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"])
+def test_write_error_of_sqlite_is_told_apart_by_the_folder(
+    name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite has one code for a full quota, a read-only disk and a broken one."""
+    error = of_sqlite(code)
+    assert cause(error, tmp_path) == cause(error), "the folder takes a file"
+
+    def refuse(*_: object) -> None:
+        raise of_system(name)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    assert cause(error, tmp_path) == cause(of_system(name))
+    assert cause(of_sqlite("SQLITE_CORRUPT"), tmp_path) == causes.DAMAGED
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("error", "words"), ERRORS, ids=NAMES)
+def test_command_says_the_cause_of_any_error_of_the_machine(
+    error: Exception,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["onceway", "where", "roof-1", "1"])
+    monkeypatch.setattr(script, "_command", lambda _: fail)
+    ours = (
+        isinstance(error, sqlite3.Error) or words in MACHINE or isinstance(error, PermissionError)
+    )
+    with pytest.raises(SystemExit if ours else type(error)):
+        script.main()
+    told = capsys.readouterr().err
+    assert told.count("\n") == ours
+    if ours and not isinstance(error, PermissionError):
+        assert words in told
+        assert cause(error).todo in told
+
+
+@pytest.mark.parametrize("name", SYSTEM)
+def test_error_without_advice_gets_that_of_its_cause(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OncewayError("the file cannot be written", "a file") from of_system(name)
+
+    monkeypatch.setattr(sys, "argv", ["onceway", "where", "roof-1", "1"])
+    monkeypatch.setattr(script, "_command", lambda _: fail)
+    with pytest.raises(SystemExit):
+        script.main()
+    advice = f". {cause(of_system(name)).todo}" if SYSTEM[name] in MACHINE else ""
+    assert capsys.readouterr().err == f"error: a file: the file cannot be written{advice}\n"
 
 
 @pytest.mark.parametrize(("error", "words"), TEMPORARY)

@@ -216,9 +216,9 @@ def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, oncewa
         done = onceway(*args, "--data", data.path)
         assert done.returncode == 10
         last = done.stderr.splitlines()[-1]
-        assert last.startswith(f"error: {file}: the gateway's database cannot be used ("), (
-            done.stderr
-        )
+        assert last.startswith(
+            f"error: {file}: the gateway's database cannot be used: the database is damaged ("
+        ), done.stderr
         assert "onceway store check" in last
         assert "Traceback" not in done.stderr
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.access.authentication import Passwords
+from gateway.access.hook import WRONG, AuthHook
 from gateway.access.logins import ALIKE_S
 from gateway.access.users import Users
 from gateway.config import AccessSection
@@ -117,6 +118,28 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out(
         assert answer[0] == 429, "no answer tells which names exist"
         assert loop.time() - begun > ALIKE_S - 0.05
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
+
+
+async def test_a_hook_is_asked_now_and_then_while_its_address_waits(
+    users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuses(hook: object, user: str, password: bytes, *where: str) -> object:
+        asked.append(user)
+        return None if password == b"right" else WRONG
+
+    monkeypatch.setattr(AuthHook, "refuses", refuses)
+    passwords = Passwords(users, AccessSection(command=["ask"]))
+    logins = PageLogins(lambda: passwords, ["*"])
+    for number in range(21):
+        await logins.login(f"guess-{number}", "x", "10.0.0.1")
+    asked.clear()
+    guesses = (logins.login(f"more-{number}", "x", "10.0.0.1") for number in range(20))
+    assert {answer[0] for answer in await asyncio.gather(*guesses)} == {429}
+    assert len(asked) == 1
+    assert isinstance(await logins.login("otto", "right", "10.0.0.1"), str)
+    logins.close()
 
 
 async def test_far_too_long_password_is_not_compared(logins: PageLogins) -> None:

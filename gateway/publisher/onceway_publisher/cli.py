@@ -4,12 +4,14 @@ once the gateway has everything.
 """
 
 import asyncio
+import io
 import json
 import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +23,15 @@ from onceway_publisher.publisher import Publisher
 _CODES: tuple[tuple[type[PublisherError], int], ...] = ((StillWaiting, 75), (Unreadable, 2))
 """Exit codes: messages wait in the journal (EX_TEMPFAIL), or a line or option cannot be used. Any
 other failure is 1."""
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONGEST_INTEGER = 400
+"""Characters of an integer; a double holds no longer one."""
+_OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command("publish")
+@app.command("publish", context_settings={"ignore_unknown_options": True})  # -5 is a value
 def publish(
     to: Annotated[str, typer.Option(help="Gateway, such as mqtts://pi or mqtt://USER@pi:1883.")],
     device: Annotated[
@@ -67,8 +72,11 @@ def publish(
     Example: onceway publish --to mqtts://pi --device boiler sensors/boiler/temp 61.2 --unit Cel
     """
     logging.getLogger("onceway_publisher").addHandler(logging.NullHandler())  # errors say it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread may wait for standard input
     common = {"topic": topic, "unit": unit}
     try:
+        for word in filter(_OPTION.fullmatch, (topic or "", value or "")):
+            raise Unreadable(f"no such option: {word}. --help lists the options")
         if topic is None and not as_json:
             raise Unreadable("name a topic, or give --json lines that have their own")
         login = _password(password_file)
@@ -81,7 +89,7 @@ def publish(
             wait_s=max(wait, 1.0),
             stop_s=0,
         )
-        given = sys.stdin if value is None else [value]
+        given = _lines() if value is None else [value]
         asyncio.run(_publish(publisher, _messages(given, common, as_json), wait, as_json))
     except PublisherError as error:
         print(json.dumps({"error": str(error)}) if as_json else f"error: {error}", file=sys.stderr)
@@ -98,18 +106,27 @@ def _password(file: Path | None) -> str | None:
         raise Unreadable(f"{file}: {error.strerror}") from error
 
 
+def _lines() -> Iterable[str]:
+    """Return standard input, with each byte outside of UTF-8 as a surrogate."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf8", errors="surrogateescape")
+    return sys.stdin
+
+
 def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dict[str, Any]]:
     """Yield the messages of the lines. Raises Unreadable, with the number of the line."""
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if not line:
             continue
+        if any("\ud800" <= sign <= "\udfff" for sign in line):
+            raise Unreadable(f"line {number} is not UTF-8")
         if not as_json:
             yield {**common, "value": _typed(line)}
             continue
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unreadable(f"line {number} is not JSON: {error}") from error
         known = {"topic", "value", "unit", "name", "time", "retain"}
         if not isinstance(found, dict):
@@ -125,9 +142,10 @@ def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dic
 def _typed(text: str) -> float | bool | str:
     if text in ("true", "false"):
         return text == "true"
-    if not _NUMBER.fullmatch(text):
+    if not _NUMBER.fullmatch(number := text.strip()):
         return text
-    return float(text) if set(text) & set(".eE") else int(text)
+    whole = not set(number) & set(".eE") and len(number) < _LONGEST_INTEGER
+    return int(number) if whole else float(number)
 
 
 async def _publish(

@@ -66,7 +66,7 @@ class Journal:
             raise self._error(error) from error
         try:
             self._open(device, incarnation)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._connection.close()
             raise self._error(error) from error
         except BaseException:
@@ -150,10 +150,12 @@ class Journal:
                 run("BEGIN IMMEDIATE")
                 self._write(messages, taken, (incarnation, sequence))
                 run("COMMIT")
-            except sqlite3.Error as error:
+            except BaseException as error:
                 with suppress(sqlite3.Error):
                     run("ROLLBACK")
-                raise self._error(error) from error
+                if isinstance(error, sqlite3.Error):
+                    raise self._error(error) from error
+                raise
             self.incarnation, self.sequence = incarnation, sequence
             return messages
 
@@ -173,7 +175,7 @@ class Journal:
         with self._lock, suppress(sqlite3.Error):
             self._connection.close()
 
-    def _error(self, error: sqlite3.Error) -> JournalError:
+    def _error(self, error: sqlite3.Error | OSError) -> JournalError:
         text = str(error)
         if "locked" in text:
             return JournalLocked(
@@ -184,6 +186,8 @@ class Journal:
             text += ". Move the file away; the messages that it kept are lost"
         elif "unable to open" in text:
             text += ". Create the folder, or give this account the right to write there"
+        elif "readonly" in text or "I/O" in text:
+            text += ". See whether the disk is mounted read-only or fails (`dmesg`)"
         elif "full" in text:
             text += ". Free some space; this message was not taken"
         return JournalError(f"{self._path}: {text}")

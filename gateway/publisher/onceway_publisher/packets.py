@@ -15,6 +15,8 @@ from enum import IntEnum
 
 LONGEST_TEXT = 65_535
 """Longest text in a packet, in bytes of UTF-8."""
+LONGEST_PACKET = 5 + 268_435_455
+"""Longest packet of MQTT, in bytes, with the first byte and the length."""
 _LARGEST = 1 << 20
 """Largest packet that is read, in bytes."""
 
@@ -55,7 +57,7 @@ class Connack:
     text: str = ""
     receive_maximum: int = LONGEST_TEXT
     maximum_qos: int = 2
-    packet_limit: int = 0xFFFF_FFFF
+    packet_limit: int = LONGEST_PACKET
     keep_alive: int | None = None
     user: dict[str, str] = field(default_factory=dict)
 
@@ -205,7 +207,7 @@ def _connack(body: bytes) -> Connack:
         texts.get(_REASON, ""),
         numbers.get(_RECEIVE_MAXIMUM, LONGEST_TEXT),
         numbers.get(_MAXIMUM_QOS, 2),
-        numbers.get(_PACKET_LIMIT, 0xFFFF_FFFF),
+        min(numbers.get(_PACKET_LIMIT, LONGEST_PACKET), LONGEST_PACKET),
         numbers.get(_KEEP_ALIVE),
         user,
     )

@@ -19,6 +19,8 @@ Value = float | int | bool | str | bytes
 
 def checked_topic(topic: str) -> str:
     """Return the topic. Raises Unreadable if no message can have it (MQTT 5, section 4.7)."""
+    if not isinstance(topic, str):
+        raise Unreadable(f"the topic {topic!r} is no text")
     try:
         size = len(topic.encode())
     except UnicodeEncodeError as error:
@@ -42,16 +44,18 @@ def payload(
             raise Unreadable("bytes are published as they are: leave out unit, name and time")
         return value
     name = name if name is not None else topic.rpartition("/")[2]
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Unreadable(
             f"{name!r} cannot be the name of a value (RFC 8428): give `name`, of letters, digits"
             " and -:./_"
         )
     record: dict[str, object] = {"n": name}
     if unit is not None:
+        if not isinstance(unit, str):
+            raise Unreadable(f"the unit {unit!r} is no text")
         record["u"] = unit
     at = time.time() if at is None else at
-    if not isinstance(at, int | float) or not math.isfinite(at):
+    if not _is_finite(at):
         raise Unreadable(f"{at!r} is no time in seconds since 1970")
     if at >= EARLIEST:  # a machine without a clock says nothing rather than 1970
         record["t"] = round(at, 3)
@@ -59,7 +63,7 @@ def payload(
         record["vb"] = value
     elif isinstance(value, str):
         record["vs"] = value
-    elif isinstance(value, int | float) and math.isfinite(value):
+    elif _is_finite(value):
         record["v"] = value
     else:
         raise Unreadable(f"{value!r} is no number, text, truth value or bytes")
@@ -67,3 +71,11 @@ def payload(
         return json.dumps([record], ensure_ascii=False, separators=(",", ":")).encode()
     except (UnicodeEncodeError, ValueError) as error:
         raise Unreadable(f"the value cannot be written as JSON: {error}") from error
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value is a number that the table's double can hold: neither NaN nor too large."""
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False

@@ -106,7 +106,8 @@ class Publisher:
         incarnation: int | None = None,
     ) -> None:
         self._address = address(url, user, password, tls)
-        if not device or len(device.encode()) > 256 or set(device) & set("/+#\0"):
+        size = len(device.encode(errors="replace"))
+        if not 0 < size <= 256 or set(device) & set("/+#\0") or not _is_text(device):
             raise Unreadable(
                 f"{device!r} is no name of a device: 1 to 256 bytes, without / + and #"
             )
@@ -204,6 +205,8 @@ class Publisher:
         Refused while the gateway refuses this client, JournalError, or Unreadable.
         """
         content = payload(checked_topic(topic), value, unit, name, time)
+        if not isinstance(retain, bool):
+            raise Unreadable(f"retain is True or False, not {retain!r}")
         if not self._open:
             raise PublisherError("this publisher has not begun, or has ended")
         if self._refused is not None:
@@ -281,7 +284,8 @@ class Publisher:
             written = await loop.run_in_executor(
                 self._disk, self._journal.write, [one for one, _ in new], taken
             )
-        except JournalError as error:
+        except Exception as reason:  # a caller waits for each message
+            error = reason if isinstance(reason, JournalError) else JournalError(repr(reason))
             self._taken = taken + self._taken
             for (topic, content, _), future in new:
                 self._release(topic, content)
@@ -511,6 +515,11 @@ class Publisher:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, self._journal.close)
         self._disk.shutdown(wait=False)
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text is Unicode: no half of a surrogate pair."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

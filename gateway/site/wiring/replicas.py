@@ -212,7 +212,9 @@ class SiteCopies:
         own = {} if self._own is None else self._own.copying.figures()
         if own and not self._broker.config.spooled:
             own["copies_refusing"] = False  # no topic is spooled
-        return {**self._keeping.figures(), "copies_landed": self.landed, **own}
+        damaged = 0 if self._shelf is None else self._shelf.damaged
+        here = {"copies_landed": self.landed, "copies_damaged": damaged}
+        return {**self._keeping.figures(), **here, **own}
 
     # -- the shelf
 

@@ -188,6 +188,20 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
     assert wrong(run.events) == [], "a bridge may send a message at QoS 1 again"
 
 
+@pytest.mark.parametrize(("dup", "count"), [(True, 0), (False, 1)])
+def test_there_only_the_other_brokers_own_repeat_may_come_at_qos_2(dup: bool, count: int) -> None:
+    """mosquitto 2.0.11 repeats PUBLISH, not PUBREL, if it ended before it had read PUBCOMP."""
+    run = subscribed(2)
+    run.events[0].data["bench"]["subscriber"][0]["there"] = True
+    run.publishes(1)
+    run.gets(1)
+    run.says("released", id=1)
+    run.subscribes(present=True)
+    run.gets(1, dup=dup)
+    run.says("released", id=1)
+    assert len([said for said in run.ends() if "too often" in said]) == count
+
+
 @pytest.mark.mqtt("MQTT-3.3.1-1")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_repeated_delivery_needs_dup(qos: int) -> None:

@@ -253,6 +253,7 @@ FLOODS = [
         memory=200 * MEGABYTE,
         disk=220 * MEGABYTE,
         says="limits.will_bytes",
+        lines=2,
         counts="refused_total request=connect reason=quota_exceeded",
     ),
     Flood(

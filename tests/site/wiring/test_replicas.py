@@ -23,6 +23,7 @@ from gateway.mqtt.packets import (
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.errors import SiteError
+from gateway.site.problems import copies_problems
 from gateway.site.replication.messages import Rows, Told, encode
 from gateway.site.replication.sending import WAIT_S
 from gateway.store.copies import FILE, Copies
@@ -127,6 +128,7 @@ def test_acknowledged_row_is_on_two_disks(pair: Sites) -> None:
         "copies_kept_bytes": 0,
         "copies_full": False,
         "copies_landed": 0,
+        "copies_damaged": 0,
         "copies_at": "b",
         "copies_behind": 0,
         "copies_refusing": False,
@@ -292,6 +294,25 @@ def test_rows_of_a_departed_gateway_are_landed_once_by_the_other(pair: Sites) ->
     table.land_all(pair, "a")
     assert table.payloads == expected
     assert table.landings > len(expected)
+
+
+def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: Sites) -> None:
+    client, table = publisher(pair, "a"), Table()
+    for number in range(1, 4):
+        pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
+    assert kept(pair, "b") == [b"1", b"2", b"3"]
+    folder = pair.members["b"].folder
+    assert folder is not None
+    with closing(sqlite3.connect(folder / FILE)) as database, database:
+        database.execute("UPDATE copy SET payload = x'39' WHERE payload = x'32'")
+    assert copies_problems(figures(pair, "b")) == []
+    pair.part("a", "b")
+    pair.pass_time(SILENT_S + 5)
+    table.land_all(pair, "b")
+    assert table.payloads == [b"1", b"3"]
+    assert figures(pair, "b")["copies_damaged"] == 1
+    problem = copies_problems(figures(pair, "b"))[-1]
+    assert "the disk has changed copies of other members' messages: 1 do not land" in problem
 
 
 def test_member_without_uplink_keeps_what_another_one_leaves(

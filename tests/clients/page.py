@@ -1,0 +1,103 @@
+"""`python -m tests.clients.page` (part of `make docs`): the page `gateway/docs/clients.md`.
+
+In: the cells of the last run (`build/clients/cells.json`; without a run, those of the tree). Out:
+the page, and the cells in the tree.
+"""
+
+import json
+from pathlib import Path
+
+from tests.clients.clients import BUILD, HERE, ROOT
+
+PAGE = ROOT / "gateway" / "docs" / "clients.md"
+CELLS, RUN = HERE / "cells.json", BUILD / "cells.json"
+HEAD = """# Clients that people use
+
+Written by `make docs` from a run of `python -m tests.clients` (part of `make soak`), which tries
+each client. No cell is copied from a manual.
+
+## Brokers
+
+A session that stays, QoS 2. TCP, TLS, WS (WebSocket), WSS: ten messages from the client to itself.
+Restart: the broker ends and starts while the client is away; ten messages before, ten after it.
+From, to: 1,000 messages from or to the client, over a connection that is cut ten times, at any
+byte. Where Onceway and Debian's mosquitto differ, the cell says *Onceway / mosquitto*.
+
+"""
+REFUSED = """
+## The program's view of a refused message
+
+A server of MQTT 5 refuses each message with this reason code, or ends the first connection with
+DISCONNECT 0x97. The number counts how often the client sends the message. **Beside a reason code,
+"published" is a loss**: the program hears of success, and the message is nowhere.
+
+"""
+LIMITS = """
+## Wishes of a server
+
+"""
+FOOT = """
+## Faults of clients, and the setting that avoids each
+
+"""
+ADVICE: dict[str, str] = {}
+"""Client → advice; written where the client has a row."""
+
+BROKERS = ("MQTT", "TCP", "TLS", "WS", "WSS", "restart", "from, ten cuts", "to, ten cuts")
+COLUMNS = {
+    "brokers": BROKERS,
+    "refused": ("QoS", "0x87", "0x90", "0x97", "DISCONNECT 0x97"),
+    "limits": ("Receive Maximum 1", "Server Keep Alive"),
+}
+
+Cells = dict[str, dict[str, dict[str, list[str]]]]
+"""Kind → row (client, and a version or QoS behind "|") → column → text of each broker, ours first.
+"""
+
+
+def read(path: Path) -> Cells:
+    found: Cells = json.loads(path.read_text())
+    return {kind: found.get(kind, {}) for kind in COLUMNS}
+
+
+def write(cells: Cells, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(cells, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def bad(texts: list[str]) -> bool:
+    """Whether a cell tells of a failure at Onceway."""
+    return bool(texts) and "**" in texts[0]
+
+
+def worse(before: Cells, now: Cells) -> list[str]:
+    """Return the cells that were good at Onceway, and are not any more."""
+    return [
+        f"{kind}: {row}, {column}: {texts[0]}"
+        for kind, rows in now.items()
+        for row, columns in rows.items()
+        for column, texts in columns.items()
+        if bad(texts) and not bad(before[kind].get(row, {}).get(column, ["**new**"]))
+    ]
+
+
+def table(kind: str, rows: dict[str, dict[str, list[str]]]) -> str:
+    lines = [("client", *COLUMNS[kind]), ("---",) * (len(COLUMNS[kind]) + 1)]
+    for row, columns in sorted(rows.items(), key=lambda one: one[0].lower()):
+        name, _, key = row.partition("|")
+        cells = {COLUMNS[kind][0]: [key], **columns} if key else columns
+        lines.append((name, *(" / ".join(dict.fromkeys(cells[it])) for it in COLUMNS[kind])))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def page(cells: Cells) -> str:
+    names = "".join(row for rows in cells.values() for row in rows)
+    advice = "".join(f"- **{one}.** {text}\n" for one, text in ADVICE.items() if one in names)
+    parts = (HEAD, table("brokers", cells["brokers"]), REFUSED, table("refused", cells["refused"]))
+    return "".join((*parts, LIMITS, table("limits", cells["limits"]), FOOT, advice))
+
+
+if __name__ == "__main__":
+    if source := next((path for path in (RUN, CELLS) if path.exists()), None):
+        write(last := read(source), CELLS)
+        PAGE.write_text(page(last), encoding="utf8")
