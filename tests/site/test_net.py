@@ -366,13 +366,15 @@ async def test_a_removed_member_can_do_nothing_at_any_member_that_has_heard_of_i
         remove(site, "cellar")
         await until(lambda: not attic.linked("cellar") and not barn.linked("cellar"))
         await until(lambda: said(log, "cellar: lost: it was removed from the site") == 2)
+        # a busy machine may have linked two of them twice before that
+        before = [member.events.count(("joined", "cellar")) for member in (attic, barn)]
         assert ("left", "cellar") in barn.events
         await until(lambda: "removed" in (cellar.row("attic")["problem"] or ""))
         await until(lambda: said(log, "the other members refuse this gateway"))
         await asyncio.sleep(0.5)  # they dial it, still
         assert cellar.row("cellar")["problem"]
-        assert cellar.events.count(("joined", "barn")) == 1
-        assert barn.events.count(("joined", "cellar")) == 1
+        after = [member.events.count(("joined", "cellar")) for member in (attic, barn)]
+        assert after == before, "a removed member has joined again"
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
             await peer.join()  # the first gateway has not told this time: barn knows it by itself

@@ -102,9 +102,10 @@ def _has_log(name: str) -> bool:
 
 def damage(name: str) -> str | None:
     """Return what of the table is missing: a version of its log, or a file, or a part of one."""
-    if (gap := log_gap(name)) is not None:
+    table = opened(name)
+    if (gap := log_gap(name, table.version())) is not None:
         return gap
-    actions = pa.table(opened(name).get_add_actions(flatten=True))
+    actions = pa.table(table.get_add_actions(flatten=True))
     entries = connection.ask(location(name), lambda fs, path: list(fs.ls(path, detail=True)))
     sizes = {
         str(entry["name"]).rpartition("/")[2]: entry["size"]

@@ -11,7 +11,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.dedup import snapshot
 from gateway.ingest.dedup.taken import Feeds, Taken
 from gateway.ingest.delta import connection
-from gateway.ingest.delta.commits import CommitLog
+from gateway.ingest.delta.commits import LOOK_BACK, CommitLog
 from gateway.ingest.delta.tables import SIGNED, sibling_table
 from gateway.uplink.delta_reader import location, opened, query
 
@@ -38,6 +38,9 @@ class TableFolder:
         except OSError as error:
             what = f"cannot read this file ({error})"
             raise OncewayError(what, f"{self._root}/{name}") from error
+
+    def has(self, name: str) -> bool:
+        return connection.ask(f"{self._root}/{name}", lambda fs, path: bool(fs.exists(path)))
 
     def names(self) -> list[str]:
         try:
@@ -114,11 +117,18 @@ def taken(table: str) -> Feeds:
     return found.feeds
 
 
-def log_gap(table: str) -> str | None:
-    """Return the first version that is missing in the table's log behind the newest checkpoint."""
-    names = TableFolder(table, "_delta_log").names()
-    versions = {int(found[1]) for name in names if (found := _VERSION.fullmatch(name))}
-    checkpoints = [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
-    first = max(checkpoints, default=-1) + 1
-    lacking = set(range(first, max(versions, default=-1) + 1)) - versions
+def log_gap(table: str, head: int) -> str | None:
+    """Return the first version up to `head` that is missing in the table's log behind the newest
+    checkpoint; None if all are there. Looks at the last LOOK_BACK versions, without a listing,
+    which takes long on an object store.
+    """
+    log = TableFolder(table, "_delta_log")
+    found = re.search(rb'"version": *(\d+)', log.read("_last_checkpoint") or b"")
+    first = max(int(found[1]) + 1 if found else 0, head - LOOK_BACK + 1)
+    if all(log.has(f"{version:020d}.json") for version in range(first, head + 1)):
+        return None
+    names = log.names()
+    versions = {int(one[1]) for name in names if (one := _VERSION.fullmatch(name))}
+    checkpoints = [int(one[1]) for name in names if (one := _CHECKPOINT.fullmatch(name))]
+    lacking = set(range(max(checkpoints, default=-1) + 1, head + 1)) - versions
     return f"version {min(lacking)} is missing in its log" if lacking else None
