@@ -22,7 +22,7 @@ A session that stays, QoS 2. TCP, TLS, WS (WebSocket), WSS: ten messages from th
 Restart: the broker ends and starts while the client is away; ten messages before, ten after it.
 From, to: 1,000 messages from or to the client, over a connection that is cut ten times, at any
 byte. Where Onceway and Debian's mosquitto differ, the cell says *Onceway / mosquitto*. An empty
-cell was not tried.
+cell has no sound result yet.
 
 """
 REFUSED = """
