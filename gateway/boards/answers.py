@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _UNKNOWN = 1
 """The refusal of a command that the board does not know."""
+_GRACE_S = 3.0
+"""Seconds from a line about an unknown command until the line counts as the answer: some firmware
+sends both, and the answer has the reason.
+"""
 
 
 async def ask(
@@ -44,11 +48,17 @@ async def ask(
             raise OncewayError(problem.rstrip("."), device)
         clock, received = asyncio.get_running_loop().time, False
         end = clock() + wait_s
+        unknown: Answer | None = None
         while True:
             if not received and not _waits(engine, device):
                 received, end = True, min(end, clock() + ANSWER_S)
             packet = await message(heard, min(end - clock(), ALIVE_S))
-            if packet is not None and (answer := _answer(packet, text, correlation)):
+            answer = _answer(packet, correlation) if packet else None
+            if packet and not unknown and (unknown := _unknown(packet, text, correlation)):
+                end = min(end, clock() + _GRACE_S)
+            if clock() >= end:
+                answer = answer or unknown
+            if answer:
                 yield {"answer": answer.kind, "number": answer.number, "words": answer.words}
                 return
             if clock() >= end:
@@ -62,13 +72,16 @@ def _waits(engine: Engine, device: str) -> bool:
     return session is not None and bool(session.send_flow.messages)
 
 
-def _answer(packet: Publish, text: str, correlation: bytes) -> Answer | None:
-    """Return the answer to this command. Older firmware without answers names the command that it
-    does not know.
-    """
+def _answer(packet: Publish, correlation: bytes) -> Answer | None:
+    """Return the answer to this command."""
     echoed = (packet.properties or {}).get(PropertyId.CORRELATION_DATA)
-    if echoed == correlation:
-        return read(packet.payload)
+    return read(packet.payload) if echoed == correlation else None
+
+
+def _unknown(packet: Publish, text: str, correlation: bytes) -> Answer | None:
+    """Return a refusal if this line names the command as unknown: all that firmware without answers
+    says.
+    """
     payload = packet.payload.decode(errors="replace")
     if not packet.qos and payload.startswith(UNKNOWN_COMMAND):
         about = payload.removeprefix(UNKNOWN_COMMAND)

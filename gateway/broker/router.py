@@ -195,8 +195,8 @@ class Router:
         """Whether a session gets one copy for each of its matching filters."""
         self.heard: dict[str, Callable[[PublishRun], None]] = {}
         """Callbacks by first topic level: called with each run to a topic below it."""
-        self.watch: Callable[[str], None] | None = None
-        """Callback with the filter of each subscription that is added, changed or removed."""
+        self.watch: Callable[[str, Session | None], None] = lambda topic_filter, session: None
+        """Callback for each changed filter, with the session if its subscription is new."""
         self._root = _Node()
         self.topics: dict[bytes, RoutedTopic] = {}
         """Known topics by their encoded name. All are forgotten if they take too much memory."""
@@ -267,8 +267,7 @@ class Router:
                 self.deep.add(session.origin, deep)
         if not self._index.invalidate(inner):
             self.changed()
-        if self.watch is not None:
-            self.watch(topic_filter)
+        self.watch(topic_filter, session if new else None)
         return new
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
@@ -296,8 +295,7 @@ class Router:
             self.deep.add(session.origin, -deep)
         if not self._index.invalidate(inner):
             self.changed()
-        if self.watch is not None:
-            self.watch(topic_filter)
+        self.watch(topic_filter, None)
         return True
 
     def has_room(self, session: Session, topic_filter: str, most: int) -> bool:
@@ -387,7 +385,7 @@ class Router:
         routes = [*found.values(), *copies]
         topic.routes = [route for route in routes if route.session.role.settled]
         had_subscribed = {
-            session: session.role.had_subscribed(topic.name)
+            session: session.role.had_subscribed(session, topic.name)
             for session in found
             if not session.role.settled
         }

@@ -96,7 +96,7 @@ class Role:
         """Whether the session may receive messages of a topic."""
         return acl.may_read(session.user, session.client, topic)
 
-    def had_subscribed(self, topic: str) -> bool:
+    def had_subscribed(self, session: Session, topic: str) -> bool:
         """Whether the session had subscribed to a topic when it moved here."""
         return False
 

@@ -102,13 +102,15 @@ class SessionFigures:
 
 def take_figures(core: Core) -> SessionFigures:
     """Collect the figures. This takes some milliseconds for 10,000 sessions."""
-    connected = durable = queued = longest = inflight = 0
+    sessions = connected = durable = queued = longest = inflight = 0
     for session in core.sessions.values():
         send_flow = session.send_flow
-        connected += session.connection is not None
-        durable += session.durable
+        if not session.foreign:
+            sessions += 1
+            connected += session.connection is not None
+            durable += session.durable
         if send_flow.messages or send_flow.released:  # most have nothing
             queued += send_flow.messages
             inflight += send_flow.inflight
             longest = max(longest, send_flow.messages)
-    return SessionFigures(len(core.sessions), connected, durable, queued, longest, inflight)
+    return SessionFigures(sessions, connected, durable, queued, longest, inflight)

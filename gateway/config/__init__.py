@@ -45,6 +45,7 @@ from gateway.config.sections import (
     SpoolSection,
     UplinkSection,
 )
+from gateway.config.site_members import follow
 from gateway.config.values import is_local, split_address, split_bind, split_broker, split_window
 from gateway.system import gateway_name
 
@@ -110,7 +111,9 @@ def load(path: Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         wrong = [Mistake((), f"not TOML: {error}", of_syntax(error))]
         raise ConfigError.of(wrong, str(path)) from error
-    return parse(values, str(path), text)
+    config = parse(values, str(path), text)
+    follow(config)
+    return config
 
 
 def _who_may(path: Path) -> str:

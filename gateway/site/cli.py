@@ -24,13 +24,15 @@ from gateway.site.pki import folder as files
 from gateway.site.pki import invitation as invitations
 from gateway.site.pki.authority import authority_of, found, membership
 from gateway.site.pki.joining import join as join_site
+from gateway.site.pki.member_list import change
 from gateway.site.pki.removed import Removed
 from gateway.site.problems import copies_problems
 from gateway.store.schema import make_folder
 from gateway.system.logs import printable
 
 app = typer.Typer(
-    help="The gateways of one site: init, invite, join, status, remove.", no_args_is_help=True
+    help="The gateways of one site: init, invite, join, address, status, remove.",
+    no_args_is_help=True,
 )
 
 _PORT = 8884
@@ -76,13 +78,20 @@ def invite(
     hours: Annotated[
         int, typer.Option(min=1, max=720, help="How long the invitation is valid.")
     ] = 24,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT where the others reach it: all members take it over when it joins."
+        ),
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a file that lets one other gateway join, once. Run it on the first gateway of the site,
-    which must be running when the other one joins.
+    which must be running when the other one joins. With --address, it need not be in
+    [site.members]: no other file is edited, and no gateway of the site restarts.
 
-    Example: sudo onceway site invite barn --output barn.invitation
+    Example: sudo onceway site invite barn --address 10.0.0.12:8884
     """
     settings = _settings(config)
     if settings.site is None:
@@ -90,7 +99,7 @@ def invite(
     file = output or Path(f"{name.replace('/', '_')}.invitation")
     with _new(file) as out:  # before an earlier invitation is withdrawn
         made = invitations.invite(
-            settings.site_folder, settings.site, settings.gateway.name, name, hours
+            settings.site_folder, settings.site, settings.gateway.name, name, hours, address
         )
         out.write(made.model_dump_json(indent=1).encode() + b"\n")
     if as_json:
@@ -141,6 +150,36 @@ def join(
 
 
 @app.command()
+def address(
+    name: NameArgument,
+    address: Annotated[str, typer.Argument(help="HOST:PORT where the others reach it.")],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the address of a member. Run it on the first gateway: all members take it over,
+    without a restart.
+
+    Example: sudo onceway site address barn 10.0.0.22:8884
+    """
+    settings = _settings(config)
+    if settings.site is None:
+        raise _no_site()
+    if name not in settings.site.members:
+        raise OncewayError(
+            f"this site has no member {printable(name)!r}",
+            hint=f"A new one: onceway site invite {printable(name)} --address {printable(address)}",
+        )
+    members = {**settings.site.members, name: address}
+    change(settings.site_folder, members)
+    typer.echo(
+        json.dumps({"members": members})
+        if as_json
+        else f"{printable(name)} is at {printable(address)}: all members that can be reached take"
+        " it over"
+    )
+
+
+@app.command()
 def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Remove a member: its certificate becomes invalid at every member that has heard of the
     removal. Run it on the first gateway, which tells the others.
@@ -171,6 +210,9 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
         raise OncewayError(f"this site has never had a member {printable(name)!r}")
     removed.heard([authority.remove(name, max(int(datetime.now(UTC).timestamp()), issued))])
     removed.save()
+    if settings.site is not None and name in settings.site.members:
+        others = {other: at for other, at in settings.site.members.items() if other != name}
+        change(folder, others)
     _tell_removed(name, settings, True, as_json)
 
 
@@ -187,8 +229,8 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
     )
     if settings.site is not None and name in settings.site.members:
         typer.echo(
-            "As long as it is in [site.members], a member asks it and finds it silent: take it out"
-            f" there on all members, then: {_RESTART}"
+            "The other members take it out of their lists, without a restart. A member of Onceway"
+            f" 0.2.0 does not: take it out there in [site.members], then: {_RESTART}"
         )
 
 

@@ -44,13 +44,15 @@ class Clients:
     async def _sessions(self, sight: Sight, wanted: str) -> dict[str, Any]:
         broker = self._source.broker
         found: list[dict[str, Any]] = []
-        connected = fit = 0
+        count = connected = fit = 0
         for index, session in enumerate(list(broker.sessions.values())):
             if index % _AT_ONCE == 0:
                 await asyncio.sleep(0)  # yield to the event loop
             if session.ended:
                 continue
-            connected += session.connection is not None
+            if not session.foreign:  # a client, and not another gateway of the site
+                count += 1
+                connected += session.connection is not None
             shown = view(session, broker.now)
             if not sight.session(shown):
                 continue
@@ -58,7 +60,7 @@ class Clients:
                 fit += 1
                 if len(found) < MOST:
                     found.append(asdict(shown))
-        return {"count": len(broker.sessions), "connected": connected, "fit": fit, "shown": found}
+        return {"count": count, "connected": connected, "fit": fit, "shown": found}
 
     async def _retained(self, sight: Sight, wanted: str) -> dict[str, Any]:
         broker = self._source.broker

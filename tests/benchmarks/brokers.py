@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 MOSQUITTO = "/usr/sbin/mosquitto"
-START_S = 60
+START_S = 180
 _LIMITS = "[limits]\nconnections = 20000\nconnects_per_s = 1000000\nsubscriptions = 200000\n"
 
 

@@ -144,6 +144,17 @@ async def test_older_firmware_says_what_it_does_not_know(tmp_path: Path) -> None
         assert (found, "does not know this command" in output) == (1, True)
 
 
+async def test_the_reason_of_an_answer_counts_more_than_a_line_before_it(tmp_path: Path) -> None:
+    """A number out of range was named as an unknown command, and answered afterwards."""
+
+    def line(message: aiomqtt.Message) -> tuple[bytes, None, int]:
+        return b"unknown command: interval 0", None, 0
+
+    async with gateway(tmp_path) as running, board(running.port, line, saying(3, 2)):
+        found, output = await command(tmp_path, "interval 0", "--wait")
+        assert (found, "too small or too large" in output) == (1, True), output
+
+
 async def test_a_board_that_answers_nothing_or_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OncewayError, match="no gateway runs here"):
         await command(tmp_path, "identify", "--wait")

@@ -92,6 +92,9 @@ class CrowdHolder:
     def mark_suspect(self, client: str, done: Callable[[], None]) -> None:
         raise AssertionError("nothing is in doubt here")
 
+    def mark_twofold(self, client: str) -> None:
+        raise AssertionError("nothing is in doubt here")
+
     def mark_all_suspect(self, done: Callable[[], None]) -> None:
         raise AssertionError("nothing is in doubt here")
 

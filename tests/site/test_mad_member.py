@@ -87,6 +87,8 @@ class Disk:
     def mark_suspect(self, client: str, done: Done) -> None:
         self.waiting.append(done)
 
+    def mark_twofold(self, client: str) -> None: ...
+
     def mark_all_suspect(self, done: Done) -> None:
         self.marked_suspect += 1
         self.waiting.append(done)

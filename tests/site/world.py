@@ -175,6 +175,13 @@ class MemoryHolder:
         self.world.mark(client)
         self.change(client, record._replace(suspect=True), done)
 
+    def mark_twofold(self, client: str) -> None:
+        record = self.records.get(client)
+        if record is not None and record.session is not None and not record.session.received:
+            session = record.session._replace(received=((0xFFFF, 0),))
+            self.change(client, record._replace(session=session))
+            self.world.reached["twofold"] += 1
+
     def mark_all_suspect(self, done: Event) -> None:
         for client, record in list(self.records.items()):
             if record.session is not None:
@@ -354,7 +361,11 @@ class Gateway:
             return
         record = self.holder.records.get(client, Record(outcome.epoch))
         session = None if connection.clean or outcome.kind == "none" else record.session
-        if outcome.kind == "doubt" and session is not None and session.received:
+        if (
+            outcome.kind == "doubt"
+            and session is not None
+            and (session.received or outcome.twofold)
+        ):
             session = None
         present = session is not None
         session = session or Session(self.world.next_number())

@@ -115,6 +115,7 @@ PLACES = {
         "Net._look": CAUGHT,
         "Net._renew": "job site_certificate",
         "Net._save_removed": "job site_removed_file",
+        "Net._take_over": "job site_members",
         "Net._spawn": CAUGHT,
         "Net.start": "part site",
     },
@@ -124,6 +125,7 @@ PLACES = {
         "_Port.open": CAUGHT,
     },
     "site/wiring/local_member.py": {"Site._arm": CAUGHT},
+    "site/wiring/membership.py": {"Membership._list_changed": "job site_change"},
     "site/wiring/registry.py": {
         "SiteRegistry._exchange": "job site_registry",
         "SiteRegistry.start": "job site_registry",

@@ -195,6 +195,17 @@ static void tell_unknown(void)
     unknown_due = result == OW_BUSY || result == OW_OFFLINE;
 }
 
+/* The answer to a number out of range names the reason, so a line in the log is not needed. */
+static bool wants_answer(const struct ow_message *command)
+{
+#if OW_ANSWERS
+    return command->response;
+#else
+    (void)command;
+    return false;
+#endif
+}
+
 /* The effect of a command is done, or on its way into the EEPROM, before the client records the
  * command: after a power cut between the two the command comes again. */
 static void message_received(void *user, const struct ow_message *message)
@@ -233,7 +244,9 @@ static void message_received(void *user, const struct ow_message *message)
         break;
     default:
         if (!ow_log_asked(&client, message)) {
-            keep_unknown(message);
+            if (command == COMMAND_UNKNOWN || !wants_answer(message)) {
+                keep_unknown(message);
+            }
             number = command == COMMAND_RANGE ? OW_REFUSAL_RANGE : OW_REFUSAL_UNKNOWN;
         }
         break;

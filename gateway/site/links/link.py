@@ -28,6 +28,7 @@ from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES, Frames, Kind, pack, pack_number, unpack_number
 from gateway.site.pki.authority import Removal, name_in
 from gateway.site.pki.invitation import MOST_REQUEST
+from gateway.site.pki.member_list import MemberList
 from gateway.site.pki.removed import from_values, read
 from gateway.site.pki.tls import why
 from gateway.site.rules.contact import LEASE_S, PROMISE_S
@@ -61,6 +62,9 @@ def address_of(peer: Sequence[Any] | None) -> str:
     return f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
 
 
+Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
+
+
 class Greeting(BaseModel):
     """The first message of a member. Later versions may add fields."""
 
@@ -68,18 +72,20 @@ class Greeting(BaseModel):
     oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
     """Generation of the member's store (`gateway/store/generation.py`)."""
-    clock: Annotated[float, Field(ge=0, le=1e11)]
+    clock: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
     """Clock of the member, UTC in seconds."""
     removed: list[Any]
     members: Annotated[list[str], Field(max_length=MEMBERS)] | None = None
     """Names in the member's [site.members]; None from Onceway 0.2.0, as in the fields below."""
-    copies: int | None = None
-    lease: float | None = None
+    copies: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
+    lease: Seconds | None = None
     """LEASE_S of the member."""
-    promise: float | None = None
+    promise: Seconds | None = None
     """PROMISE_S of the member."""
     renews: bool = False
     """Whether the member holds the site's authority, and renews certificates."""
+    agreed: MemberList | None = None
+    """The signed list of members that the member uses."""
 
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
@@ -230,7 +236,7 @@ class Link(asyncio.Protocol):
                 self.end(error.what, bye=True)
                 return
             if self.expected is not None and not self.knock:
-                self._greet()
+                self.greet()
         self._read()
 
     def send(self, frame: bytes) -> None:
@@ -342,7 +348,7 @@ class Link(asyncio.Protocol):
             case _:
                 raise SiteError(f"a frame of kind {kind.name} where none is expected")
 
-    def _greet(self) -> None:
+    def greet(self) -> None:
         self._write(pack(Kind.GREETING, self._owner.greeting().model_dump_json().encode()))
 
     def _greeted(self, body: bytes) -> None:
@@ -363,7 +369,7 @@ class Link(asyncio.Protocol):
             return
         self._owner.compare(self, greeting)
         if self.expected is None:
-            self._greet()
+            self.greet()
             self._become(State.CONFIRMING)
         else:
             self._say_alive()

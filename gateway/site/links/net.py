@@ -42,6 +42,7 @@ from gateway.site.links.link import (
 )
 from gateway.site.pki import invitation, renewal
 from gateway.site.pki.authority import Membership, Removal, authority_of, membership, name_in
+from gateway.site.pki.member_list import Lists
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import dialling, serving, why
 from gateway.site.rules.contact import LEASE_S, PROMISE_S
@@ -123,8 +124,9 @@ class MemberStatus:
 
 class Net:
     """The links of this gateway. joined, left: called with a member's name. received: called with a
-    frame of a joined member; a SiteError of it ends the link. generation: the store's generation,
-    for the other members.
+    frame of a joined member; a SiteError of it ends the link. agreed: called when the file has a
+    newer list of members; then `close` and `start` begin with those. generation: the store's
+    generation, for the other members.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Net:
         joined: Callable[[str], None],
         left: Callable[[str], None],
         received: Callable[[str, bytes], None],
+        agreed: Callable[[], None] = lambda: None,
     ) -> None:
         if config.site is None:
             raise ValueError("there is no [site]")
@@ -142,6 +145,7 @@ class Net:
         self._name = config.gateway.name
         self._generation = generation
         self._joined, self._left, self._received = joined, left, received
+        self._agreed = agreed
         self._far: dict[str, _Far] = {}
         self._logged: dict[str, float] = {}
         self._handshakes: dict[asyncio.Task[None], None] = {}
@@ -159,11 +163,13 @@ class Net:
         self._removing = Job("site_removed", text, FILE_S)
         text = f"{folder}: the list of removed members cannot be written"
         self._keeping = Job("site_removed_file", text, 3 * FILE_S)
+        text = f"{folder}: the signed list of members cannot be used"
+        self._listing = Job("site_members", text, FILE_S)
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs that renew certificates and keep the list of removed members."""
-        return [self._renewing, self._removing, self._keeping]
+        """The jobs that renew certificates and keep the lists of members and of removed ones."""
+        return [self._renewing, self._removing, self._keeping, self._listing]
 
     @property
     def port(self) -> int:
@@ -179,7 +185,10 @@ class Net:
         self._renews = authority_of(folder) is not None
         if self._renews and renewal.is_due(own.certificate):
             own = renewal.renew_own(folder) or own
-        self._removed = Removed(folder, own)
+        self._removed, self._lists = Removed(folder, own), Lists(folder, own)
+        self._follow_list()
+        self._closing = False
+        self._far.clear()
         self._use(own)
         self._listening = _listen(*self._config.site_bind)
         if absent := self._absent():
@@ -200,6 +209,7 @@ class Net:
         self._closing = True
         if self._tick is not None:
             self._tick.cancel()
+        await asyncio.gather(*self._saving, return_exceptions=True)
         tasks = [*self._tasks, *self._handshakes]
         for task in tasks:
             task.cancel()
@@ -300,11 +310,17 @@ class Net:
             lease=LEASE_S,
             promise=PROMISE_S,
             renews=self._renews,
+            agreed=self._lists.newest,
         )
 
     def compare(self, link: Link, greeting: Greeting) -> None:
+        if greeting.agreed is not None and self._lists.heard(greeting.agreed):
+            self._spawn(self._take_over(), self._saving)
         mine = self.greeting()
         if (text := difference(mine, greeting, self._name, link.member)) is not None:
+            number = greeting.agreed.number if greeting.agreed is not None else 0
+            if link.expected is None and number < self._lists.number:
+                link.greet()  # with our list, which the member takes over
             raise SiteError(text)
         if greeting.copies not in (None, mine.copies):
             link.differs = (
@@ -347,7 +363,7 @@ class Net:
             self._spread(link)
 
     def asked(self, link: Link, request: bytes) -> None:
-        self._spawn(self._answer(link, request))
+        self._spawn(self._answer(link, request), self._saving)
 
     def renews(self, link: Link, data: bytes) -> None:
         if link.has_renewed if data else self._renews and not link.has_renewed:
@@ -564,6 +580,8 @@ class Net:
         if self._keeping.error is not None and self._may_log("removed"):  # once a minute
             self._spawn(self._save_removed(), self._saving)
         self._spread(None)
+        if self._follow_list():
+            self._agreed()
         self._keep_certificate()
         set_off = datetime.now(UTC).timestamp() - now
         for far in self._far.values():
@@ -571,6 +589,32 @@ class Net:
                 far.link.end("this gateway's clock was set")  # the next link compares it again
             elif far.link is not None and not late:
                 far.link.look(now)
+
+    # The list of members
+
+    def _follow_list(self) -> bool:
+        """Read the list of members. Return whether it is newer than before."""
+        try:
+            found = self._lists.refresh()
+        except OncewayError as error:
+            self._listing.fail(error)
+            return False
+        if found:
+            self._listing.succeed()
+        elif self._listing.error is not None and self._may_log("members"):  # once a minute
+            self._spawn(self._take_over(), self._saving)
+        return found
+
+    async def _take_over(self) -> None:
+        """Keep a list that another member has sent, and use it."""
+        try:
+            await asyncio.to_thread(self._lists.save)
+        except OncewayError as error:
+            self._listing.fail(error)
+        else:
+            log.warning("the members of the site have changed, as its first gateway has signed")
+            self._listing.succeed()
+            self._agreed()
 
     # Removed members
 

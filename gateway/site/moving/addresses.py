@@ -23,6 +23,10 @@ from gateway.mqtt.topics import SHARE_PREFIX
 from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
+OWN_STAGES = 1 << 32
+"""Moving sessions have higher numbers. A lower number stands for the new subscriptions in one run
+of a gateway (`new_subscriptions.py`): its ASK is answered to it alone.
+"""
 AT_ONCE = 32
 """Largest number of notices in one publication."""
 NOTICE_BYTES = 512
@@ -36,8 +40,8 @@ class Stage(NamedTuple):
     """A session between two moves."""
 
     moving_id: int
-    """Number of a moving session, from its first move until all its moves are finished. From 1 to
-    `MOVING_IDS`, exclusive.
+    """Number of a moving session, from its first move until all its moves are finished. From
+    `OWN_STAGES` to `MOVING_IDS`, exclusive.
     """
     moves: int
     """Number of the session's moves."""
@@ -75,7 +79,7 @@ class Notice(NamedTuple):
 
 
 def new_moving_id() -> int:
-    return randbelow(MOVING_IDS - 1) + 1
+    return randbelow(MOVING_IDS - OWN_STAGES) + OWN_STAGES
 
 
 def share_number(topic_filter: str) -> int:

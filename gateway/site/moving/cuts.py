@@ -19,6 +19,9 @@ from gateway.site.moving.session_move import Forwarder, SessionMove, move_of
 from gateway.site.moving.session_moves import moves_of, note
 from gateway.store.move_rows import OWN
 
+AGAIN_S = 60.0
+"""Time after which a missing notice is asked for again."""
+
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
     for at in range(0, len(stages), AT_ONCE):

@@ -28,7 +28,7 @@ from gateway.broker.core import Core
 from gateway.broker.session import Session
 from gateway.config import INSIDE, QueueSection
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
-from gateway.site.moving.addresses import Kind, Stage, new_moving_id
+from gateway.site.moving.addresses import OWN_STAGES, Kind, Stage, new_moving_id
 from gateway.site.moving.cuts import ask, close, end_if_over, say, send_to
 from gateway.site.moving.session_move import Forwarder, SessionMove, move_of
 from gateway.site.moving.session_moves import moves_of, note
@@ -57,7 +57,8 @@ def leave_forwarder(core: Core, order: SessionExport) -> None:
         return
     move = SessionMove(Stage(new_moving_id(), 0))
     if earlier is not None:
-        move = SessionMove(earlier.stage, earlier.closed, earlier.tails, earlier.filters)
+        stage = move.stage if earlier.stage.moving_id < OWN_STAGES else earlier.stage
+        move = SessionMove(stage, earlier.closed, earlier.tails, earlier.filters)
     room = session_moves.forwarders < max(1, core.limits.sessions // _FORWARDERS)
     order.move = (*move.next_stage, session_moves.me, int(room))
     if not room:
@@ -107,7 +108,7 @@ def over(core: Core, key: str) -> None:
 def arrived(core: Core, session: Session) -> None:
     """Handle a session that has arrived, or has come back to the gateway that it left."""
     move = move_of(session)
-    if move is None:
+    if move is None or move.stage.moving_id < OWN_STAGES:
         return
     core.router.matches_again(session)
     note(core, session)

@@ -141,7 +141,7 @@ class SiteNeighbours(WithSessionMoves):
             for session in self.changed:
                 if (move := move_of(session)) is None:
                     rows.arrived.append(session.id)
-                else:
+                elif session.durable:
                     rows.moving_sessions.append(move.row(session.id))
             self.changed.clear()
             for order in rows.exports:

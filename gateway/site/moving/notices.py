@@ -9,14 +9,12 @@ from collections.abc import Iterable
 
 from gateway.broker.core import Core
 from gateway.mqtt.errors import ProtocolError
-from gateway.site.moving.addresses import Kind, Stage, read_notices
-from gateway.site.moving.cuts import cut, end_if_over, end_tail, say, send_to
+from gateway.site.moving.addresses import OWN_STAGES, Kind, Stage, read_notices
+from gateway.site.moving.cuts import AGAIN_S, cut, end_if_over, end_tail, say, send_to
 from gateway.site.moving.session_move import Forwarder, SessionMove
 from gateway.site.moving.session_moves import moves_of
 from gateway.store.move_rows import OWN
 
-AGAIN_S = 60.0
-"""Time after which a missing notice is asked for again."""
 _AT_ONCE = 1000
 """Largest number of moves that one turn of the loop handles."""
 _ASKS, _FEWEST_ASKS = 4, 65_536
@@ -29,13 +27,14 @@ and one at a start.
 def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
     """Handle notices of another gateway. Raises MqttError."""
     session_moves, asked = moves_of(core), list[Stage]()
+    own: list[Stage] = []
     answers: dict[Kind, list[Stage]] = {Kind.ASK: [], Kind.GONE: [], Kind.END: []}
     for payload in payloads:
         for kind, stage in read_notices(payload):
             if kind is Kind.CUT:
-                cut(core, member, stage)
+                _cut(core, member, stage)
             elif kind is Kind.ASK:
-                asked.append(stage)
+                (own if stage.moving_id < OWN_STAGES else asked).append(stage)
                 session_moves.asks[member] += 1
                 if session_moves.asks[member] > max(_FEWEST_ASKS, _ASKS * core.limits.sessions):
                     raise ProtocolError("PUBLISH: it asks for sessions too often")
@@ -52,11 +51,19 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
                 _answered(core, member, stage)
             elif not session_moves.forwarders_of(stage):
                 answers[Kind.END].append(stage)
+    say(core, [member], Kind.CUT, own)
     say(core, session_moves.queues, Kind.CUT, asked)
     for stage in asked:
         cut(core, OWN, stage)
     for kind, stages in answers.items():
         say(core, [member], kind, stages)
+
+
+def _cut(core: Core, member: str, stage: Stage) -> None:
+    """Handle a CUT for a session that moves, or for new subscriptions."""
+    cut(core, member, stage)
+    if stage.moving_id < OWN_STAGES:
+        moves_of(core).caught_up(member, stage)
 
 
 def _found(core: Core, member: str, stage: Stage) -> None:
@@ -96,7 +103,7 @@ def advance(core: Core) -> None:
     if session_moves.count_from + AGAIN_S <= core.now:
         session_moves.count_from = core.now
         session_moves.asks.clear()
-    asked: dict[tuple[str, Kind], list[Stage]] = {}
+    asked: dict[tuple[str, Kind], dict[Stage, None]] = {}
     for session, move in session_moves.next(_AT_ONCE):
         if move.forwarder is not None and session.ends <= core.now:
             core.effects.end(session)
@@ -105,12 +112,11 @@ def advance(core: Core) -> None:
         elif move.asked + AGAIN_S <= core.now:
             move.asked = core.now
             for question in _questions(core, move):
-                asked.setdefault(question, []).append(
-                    move.next_stage if question[1] is Kind.HERE else move.stage
-                )
+                stage = move.next_stage if question[1] is Kind.HERE else move.stage
+                asked.setdefault(question, {})[stage] = None
     for (member, kind), stages in asked.items():
         if not session_moves.queues[member].send_flow.messages:
-            say(core, [member], kind, stages)
+            say(core, [member], kind, list(stages))
 
 
 def _questions(core: Core, move: SessionMove) -> Iterable[tuple[str, Kind]]:

@@ -21,6 +21,9 @@ from gateway.mqtt.topics import topic_matches
 from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
+NEW = ""
+"""An item of `SessionMove.filters`: the others are new subscriptions (`new_subscriptions.py`)."""
+
 
 class Forwarder:
     """The queue that stands in for a session that has left, and forwards its messages."""
@@ -76,7 +79,9 @@ class SessionMove(Role):
         """Gateways that still forward late messages for the session."""
         self.filters = filters
         """Filters of the session when it arrived; messages for filters added later are never
-        forwarded. Of a forwarder, also the shared subscriptions that it has left.
+        forwarded. Of a forwarder, also the shared subscriptions that it has left. With NEW, these
+        are new filters of a session that was here, which takes closed gateways' messages by its
+        other filters.
         """
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
@@ -125,10 +130,19 @@ class SessionMove(Role):
             return acl.may_read(forwarder.user, forwarder.name, topic)
         return super().may_read(acl, session, topic)
 
-    def had_subscribed(self, topic: str) -> bool:
-        """Whether the session had subscribed to a topic when it arrived. This visits all its
-        filters.
+    @property
+    def is_new(self) -> bool:
+        """Whether the session has new subscriptions, instead of a move."""
+        return NEW in self.filters
+
+    def had_subscribed(self, session: Session, topic: str) -> bool:
+        """Whether the session had subscribed to a topic when it arrived; of new subscriptions,
+        whether the topic matches no other. This visits all its filters.
         """
+        if self.is_new:
+            others = session.subscriptions.keys() - self.filters
+            if any(topic_matches(item, topic) for item in others):
+                return False
         return any(topic_matches(item, topic) for item in self.filters)
 
     def takes(self, member: str, had_subscribed: bool) -> bool:

@@ -32,6 +32,8 @@ class SessionMoves:
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
         """Sends the other gateways new filters."""
+        self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
+        """Callback for the CUTs of new subscriptions (`new_subscriptions.py`)."""
         self.has_unsent_notices = False
         """Whether `tell` must be called before the open changes are on disk, because sessions have
         arrived."""
@@ -42,7 +44,7 @@ class SessionMoves:
         self.forwarders = 0
         self.refused = 0
         """Sessions that left without a forwarder, because there were too many."""
-        self._moving_ids: dict[int, list[tuple[Session, SessionMove]]] = {}
+        self._moving_ids: dict[int, dict[Session, SessionMove]] = {}
         self._round = iter(self)
         self._groups: dict[int, dict[SessionMove, None]] = {}
         """Forwarders that have left a shared subscription, by its number."""
@@ -51,7 +53,7 @@ class SessionMoves:
 
     def add(self, session: Session, move: SessionMove) -> None:
         session.role = move
-        self._moving_ids.setdefault(move.stage.moving_id, []).append((session, move))
+        self._moving_ids.setdefault(move.stage.moving_id, {})[session] = move
         if (forwarder := move.forwarder) is not None:
             self.forwarders += 1
             for number in forwarder.groups:
@@ -65,7 +67,7 @@ class SessionMoves:
         if move is not None:
             session.role = CLIENT
             moving_id = self._moving_ids[move.stage.moving_id]
-            moving_id.remove((session, move))
+            del moving_id[session]
             if not moving_id:
                 del self._moving_ids[move.stage.moving_id]
             if (forwarder := move.forwarder) is not None:
@@ -87,7 +89,7 @@ class SessionMoves:
 
     def __iter__(self) -> Iterator[tuple[Session, SessionMove]]:
         for moving_id in list(self._moving_ids.values()):
-            yield from list(moving_id)
+            yield from list(moving_id.items())
 
     def next(self, most: int) -> list[tuple[Session, SessionMove]]:
         """Return the next moves in turn, at most `most`. Every move is returned once before any is
@@ -99,12 +101,12 @@ class SessionMoves:
         return found
 
     def of(self, moving_id: int) -> list[tuple[Session, SessionMove]]:
-        return list(self._moving_ids.get(moving_id, ()))
+        return list(self._moving_ids.get(moving_id, {}).items())
 
     def at(self, stage: Stage) -> tuple[Session, SessionMove] | None:
         """Return the session that a stage stands for, or else its forwarder."""
         found = None
-        for session, move in self._moving_ids.get(stage.moving_id, ()):
+        for session, move in self._moving_ids.get(stage.moving_id, {}).items():
             if move.stage == stage and not session.ended:
                 if move.forwarder is None:
                     return session, move
@@ -116,7 +118,7 @@ class SessionMoves:
         """Return this gateway's forwarders for the session at a stage."""
         return [
             (session, move, move.forwarder)
-            for session, move in self._moving_ids.get(stage.moving_id, ())
+            for session, move in self._moving_ids.get(stage.moving_id, {}).items()
             if move.forwarder is not None and move.next_stage == stage and not session.ended
         ]
 

@@ -82,11 +82,15 @@ class Membership:
 
     def says(self, removal: Removal) -> bool:
         """Whether a removal is signed by the authority."""
+        return self.has_signed(removal.signature, _signed(removal.name, removal.until))
+
+    def has_signed(self, signature: bytes, data: bytes) -> bool:
+        """Whether a signature of the authority is that of these bytes."""
         key = self.authority.public_key()
         if not isinstance(key, Ed25519PublicKey):
             return False
         try:
-            key.verify(removal.signature, _signed(removal.name, removal.until))
+            key.verify(signature, data)
         except InvalidSignature:
             return False
         return True
@@ -133,7 +137,11 @@ class Authority:
         )
 
     def remove(self, name: str, until: int) -> Removal:
-        return Removal(name, until, self._key.sign(_signed(name, until)))
+        return Removal(name, until, self.sign(_signed(name, until)))
+
+    def sign(self, data: bytes) -> bytes:
+        """Return a signature. data: begins with a text that names its kind."""
+        return self._key.sign(data)
 
 
 def found(folder: Path, name: str) -> Membership:

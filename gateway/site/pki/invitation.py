@@ -9,7 +9,6 @@ gets the same certificate; any other request is refused.
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from gateway.site.pki.authority import (
     membership,
     name_in,
 )
+from gateway.site.pki.member_list import change, checked
 from gateway.site.pki.removed import Removed
 from gateway.site.strict import parse
 
@@ -93,6 +93,8 @@ class _Open(_Strict):
     name: str
     secret: str
     expires: datetime
+    address: str | None = None
+    """Address with which the gateway gets into the signed list of members."""
 
 
 class _Spent(_Open):
@@ -109,8 +111,18 @@ class _Record:
     spent: Path
 
 
-def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int) -> Invitation:
-    """Create an invitation; earlier ones of that name become invalid. Raises OncewayError."""
+def invite(
+    folder: Path,
+    site: SiteSection,
+    inviter: str,
+    name: str,
+    hours: int,
+    address: str | None = None,
+) -> Invitation:
+    """Create an invitation; earlier ones of that name become invalid. address: where the others
+    will reach that gateway; with it, the gateway gets into the signed list of members when it
+    joins. Raises OncewayError.
+    """
     authority = authority_of(folder)
     if authority is None:
         raise OncewayError(
@@ -123,11 +135,12 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
             f"{name!r} is this gateway itself",
             hint="It renews its certificate by itself, at the latest when it starts",
         )
-    if name not in site.members:
+    if address is not None:
+        checked({**site.members, name: address})
+    elif name not in site.members:
         raise OncewayError(
             f"[site.members] has no {name!r}",
-            hint=f'Add it with its address, such as {json.dumps(name)} = "10.0.0.2:8884", here and'
-            " on the other members",
+            hint=f"onceway site invite {name} --address 10.0.0.2:8884, with its address",
         )
     made = Invitation(
         id=secrets.token_hex(8),
@@ -142,7 +155,7 @@ def invite(folder: Path, site: SiteSection, inviter: str, name: str, hours: int)
         place = folder / files.INVITATIONS
         files.make_folder(place)
         _tidy(place, name)
-        kept = _Open(name=name, secret=made.secret, expires=made.expires)
+        kept = _Open(name=name, secret=made.secret, expires=made.expires, address=address)
         files.replace(_record(folder, made.id).open, kept.model_dump_json().encode())
     return made
 
@@ -182,6 +195,9 @@ def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, s
     """Return the answer to a request, and a line for this gateway's log. Blocks for the disk."""
     try:
         spent = _grant(folder, parse(Request, data, MOST_REQUEST))
+        if spent.address is not None and members.get(spent.name) != spent.address:
+            members = {**members, spent.name: spent.address}
+            change(folder, members)
     except OncewayError as error:
         return Answer(refused=error.what).model_dump_json().encode(), f"refused: {error.what}"
     made = Answer(certificate=spent.certificate, members=members, again=spent.again)

@@ -14,9 +14,10 @@ since then. So a session that moves while a member is silent is suspect.
 """
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import NamedTuple
 
-from gateway.site.rules.holder import NOBODY
+from gateway.site.rules.holder import NOBODY, Held
 
 
 class Claim(NamedTuple):
@@ -50,6 +51,17 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
     if first.copied != second.copied:
         return second.copied
     return other in first.older and (one not in second.older or second.given_to == one)
+
+
+def went_on_twice(claims: Mapping[str, Claim]) -> bool:
+    """Whether two members have a session that went on without the other one."""
+    live = {name: claim.older for name, claim in claims.items() if is_live(claim)}
+    return any(one in live[other] and other in live[one] for one, other in combinations(live, 2))
+
+
+def is_live(record: Claim | Held) -> bool:
+    """Whether a record has a session that can be used."""
+    return record.session and record.given_to is None
 
 
 def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Decision:

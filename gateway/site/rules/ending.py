@@ -12,6 +12,10 @@ stays, and is suspect. Its member reports that when it is on disk, in answer to 
 message, and only then the other record ends. So a link that breaks earlier does no harm. A record
 from a copy of a store ends in favour of any other record.
 
+The message tells, by the sender's own name among the older members, whether the sender has a
+session that can be used. If both have one, the client had two sessions, each with messages that the
+other one may have delivered: the remaining session is replaced (Session Present 0).
+
 A member that may have forgotten ended sessions, as after a restore, sends the message for all
 clients. All records of a member that hears it become suspect.
 """
@@ -22,7 +26,8 @@ from functools import partial
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.holder import ALL_CLIENTS, Done, Held, Holder
+from gateway.site.rules.decision import is_live
+from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held, Holder
 from gateway.site.rules.merge_window import WINDOW_S
 from gateway.site.rules.messages import MAX_EPOCH, End, Ended, Endings, Over, State, portions
 from gateway.site.rules.suspect import doubt
@@ -115,7 +120,8 @@ class Ending:
                 continue
             listener.first.discard(client)
             if held is not None and names:
-                mask = self._contacts.mask(held.older)
+                live = {self._contacts.me} if is_live(held) else NOBODY
+                mask = self._contacts.mask(held.older | live)
                 overs.append(Over(client, held.epoch, mask, held.copied))
                 listener.unanswered[client] = held.epoch
         for portion in portions(overs):
@@ -179,9 +185,15 @@ class Ending:
         else:
             self._trust.asked(client, (member,))
             ended = Ended(client, below, state, held.epoch)
+            names = self._contacts.unmask(member, over.older) & self._contacts.keys()
+            copied = held.copied or over.copied
+            twofold = member in names & held.older and is_live(held) and not copied
+            if twofold and state is not State.HELD:
+                self._holder.mark_twofold(client)
             if state is State.STAYS and held.copied == over.copied:
-                names = self._contacts.unmask(member, over.older) & self._contacts.keys()
                 self._stay(held, names, ended, add)
+            elif twofold and state is State.BUSY:  # our session gives way soon
+                self._holder.mark_suspect(client, partial(add, ended))
             else:
                 add(ended)
 

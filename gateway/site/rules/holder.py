@@ -63,6 +63,8 @@ class Outcome(NamedTuple):
     epoch: int = 0
     silent: tuple[str, ...] = ()
     reason: str = ""
+    twofold: bool = False
+    """Whether two sessions went on without one another. A new session replaces one in doubt."""
 
 
 class Holder(Protocol):
@@ -113,6 +115,11 @@ class Holder(Protocol):
 
     def mark_suspect(self, client: str, done: Done) -> None:
         """Mark the session as suspect in one commit. A connected client is disconnected."""
+
+    def mark_twofold(self, client: str) -> None:
+        """Note, with the next commit, that the client had another session that went on without this
+        one. A new session replaces this one if it is in doubt.
+        """
 
     def mark_all_suspect(self, done: Done) -> None:
         """Mark each session that is here, has moved away, or is on its way here as suspect, in one

@@ -26,7 +26,7 @@ from itertools import count
 
 from gateway.site.rules.contact import RESTART_S, START_S
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import Claim, Decision, decide
+from gateway.site.rules.decision import Claim, Decision, decide, went_on_twice
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held, Holder, Outcome
 from gateway.site.rules.inbound_moves import InboundMoves
@@ -83,6 +83,7 @@ class Search:
         "stage",
         "suspects",
         "turn",
+        "twofold",
         "waiters",
     )
 
@@ -120,6 +121,8 @@ class Search:
         self.claims: dict[str, Claim] = {}
         self.restored: set[str] = set()
         """Members that have answered, and may have forgotten something."""
+        self.twofold = False
+        """Whether two members have sessions that went on without one another."""
         self.dropped: Callable[[], None] = lambda: None
         """Callback if a recall ends without a decision."""
         self.silent: tuple[str, ...] = ()
@@ -357,6 +360,7 @@ class Lookup:
 
     def _decided(self, search: Search) -> Decision:
         me, silent = self._contacts.me, frozenset(search.silent)
+        search.twofold = len(search.claims) > 1 and went_on_twice(search.claims)
         decision = decide(me, search.claims, silent, False)
         simple = decision.source in (None, me) or decision.suspect or search.in_vain
         if search.clean and simple:
@@ -477,7 +481,7 @@ class Lookup:
         if decision.source is None:
             outcome = outcome._replace(kind="none")
         elif decision.suspect:
-            outcome = outcome._replace(kind="doubt")
+            outcome = outcome._replace(kind="doubt", twofold=search.twofold)
         for done, _ in search.waiters:
             done(outcome)
 

@@ -40,6 +40,7 @@ from gateway.site.forwarding.messages import GONE, MOST_QUEUE, WantedFilter
 from gateway.site.moving.addresses import ADDRESS_BYTES, NOTICE_BYTES, share_number
 from gateway.site.moving.forwarders import begin
 from gateway.site.moving.neighbours import site_of
+from gateway.site.moving.new_subscriptions import Behind
 from gateway.site.moving.peer_gateway import PeerGateway
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Forwarding:
         """Filters that are to be checked again."""
         others = sorted(set(members) - {name})
         clients = {other: f"{MEMBER}{name}:{other}" for other in others}
+        site_of(broker).session_moves.queues.clear()
         forget_members(broker, set(clients.values()))
         self._wanted: dict[str, int] = {}
         """Filters of clients here, each with its highest QoS."""
@@ -85,10 +87,14 @@ class Forwarding:
         broker.router.watch = self._watch
         self._session_moves = site_of(broker).session_moves
         begin(broker, name, {row[0] for row in site_of(broker).moved.given}, self._tell)
+        self._behind = behind = Behind(broker)
+        self._session_moves.caught_up = behind.cut
+        for port in self._ports.values():
+            port.behind = behind
         broker.settle()
 
     def close(self) -> None:
-        self._broker.router.watch = None
+        self._broker.router.watch = lambda topic_filter, session: None
         self._session_moves.tell = lambda: None
         for port in self._ports.values():
             port.left()
@@ -107,7 +113,9 @@ class Forwarding:
 
     # -- filters of clients here
 
-    def _watch(self, topic_filter: str) -> None:
+    def _watch(self, topic_filter: str, session: Session | None) -> None:
+        if session is not None and session.connection is not None:
+            self._behind.subscribed(session, topic_filter)
         if not self._changed:
             self._loop.call_later(WINDOW_S, self._tell)
         self._changed.add(topic_filter)
@@ -249,6 +257,7 @@ class _Port:
         self._member = member
         self._client = client
         self._shares = shares
+        self.behind: Behind | None = None
         self._near: _Near | None = None
         self._wanted_filters: dict[str, int] = {}
         self.session = self._ensure()
@@ -278,6 +287,7 @@ class _Port:
         self._queue = mark.incarnation
         if isinstance(session.role, PeerGateway):
             self._peer = session.role
+            self._peer.shares = self._shares
         else:
             self._peer = session.role = PeerGateway(self._member, self._shares)
             session.foreign = True
@@ -312,9 +322,13 @@ class _Port:
         peer.latest = 0
         self.session.receive_flow.use_mark(peer.mark)
         self._near = _Near(self._engine, self, self._client, max(packet_bytes, 128))
+        if self.behind is not None:
+            self.behind.opened(self._member)
 
     def shut(self) -> None:
         near, self._near = self._near, None
+        if self.behind is not None:
+            self.behind.shut(self._member)
         if near is not None:
             near.gone = True
             near.leave()

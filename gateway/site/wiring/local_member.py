@@ -30,7 +30,7 @@ from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.member import Member
-from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key
+from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key, records_of
 from gateway.store.doubts import reason
 from gateway.store.move_out import StoredParts
 from gateway.store.move_rows import key_of, name_of
@@ -111,6 +111,27 @@ class Site:
         self._neighbours.lookup = None
         if self._timer is not None:
             self._timer.cancel()
+
+    def hand_on(self) -> tuple[list[tuple[Connection, Connect]], set[tuple[Connection, int]]]:
+        """Close, for another member in place of this one, with other names. Return the CONNECTs and
+        PUBRELs that wait, for its `take_on`.
+        """
+        self.close()
+        self._neighbours.moved = records_of(self.holder)
+        connects, self._waiting = list(self._waiting.values()), {}
+        return connects, self._releases
+
+    def take_on(
+        self, connects: Iterable[tuple[Connection, Connect]], releases: set[tuple[Connection, int]]
+    ) -> None:
+        for connection, packet in connects:
+            if connection.state is not State.CLOSED and not self.waits(connection, packet):
+                self._loop.call_soon(self._answer, connection, packet, None)
+        for connection, identifier in list(releases):
+            if connection.state is State.CLOSED:
+                continue
+            if not self.release(connection, (identifier,)):
+                self._loop.call_soon(self._release, connection, identifier, False, ())
 
     def has_newest(self, session: Session) -> bool:
         key = own_key(session)
@@ -270,19 +291,24 @@ class Site:
             elif session is not None:
                 end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
         elif outcome.kind == "doubt":
-            self._begin_again(key, connection, packet)
+            self._begin_again(key, connection, packet, outcome.twofold)
         self._answer(connection, packet, refusal)
 
-    def _begin_again(self, key: str, connection: Connection, packet: Connect) -> None:
+    def _begin_again(
+        self, key: str, connection: Connection, packet: Connect, twofold: bool
+    ) -> None:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
         for another message by now, which would be acknowledged and lost. A board's anti-replay
-        window is never outdated in this way.
+        window is never outdated in this way. If the client has had two sessions, both may have
+        delivered a message, so a new one replaces the remaining one, too.
         """
         self.holder.trust(key)
         session = self.holder.session(key)
         device = connection.peer.device
         proved = device is not None and device.proved
-        if session is None or packet.clean_start or proved or not session.receive_flow.received:
+        if session is None or packet.clean_start or proved:
+            return
+        if not session.receive_flow.received and not twofold:
             return
         end_with_loss(self.holder, self._broker, session, "another gateway may have a newer one")
 

@@ -5,11 +5,14 @@ only if the configuration has a `[site]`, because it takes memory.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.config.site_members import follow
+from gateway.errors import OncewayError
 from gateway.runtime.session_rows import session_rows
 from gateway.site.forwarding.messages import FIRST as forwarding_frames
 from gateway.site.links.net import Net
@@ -24,15 +27,18 @@ from gateway.site.wiring.registry import SiteRegistry
 from gateway.site.wiring.replicas import SiteCopies
 from gateway.site.wiring.retained import SiteRetained
 from gateway.site.wiring.session_list import Counts, Listing
+from gateway.site.wiring.sessions import is_busy
 from gateway.site.wiring.suspect_answers import Doubts
 from gateway.store.generation import last_generation
+from gateway.system.jobs import LOOP_S, Job
+from gateway.system.logs import printable
 
 if TYPE_CHECKING:
     from gateway.broker.session import Session
-    from gateway.config import Config
+    from gateway.config import Config, SiteSection
     from gateway.runtime.engine import Engine
-    from gateway.system.jobs import Job
 
+log = logging.getLogger(__name__)
 
 HOP_S = 2.0
 """Seconds within which a disconnected client connects to another member, if it knows one."""
@@ -46,6 +52,7 @@ second.
 CROWD_S = 0.25
 """Seconds without a move after which the next group is disconnected."""
 _LOOK_S = 0.02
+_AGAIN_S = 1.0
 
 
 class Channel(NamedTuple):
@@ -67,35 +74,13 @@ class Membership:
 
     def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
         assert config.site is not None  # noqa: S101 - said above
+        follow(config)
+        self._config, self._engine = config, engine
         self._broker = broker = engine.broker
         self._name = config.gateway.name
         self._parts = StoreParts(config.gateway.data, lambda: broker.now)
         self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
-        self._site = site = Site(
-            engine,
-            config.gateway.name,
-            config.site.members,
-            self._send,
-            self._parts,
-            asyncio.get_running_loop(),
-            self._doubts.add,
-            os.access(config.site_folder / RETURNED, os.F_OK),  # `start` reports problems there
-        )
-        self._listing = listing = Listing(
-            [name for name in config.site.members if name != config.gateway.name],
-            self._send,
-            site.up,
-            self._counts,
-            lambda: session_rows(broker, self),
-        )
-        self._forwarding = forwarding = Forwarding(
-            engine,
-            config.gateway.name,
-            config.site.members,
-            self._send,
-            asyncio.get_running_loop(),
-        )
-        self._copies = copies = SiteCopies(
+        self._copies = SiteCopies(
             engine,
             config.site,
             config.gateway.data,
@@ -103,10 +88,48 @@ class Membership:
             asyncio.get_running_loop(),
             restored=restored,
         )
-        self.registry = registry = SiteRegistry(config.gateway.data, self._send)
-        sharing = registry.sharing
+        self.registry = SiteRegistry(config.gateway.data, self._send)
         self._retained = SiteRetained(engine, self._send, asyncio.get_running_loop())
-        retained = self._retained.sharing
+        self._changing: asyncio.Task[None] | None = None
+        """Change to another list of members."""
+        text = f"{config.site_folder}: the changed list of members does not take effect"
+        self._change_job = Job("site_change", text, LOOP_S)
+        self._build(config.site, os.access(config.site_folder / RETURNED, os.F_OK))
+        generation = last_generation(config.gateway.data) or ""
+        self._net = Net(
+            config, generation, self._joined, self._left, self._received, self._list_changed
+        )
+
+    def _build(self, section: SiteSection, returned: bool = False) -> None:
+        """Create the parts that know the names of the members. returned: see `Site`; `start`
+        reports problems of that file.
+        """
+        engine, name, broker = self._engine, self._name, self._broker
+        self._site = site = Site(
+            engine,
+            name,
+            section.members,
+            self._send,
+            self._parts,
+            asyncio.get_running_loop(),
+            self._doubts.add,
+            returned,
+        )
+        self._listing = listing = Listing(
+            [other for other in section.members if other != name],
+            self._send,
+            site.up,
+            self._counts,
+            lambda: session_rows(broker, self),
+        )
+        self._forwarding = forwarding = Forwarding(
+            engine,
+            name,
+            section.members,
+            self._send,
+            asyncio.get_running_loop(),
+        )
+        copies, sharing, retained = self._copies, self.registry.sharing, self._retained.sharing
         self._channels = [
             Channel(
                 0,
@@ -121,8 +144,42 @@ class Membership:
             Channel(copy_frames, copies.joined, copies.left, copies.received),
         ]
         """Channels, in order of their first bytes."""
-        generation = last_generation(config.gateway.data) or ""
-        self._net = Net(config, generation, self._joined, self._left, self._received)
+
+    def _list_changed(self) -> None:
+        if self._changing is None or self._changing.done():
+            self._changing = asyncio.create_task(self._change())
+
+    async def _change(self) -> None:
+        """Go on with another list of members, without a restart: clients stay, all links begin
+        again.
+        """
+        section = self._config.site
+        while section is not None and follow(self._config):
+            names = ", ".join(map(printable, section.members))
+            log.warning("the site has these members now: %s", names)
+            await self._net.close()
+            while is_busy(self._site.holder):  # noqa: ASYNC110 - a commit that moves a session
+                await asyncio.sleep(_LOOK_S)
+            self._engine.begin()
+            with self._broker.step:
+                self._forwarding.close()
+                waiting = self._site.hand_on()
+                self._build(section)
+                self._site.take_on(*waiting)
+            await self._start_net()
+
+    async def _start_net(self) -> None:
+        """Start the links again, as soon as the address is free."""
+        while True:
+            try:
+                await self._net.start()
+            except OncewayError as error:
+                self._change_job.fail(error)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                self.started()
+                self._change_job.succeed()
+                return
 
     def _send(self, member: str, frame: bytes) -> None:
         self._net.send(member, frame)
@@ -143,7 +200,8 @@ class Membership:
     @property
     def jobs(self) -> list[Job]:
         """The background jobs of the site."""
-        return [self.registry.job, self._doubts.job, *self._copies.jobs, *self._net.jobs]
+        jobs = [self.registry.job, self._doubts.job, self._change_job]
+        return [*jobs, *self._copies.jobs, *self._net.jobs]
 
     async def start(self) -> None:
         """Start. Raises OncewayError if there is no certificate, or the address is in use."""
@@ -190,6 +248,9 @@ class Membership:
             await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
+        if self._changing is not None:
+            self._changing.cancel()
+            await asyncio.gather(self._changing, return_exceptions=True)
         await self.registry.close()
         await self._net.close()
         self._forwarding.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from math import isinf
 from typing import TYPE_CHECKING
 
 from gateway.config import INSIDE
@@ -20,7 +21,7 @@ from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.site.wiring.places import Place, Places
 from gateway.store.move_records import Unfit, read_head
-from gateway.store.move_rows import SessionExport, SessionImport, key_of, name_of
+from gateway.store.move_rows import Moved, SessionExport, SessionImport, key_of, name_of
 from gateway.system.logs import about, printable
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OTHERS = 0xFFFF
+"""Packet identifier that stands for those that the client has used at another member."""
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
 _LOST = "%s. What it knew of clients is lost, so sessions are in doubt until their clients come"
 
@@ -72,7 +75,7 @@ class SessionHolder:
         self._site = site_of(broker)
         self._begin = begin
         self._parts = parts
-        known = frozenset(members)
+        self.known = known = frozenset(members)
         self.places = Places(
             broker,
             self._site.moved.places,
@@ -198,7 +201,7 @@ class SessionHolder:
         """Return the moved session of a key, unless it has expired."""
         given = self._given.get(key)
         if given is not None and given.order is None and given.ends <= self._broker.now:
-            self._forget_given(key)
+            _forget_given(self, key)
             return None
         return given
 
@@ -378,7 +381,7 @@ class SessionHolder:
             self._end(client)
             if client in self._given:
                 forwarders.over(self._broker, client)
-                self._forget_given(client)
+                _forget_given(self, client)
             self.places.end(client)
         self.on_disk(done)
 
@@ -409,6 +412,16 @@ class SessionHolder:
         self.places.of(client).suspect = True
         self.places.save(client)
         self.on_disk(done)
+
+    def mark_twofold(self, client: str) -> None:
+        self._begin()
+        session = self.session(client)
+        if session is not None and not session.incarnation and not session.receive_flow.received:
+            # an identifier that the client may have used at the other member: from now on, and
+            # wherever the session moves, a new session replaces it in doubt
+            session.receive_flow.keep((_OTHERS,))
+            if session.durable:
+                session.receive_flow.commit = self._broker.keep_flow(session)
 
     def mark_all_suspect(self, done: Done) -> None:
         self._begin()
@@ -451,14 +464,35 @@ class SessionHolder:
 
     # -- what is over
 
-    def _forget_given(self, key: str) -> None:
-        del self._given[key]
-        move_rows(self._broker).forgotten.append(key)
-        self._broker.promise()
-
     def _moved(self, key: str) -> None:
         for call in self._waiting.pop(key, ()):
             call()
+
+
+def is_busy(holder: SessionHolder) -> bool:
+    """Whether a session is moving with a commit that is not on disk."""
+    leaving = any(given.order is not None for given in holder._given.values())
+    return bool(holder._taking) or leaving
+
+
+def records_of(holder: SessionHolder) -> Moved:
+    """Return the records as the store has them with the open changes, for another holder in place
+    of this one, which is not busy.
+    """
+    return Moved(
+        places=[place.row(key) for key, place in holder.places],
+        given=[
+            (key, given.member, 0, 0, None if isinf(given.ends) else int(given.ends * 1000))
+            for key, given in holder._given.items()
+        ],
+        members=holder.known,
+    )
+
+
+def _forget_given(holder: SessionHolder, key: str) -> None:
+    del holder._given[key]
+    move_rows(holder._broker).forgotten.append(key)
+    holder._broker.promise()
 
 
 def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: str) -> None:

@@ -172,3 +172,45 @@ def test_an_end_looks_as_at_one_broker(end: str, connected: bool, delay: int, so
     site = Scene(*"abc", source, delay=delay, connected=connected).seen(ENDS[end])
     assert site == one
     assert set(site.shared) <= set(SHARED)
+
+
+def without_a(sites: Sites) -> None:
+    """The site goes on without a: `onceway site remove a`."""
+    sites.names = "b", "c"
+    del sites.members["a"]
+    sites.part("b", "c")
+    for name in sites.names:
+        sites.members[name].change()
+    sites.join("b", "c")
+    sites.pass_time(2)
+
+
+@pytest.mark.parametrize("source", ["b", "c"])
+@pytest.mark.parametrize("connected", [False, True])
+def test_end_with_a_removed_member_is_that_of_one_broker_but_for_what_it_alone_has(
+    connected: bool, source: str
+) -> None:
+    """The row "member removed": a goes with the client's session. Shared messages that wait for a
+    go to the other subscriber, once. The client gets a new session, and later messages. Its will
+    and its queue went with a.
+    """
+    scene = Scene("a", "b", "c", source, delay=0, connected=connected)
+    sites = scene.sites
+    sites.part("a", "b")
+    sites.part("a", "c")
+    for number in range(4):
+        scene.say(scene.publisher, Publish("s", b"late %d" % number, 1, 30 + number))
+    without_a(sites)
+    found = scene.come("b", clean=False)
+    assert not found.take(Connack).session_present
+    scene.say(found, Subscribe(1, [Subscription("q", 1)]))
+    scene.say(scene.publisher, Publish("q", b"new", 1, 40))
+    again = sites["c"].open(answers=True)
+    scene.say(again, Connect("partner", Version.V5, False, properties=FOREVER))
+    shared = [packet.payload for packet in again.take_all(Publish)]
+    assert [item for item in sorted(shared) if item not in SHARED] == [
+        b"late %d" % number for number in range(4)
+    ], "each once"
+    assert [packet.payload for packet in found.take_all(Publish) if packet.topic == "q"] == [b"new"]
+    assert not scene.watcher.take_all(Publish), "its will is at a"
+    assert sites.members["b"].site.figures()["members"] == 1

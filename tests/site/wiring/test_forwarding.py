@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.broker.sys_topics import take_figures
 from gateway.config import MEMBER, Config, QueueSection
 from gateway.mqtt.packets import (
     Connack,
@@ -228,9 +229,9 @@ def test_forwarded_messages_without_room_are_kept_and_sent_again(sites: Sites) -
     client = reader(sites, "b", "t")
     source = publisher(sites, "a")
     sites["b"].disk_full(True)
-    source.publish("t", "m", 1, wait=3)
+    source.publish("t", "m", 1, wait=10)
     assert not client.payloads
-    assert waiting(sites, "a") == 1
+    assert waiting(sites, "a") == 3, "with two notices, however often the exchange begins again"
     sites["b"].disk_full(False)
     sites.pass_time(3)
     assert client.payloads == [b"m"]
@@ -311,3 +312,12 @@ def test_ended_session_of_a_member_begins_again(sites: Sites, up: bool) -> None:
         sites.pass_time(SOON_S)
     source.publish("t", "after", 1, wait=SOON_S)
     assert client.payloads == [b"before", b"after"]
+
+
+def test_members_do_not_count_as_clients(sites: Sites) -> None:
+    before = take_figures(sites["b"].broker)
+    assert (before.sessions, before.connected) == (0, 0)
+    reader(sites, "b", "t")
+    sites.pass_time(1)
+    found = take_figures(sites["b"].broker)
+    assert (found.sessions, found.connected, found.durable) == (1, 1, 1)

@@ -67,23 +67,7 @@ class Member:
     def start(self) -> None:
         world = self.world
         world.loop.now = self.sites.now
-        self.site = Site(
-            world.engine,
-            self.name,
-            self.sites.names,
-            self._send,
-            lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
-            cast(asyncio.AbstractEventLoop, world.loop),
-            returned=self.returned,
-        )
-        self.forwarding = Forwarding(
-            world.engine,
-            self.name,
-            self.sites.names,
-            self._send,
-            cast(asyncio.AbstractEventLoop, world.loop),
-        )
-
+        self._build()
         self.retained = SiteRetained(
             world.engine, self._send, cast(asyncio.AbstractEventLoop, world.loop)
         )
@@ -100,6 +84,35 @@ class Member:
                 executor=self.disk,
                 opened=lambda: world.database,
             )
+
+    def change(self) -> None:
+        """Go on with other names, without links, as `Membership._change` does."""
+        engine = self.world.engine
+        engine.begin()
+        with engine.broker.step:
+            self.forwarding.close()
+            waiting = self.site.hand_on()
+            self._build()
+            self.site.take_on(*waiting)
+
+    def _build(self) -> None:
+        world = self.world
+        self.site = Site(
+            world.engine,
+            self.name,
+            self.sites.names,
+            self._send,
+            lambda key: StoredParts(world.database, key, lambda: int(world.broker.now * 1000)),
+            cast(asyncio.AbstractEventLoop, world.loop),
+            returned=self.returned,
+        )
+        self.forwarding = Forwarding(
+            world.engine,
+            self.name,
+            self.sites.names,
+            self._send,
+            cast(asyncio.AbstractEventLoop, world.loop),
+        )
 
     def joined(self, member: str) -> None:
         for part in filter(None, (self.site, self.forwarding, self.retained.sharing, self.copies)):

@@ -39,11 +39,11 @@ BEAT = messages.encode(messages.Beat(0, 0))[0]
 TOPICS = "t/1", "t/2", "t/3"
 
 
-def connect(sites: Sites, name: str, client_id: str) -> Client:
+def connect(sites: Sites, name: str, client_id: str, wait: float = 0) -> Client:
     """A client that stays at its gateway, so the others are not asked."""
     world = sites[name]
     client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
-    sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=0)
+    sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=wait)
     client.take(Connack)
     return client
 
@@ -53,9 +53,10 @@ class Reader:
     power cut of this client's gateway may come again: its disk may not have had it.
     """
 
-    def __init__(self, sites: Sites, name: str) -> None:
+    def __init__(self, sites: Sites, name: str, client: str = "reader") -> None:
         self._sites = sites
-        self._name = name
+        self.name = name
+        self._client_id = client
         self._held: set[int] = set()
         self._before: set[str] = set()
         self.got: list[str] = []
@@ -66,7 +67,8 @@ class Reader:
     def begin(self) -> None:
         """Start the client's gateway."""
         self._before |= set(self.got)
-        self._client = connect(self._sites, self._name, "reader")
+        wait = 0 if self._client_id == "reader" else 0.05
+        self._client = connect(self._sites, self.name, self._client_id, wait)
 
     def look(self) -> None:
         for packet in self._client.take_all(Packet):
@@ -243,12 +245,19 @@ class Schedule:
         self.mover = Mover(self.sites) if moves else None
         self.sites.pass_time(0.1)  # the filters are known
         self.sources = {name: Source(self.sites, name) for name in NAMES}
+        self._come = random.Random(seed + 2_000_000)
+        self.newcomers: list[tuple[Reader, set[str]]] = []
+        """Clients that subscribe later, each with the messages from before that must not reach it:
+        those of gateways without a link to its own.
+        """
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def look(self) -> None:
         for name in NAMES:
             for client in (self.readers[name], self.sources[name]):
                 client.look()
+        for newcomer, _ in self.newcomers:
+            newcomer.look()
         if self.mover is not None:
             self.mover.look()
 
@@ -276,8 +285,17 @@ class Schedule:
         self.sites.members[name].power_cut()
         if self.mover is not None:
             self.mover.cut(name)
-        for client in (self.readers[name], self.sources[name]):
+        here = [item for item, _ in self.newcomers if item.name == name]
+        for client in (self.readers[name], self.sources[name], *here):
             client.begin()
+
+    def subscribe(self, name: str) -> None:
+        apart = [other for other in NAMES if other != name and not self._linked(name, other)]
+        if apart and not self.sites[name].slow_disk and not self.sites[name].disk.short:
+            old = {text for other in apart for text in self.sources[other].said}
+            newcomer = Reader(self.sites, name, f"newcomer {self._come.random()}")
+            if not any(self._linked(name, other) for other in apart):
+                self.newcomers.append((newcomer, old))
 
     def _pair(self) -> list[str]:
         return self.rng.sample(NAMES, 2)
@@ -285,6 +303,8 @@ class Schedule:
     def step(self) -> None:
         rng, sites = self.rng, self.sites
         name, pair = rng.choice(NAMES), self._pair()
+        if self._come.random() < 0.03:
+            self.subscribe(self._come.choice(NAMES))
         world = sites[name]
         actions: list[tuple[int, Callable[[], object]]] = [
             (12, lambda: self.sources[name].publish(rng)),
@@ -335,6 +355,9 @@ class Schedule:
             for source in self.sources.values():
                 missing = source.acknowledged - set(got)
                 assert not missing, f"the reader that moves lacks {sorted(missing)}"
+        for newcomer, old in self.newcomers:
+            assert not old & set(newcomer.got), "nothing from before the subscription"
+            assert len(newcomer.got) == len(set(newcomer.got)), "once, to a newcomer"
         retained = [set(self.sites[name].broker.retained.everything()) for name in NAMES]
         found = [{(item.topic, item.payload, item.version) for item in held} for held in retained]
         assert found[0] == found[1] == found[2]

@@ -1,0 +1,31 @@
+"""The list of members that a site's first gateway has signed.
+
+In: a configuration, and the file in the site's folder. Out: the same configuration, with the
+members of the file in place of those of `[site.members]`. The signature was checked before the file
+was written (`gateway/site/pki/member_list.py`), and only the gateway's account may write there.
+"""
+
+import json
+
+from gateway.config.sections import Config, SiteSection
+
+FILE = "members.json"
+
+
+def follow(config: Config) -> bool:
+    """Use the signed list, if there is one that names this gateway. Return whether the members have
+    changed.
+    """
+    if config.site is None:
+        return False
+    try:
+        found = json.loads((config.site_folder / FILE).read_bytes())["members"]
+        members = SiteSection(members=found).members
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+    known = config.site.members
+    if config.gateway.name not in members or members == known:
+        return False
+    known.clear()
+    known.update(members)
+    return True

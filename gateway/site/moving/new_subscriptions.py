@@ -1,0 +1,110 @@
+"""Subscriptions that are newer than messages on their way from another gateway.
+
+While there is no exchange with another gateway, its messages for clients here wait in its queue.
+They were published before the exchange begins, and a subscription made meanwhile is not for them.
+
+In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that take no
+message of such a gateway by their new filters, and ASK notices. The answer CUT comes behind all
+messages that were in the other gateway's queue, so it ends this. A session in this state is a
+`SessionMove` without a move: it is stored, and moves on, as any other.
+"""
+
+from __future__ import annotations
+
+from secrets import randbelow
+
+from gateway.broker.core import Core
+from gateway.broker.session import Session
+from gateway.config import INSIDE
+from gateway.mqtt.topics import SHARE_PREFIX
+from gateway.site.moving.addresses import OWN_STAGES, Kind, Stage
+from gateway.site.moving.cuts import AGAIN_S, say
+from gateway.site.moving.session_move import NEW, SessionMove, move_of
+from gateway.site.moving.session_moves import moves_of, note
+
+
+class Behind:
+    """The other gateways from which earlier messages may come."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._moves = moves = moves_of(core)
+        self._own = randbelow(OWN_STAGES - 1) + 1
+        """Number of this run: a CUT that an earlier run has asked for may still come."""
+        self._latest = 0
+        """Number of the latest ASK, or of the latest new subscriptions."""
+        self._commit = -1
+        """Number of the commit with the latest new subscriptions."""
+        self._open: set[str] = set()
+        """Gateways with an exchange."""
+        self._asked: dict[str, tuple[int, float]] = {}
+        """The latest ASK of each gateway that has not answered it, and its time."""
+        self._again: set[str] = set()
+        """Gateways with an exchange that is younger than the ASK."""
+        self.members = set(moves.queues)
+
+    def opened(self, member: str) -> None:
+        """Ask at the begin of an exchange, but only once while exchanges fail."""
+        self._open.add(member)
+        asked = self._asked.get(member)
+        if asked is not None and self._core.now < asked[1] + AGAIN_S:
+            self._again.add(member)
+        else:
+            with self._core.step:
+                say(self._core, [member], Kind.ASK, self._earlier(member))
+                self._next([member])
+
+    def _earlier(self, member: str) -> list[Stage]:
+        """Return the stages of earlier runs for which a CUT of that gateway is missing."""
+        stages = [
+            move.stage
+            for _, move in self._moves
+            if member in move.closed and move.stage.moving_id < OWN_STAGES
+        ]
+        return [stage for stage in dict.fromkeys(stages) if stage.moving_id != self._own]
+
+    def shut(self, member: str) -> None:
+        self.members.add(member)
+        self._open.discard(member)
+
+    def cut(self, member: str, stage: Stage) -> None:
+        """Note the end of a gateway's earlier messages, unless a later ASK is under way."""
+        asked = self._asked.get(member)
+        if asked is None or stage != (self._own, asked[0]):
+            return
+        del self._asked[member]
+        if member in self._again:
+            self._next([member])
+        else:
+            self.members.discard(member)
+
+    def subscribed(self, session: Session, topic_filter: str) -> None:
+        """Handle a new subscription of a connected client."""
+        if not self.members or session.user == INSIDE:
+            return
+        if topic_filter.startswith(SHARE_PREFIX):  # each message has one receiver in any case
+            return
+        move = move_of(session)
+        if move is not None and move.stage.moving_id >= OWN_STAGES:
+            if move.closed & self.members:  # the cuts of the move come later
+                move.filters += (topic_filter,)
+                note(self._core, session)
+            return
+        if self._core.changes.number != self._commit:
+            self._commit = self._core.changes.number
+            self._next(sorted(self.members & self._open))
+        closed, filters = set(self.members), [NEW]
+        if move is not None:
+            self._moves.drop(session)
+            closed, filters = closed | move.closed, [*move.filters]
+        stage = Stage(self._own, self._latest)
+        self._moves.add(session, SessionMove(stage, closed, None, (*filters, topic_filter)))
+        note(self._core, session)
+
+    def _next(self, members: list[str]) -> None:
+        """Ask these gateways with a new number."""
+        self._latest += 1
+        self._again -= {*members}
+        self._asked.update(dict.fromkeys(members, (self._latest, self._core.now)))
+        self._moves.has_unsent_notices = True
+        say(self._core, members, Kind.ASK, [Stage(self._own, self._latest)])

@@ -1,0 +1,155 @@
+"""The signed list of a site's members: a change at the first gateway reaches all at once.
+
+In: the members with their addresses, on the gateway with the site's authority; signed lists of
+other members. Out: the newest list, in the file that `gateway/config/site_members.py` reads. The
+number of a list is the time at which it was signed, so a restored first gateway makes newer ones.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.config import SiteSection
+from gateway.config.site_members import FILE
+from gateway.errors import OncewayError
+from gateway.site.errors import SiteError
+from gateway.site.pki import folder as files
+from gateway.site.pki.authority import Membership, authority_of, membership
+from gateway.site.strict import parse
+
+MOST_BYTES = 64 * 1024
+_PURPOSE = b"onceway: members of the site\0"
+
+
+class MemberList(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: Annotated[int, Field(gt=0, lt=1 << 53)]
+    members: Annotated[dict[str, str], Field(min_length=1, max_length=16)]
+    """Addresses by name, as in `[site.members]`."""
+    signature: Annotated[str, Field(max_length=128)]
+    """Signature of the site's authority, in base64."""
+
+    def is_signed(self, own: Membership) -> bool:
+        """Whether the authority has signed this list, and it is one that a gateway can use."""
+        try:
+            SiteSection(members=self.members)
+            signature = b64decode(self.signature, validate=True)
+        except ValueError:
+            return False
+        return own.has_signed(signature, _signed(self.number, self.members))
+
+
+@dataclass(slots=True)
+class Lists:
+    """The newest list that this gateway knows."""
+
+    folder: Path
+    own: Membership
+    newest: MemberList | None = None
+    _seen: tuple[int, int, int] | None = None
+
+    @property
+    def number(self) -> int:
+        """Number of the newest list, 0 without one."""
+        return self.newest.number if self.newest is not None else 0
+
+    def refresh(self) -> bool:
+        """Read the file if it has changed. Return whether its list is newer. Raises
+        OncewayError.
+        """
+        path = self.folder / FILE
+        try:
+            status = path.stat()
+            seen = status.st_ino, status.st_mtime_ns, status.st_size
+            if seen == self._seen:
+                return False
+            self._seen = seen
+            return self.heard(_read(path))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise OncewayError(f"cannot be read ({error.strerror})", str(path)) from error
+        except SiteError as error:
+            raise OncewayError(
+                error.what, str(path), "Move it away: another member sends it"
+            ) from error
+
+    def heard(self, found: MemberList) -> bool:
+        """Take over a newer list. Return whether it is newer. Raises SiteError if the authority did
+        not sign it.
+        """
+        if found.number <= self.number:
+            return False
+        if not found.is_signed(self.own):
+            raise SiteError("the site's authority did not sign that list of members")
+        self.newest = found
+        return True
+
+    def save(self) -> None:
+        """Write the file, if its list is older. Blocks for the disk. Raises OncewayError."""
+        with files.os_errors_explained(self.folder), files.locked(self.folder):
+            if self.newest is not None and self.newest.number > _number(self.folder):
+                _write(self.folder, self.newest)
+
+
+def sign(folder: Path, members: Mapping[str, str]) -> MemberList:
+    """Write a new list, on the gateway with the authority, for a caller that holds the folder's
+    lock. Raises OncewayError.
+    """
+    authority = authority_of(folder)
+    if authority is None:
+        raise OncewayError(
+            "this gateway cannot change the members: the site's authority is not here",
+            str(folder),
+            "Do it on the gateway where `onceway site init` was",
+        )
+    checked(members)
+    number = max(int(datetime.now(UTC).timestamp()), _number(folder) + 1)
+    signature = b64encode(authority.sign(_signed(number, members))).decode()
+    made = MemberList(number=number, members=dict(members), signature=signature)
+    _write(folder, made)
+    return made
+
+
+def checked(members: Mapping[str, str]) -> None:
+    """Raise OncewayError if a site cannot have these members."""
+    try:
+        SiteSection(members=dict(members))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise OncewayError(f"{where}: {first['msg']}") from error
+
+
+def change(folder: Path, members: Mapping[str, str]) -> None:
+    """Like `sign`, with the folder's lock."""
+    with files.os_errors_explained(folder), files.locked(folder):
+        sign(folder, members)
+
+
+def _number(folder: Path) -> int:
+    """Return the number of the list in the file, 0 if it has none that the authority signed."""
+    try:
+        found = _read(folder / FILE)
+    except (FileNotFoundError, SiteError):
+        return 0
+    return found.number if found.is_signed(membership(folder)) else 0
+
+
+def _read(path: Path) -> MemberList:
+    return parse(MemberList, path.read_bytes(), MOST_BYTES)
+
+
+def _write(folder: Path, made: MemberList) -> None:
+    files.replace(folder / FILE, made.model_dump_json(indent=1).encode() + b"\n")
+
+
+def _signed(number: int, members: Mapping[str, str]) -> bytes:
+    return _PURPOSE + json.dumps([number, sorted(members.items())]).encode()
