@@ -132,28 +132,25 @@ async def test_three_bridges_of_a_gateway_end_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("ring", ["abc", "abcd"])
-async def test_ring_of_gateways_ends_equal_and_a_deletion_goes_round(
-    tmp_path: Path, ring: str
-) -> None:
-    ports = {name: free_port() for name in ring}
+async def test_ring_of_three_gateways_ends_equal_and_a_deletion_goes_round(tmp_path: Path) -> None:
+    ports = {name: free_port() for name in "abc"}
     up = 'up = ["t/#"]\n'
-    folders = [tmp_path / name for name in ring]
+    folders = [tmp_path / name for name in "abc"]
     async with AsyncExitStack() as stack:
-        for name, other in zip(ring, ring[1:] + ring[0], strict=True):
+        for name, other in ("ab", "bc", "ca"):
             text = section(f"to-{other}", ports[other], up)
             await stack.enter_async_context(named(tmp_path / name, ports[name], text))
-        for name in ring:
+        for name in "abc":
             await retain(ports[name], name.encode(), f"t/{name}", "t/all")
 
         async def right() -> bool:
             found = [await held(port, "t/#") for port in ports.values()]
-            return all(one == found[0] for one in found) and {*found[0]} == wanted
+            return found[0] == found[1] == found[2] and {*found[0]} == wanted
 
-        wanted = {"t/all", *(f"t/{name}" for name in ring)}
+        wanted = {"t/a", "t/b", "t/c", "t/all"}
         await settles(folders, right)
         await retain(ports["b"], b"", "t/all", "t/a")
-        wanted -= {"t/all", "t/a"}
+        wanted = {"t/b", "t/c"}
         await settles(folders, right)
 
 

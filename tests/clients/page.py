@@ -21,7 +21,8 @@ each client. No cell is copied from a manual.
 A session that stays, QoS 2. TCP, TLS, WS (WebSocket), WSS: ten messages from the client to itself.
 Restart: the broker ends and starts while the client is away; ten messages before, ten after it.
 From, to: 1,000 messages from or to the client, over a connection that is cut ten times, at any
-byte. Where Onceway and Debian's mosquitto differ, the cell says *Onceway / mosquitto*.
+byte. Where Onceway and Debian's mosquitto differ, the cell says *Onceway / mosquitto*. An empty
+cell has no sound result yet.
 
 """
 REFUSED = """
@@ -40,8 +41,36 @@ FOOT = """
 ## Faults of clients, and the setting that avoids each
 
 """
-ADVICE: dict[str, str] = {}
-"""Client → advice; written where the client has a row."""
+ADVICE = """\
+paho: `is_published()` says nothing of a reason code. `on_publish` has it (`reason_code`, with
+`CallbackAPIVersion.VERSION2`): from 0x80 on, publish again. `max_inflight_messages_set` keeps a
+server's Receive Maximum; 20 is below Onceway's 1,024.
+
+aiomqtt: `publish` discards the reason code, and no setting brings it back. Data that must be
+whole needs [the publisher](../publisher/README.md). After an `MqttError` the message may have
+arrived: give it an `incarnation` and a `seq` before you publish again. `max_inflight_messages`
+keeps a Receive Maximum.
+
+mqtt.js: The callback of `publish` has the error: publish again there. It sends all messages at
+once, whatever the Receive Maximum: wait for callbacks before you publish more than 1,024.
+
+Node-RED: A refused message goes to the node `catch`: wire it to another attempt. Put a node
+`delay` (rate limit) before `mqtt out` if thousands of messages come at once.
+
+mosquitto_pub: A refused message leaves the exit code 0: read standard error. After DISCONNECT
+the exit code is 4: call it again.
+
+bridge of mosquitto: No program hears of a refused message. At 0x97 Onceway ends the connection
+instead, so the bridge keeps the message; give it `max_queued_messages 0`, `cleansession false`
+and [rights](../README.md) for its topics.
+
+rumqttc: Only the packets among the events tell what became of a message: read the reason of
+`PubAck`, `PubRec` and `PubComp`.
+
+Paho Go: At QoS 2 `Publish` returns no error for a refused message: compare `ReasonCode` of its
+answer with 0x80.
+"""
+"""Paragraphs: client, colon, advice; written where the client has a row."""
 
 BROKERS = ("MQTT", "TCP", "TLS", "WS", "WSS", "restart", "from, ten cuts", "to, ten cuts")
 COLUMNS = {
@@ -86,13 +115,16 @@ def table(kind: str, rows: dict[str, dict[str, list[str]]]) -> str:
     for row, columns in sorted(rows.items(), key=lambda one: one[0].lower()):
         name, _, key = row.partition("|")
         cells = {COLUMNS[kind][0]: [key], **columns} if key else columns
-        lines.append((name, *(" / ".join(dict.fromkeys(cells[it])) for it in COLUMNS[kind])))
+        lines.append(
+            (name, *(" / ".join(dict.fromkeys(cells.get(it, []))) for it in COLUMNS[kind]))
+        )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def page(cells: Cells) -> str:
     names = "".join(row for rows in cells.values() for row in rows)
-    advice = "".join(f"- **{one}.** {text}\n" for one, text in ADVICE.items() if one in names)
+    pairs = (" ".join(part.split()).partition(": ") for part in ADVICE.split("\n\n"))
+    advice = "".join(f"- **{one}.** {text}\n" for one, _, text in pairs if one in names)
     parts = (HEAD, table("brokers", cells["brokers"]), REFUSED, table("refused", cells["refused"]))
     return "".join((*parts, LIMITS, table("limits", cells["limits"]), FOOT, advice))
 

@@ -23,6 +23,8 @@ REASONS = (R.NOT_AUTHORIZED, R.TOPIC_NAME_INVALID, R.QUOTA_EXCEEDED)
 KEEP_ALIVE_S = 2
 LONG_S = 240.0
 """Longest time for many messages."""
+START_S = 60.0
+"""Longest time for a verdict. Home Assistant starts in half a minute on a busy machine."""
 QUIET_S = 60.0
 """Time without a message after which no other one is awaited."""
 
@@ -39,7 +41,7 @@ async def refused(client: Client, reason: R | None, qos: int) -> str:
             own.refuse = lambda packet: reason
             own.complete = lambda packet: R.PACKET_IDENTIFIER_NOT_FOUND
         async with running(client, "publish", port=own.port, qos=qos, within_s=20) as driver:
-            said = await driver.verdict(20)
+            said = await driver.verdict(START_S)
             await asyncio.sleep(4 if client.alone else 1)
             said = "no program is told" if client.alone else said
             return f"{said} ({len(own.publishes)} ×)"
@@ -50,7 +52,7 @@ async def most_in_flight(client: Client) -> str:
     async with server() as own:
         own.connack = Connack(False, properties={PropertyId.RECEIVE_MAXIMUM: 1})
         async with running(client, "publish", port=own.port, count=50, within_s=20) as driver:
-            await driver.verdict(20)
+            await driver.verdict(START_S)
             await until(lambda: len(own.taken) >= 50, 20)
             left = "" if len(own.taken) == 50 else f", {len(own.taken)} of 50 arrived"
             return ("kept" if own.most == 1 else f"**{own.most} in flight**") + left

@@ -31,7 +31,6 @@ def test_messages_are_counted(found: list[int], ordered: bool, text: str) -> Non
     assert probes.count(found, 3, ordered) == text
 
 
-@pytest.mark.skipif(not CELLS.exists(), reason="no run has been taken over yet")
 def test_page_in_the_tree_is_that_of_its_cells() -> None:
     """Run `make docs` after a run of `python -m tests.clients`."""
     assert PAGE.read_text() == page(read(CELLS))

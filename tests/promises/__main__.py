@@ -34,7 +34,6 @@ OTHERS = (
     "gateway/docs/clients.md",
     "gateway/mqtt/STATEMENTS.md",
     "gateway/web/METRICS.md",
-    "tests/clients/TABLE.md",
 )
 """Guides without promises of their own: past changes, and pages that are generated."""
 

@@ -4,6 +4,7 @@ once, with no second attempt.
 """
 
 import asyncio
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from homeassistant import bootstrap, config_entries, core, loader
+from homeassistant import auth, bootstrap, config_entries, core, loader
 from homeassistant.components import mqtt
 from homeassistant.components.mqtt import client as integration
 from homeassistant.exceptions import HomeAssistantError
@@ -40,9 +41,12 @@ async def start(folder: str) -> core.HomeAssistant:
     loader.async_setup(home)
     home.config_entries = config_entries.ConfigEntries(home, {})
     await bootstrap.async_load_base_functionality(home)
-    await async_setup_component(
-        home, "http", {"http": {"server_host": "127.0.0.1", "server_port": 0}}
-    )
+    home.auth = await auth.auth_manager_from_config(home, [{"type": "homeassistant"}], [])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    page = {"server_host": "127.0.0.1", "server_port": port}
+    await async_setup_component(home, "http", {"http": page})
     await home.config_entries.async_add(
         config_entries.ConfigEntry(
             data=entry(),
@@ -87,6 +91,7 @@ def place() -> Iterator[str]:
     """A folder, also for the certificates that the integration writes."""
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
+        Path(folder, "configuration.yaml").touch()
         yield folder
 
 
