@@ -162,13 +162,13 @@ async def gateways(
     found = Gateways(folder, *names, web=web, text=text, site=site, program=program)
     async with AsyncExitStack() as stack:
         for name in names:
-            stack.push_async_callback(_end, found, name)
+            stack.push_async_callback(end, found, name)
             await found.start(name)
         await found.joined()
         yield found
 
 
-async def _end(found: Gateways, name: str) -> None:
+async def end(found: Gateways, name: str) -> None:
     running = found.running.get(name)
     if running is not None and running.process.returncode is None:
         running.process.send_signal(signal.SIGCONT)

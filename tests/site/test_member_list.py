@@ -4,6 +4,7 @@ of any other one.
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gateway.site.pki.joining import join
 from gateway.site.pki.member_list import Lists, MemberList, change, sign
 from gateway.site.strict import parse
 from tests.service.process import free_port
-from tests.site.gateways import SOON_S, Gateways, gateways
+from tests.site.gateways import SOON_S, Gateways, end, gateways
 from tests.site.members import Site
 
 TWO = {"a": "h:1", "b": "h:2"}
@@ -173,7 +174,8 @@ async def names(found: Gateways, name: str, *wanted: str) -> None:
 
 @pytest.mark.soak
 async def test_member_comes_moves_and_goes_without_a_restart(tmp_path: Path) -> None:
-    async with gateways(tmp_path, "a", "b") as found:
+    async with gateways(tmp_path, "a", "b") as found, AsyncExitStack() as stack:
+        stack.push_async_callback(end, found, "c")
         stays, _ = await found.connect("b", "stays")
         stays.send(Subscribe(1, [Subscription("t", 1)]))
         await stays.take(Suback)
