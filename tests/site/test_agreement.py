@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gateway.doctor.finding import State
-from tests.site.gateways import Gateways, _end
+from tests.site.gateways import Gateways, end
 
 
 async def test_different_lists_of_members_are_named_everywhere(tmp_path: Path) -> None:
@@ -30,4 +30,4 @@ async def test_different_lists_of_members_are_named_everywhere(tmp_path: Path) -
             assert (await found.figures(name))["marked"] == 1
     finally:
         for name in found.names:
-            await _end(found, name)
+            await end(found, name)

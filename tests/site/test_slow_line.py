@@ -9,7 +9,7 @@ import pytest
 
 from gateway.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from tests.service.process import free_port
-from tests.site.gateways import Gateways, _end
+from tests.site.gateways import Gateways, end
 
 LINE_S = 0.5
 
@@ -73,4 +73,4 @@ async def test_a_client_that_hops_over_a_slow_line_keeps_its_session(tmp_path: P
             assert not any(row["problem"] for row in rows)
         finally:
             for name in found.names:
-                await _end(found, name)
+                await end(found, name)
