@@ -431,7 +431,7 @@ async def test_messages_are_watched_and_published(tmp_path: Path, chromium: Brow
         await expect(shown.get_by_text("2 messages received; stopped")).to_be_visible()
         await shown.get_by_label("Topic filter").fill("sensors/#/a")
         await shown.get_by_role("button", name="Watch").click()
-        await expect(shown.get_by_role("alert")).to_contain_text("no topic filter")
+        await expect(shown.get_by_role("alert")).to_contain_text("not a topic filter")
         await shown.get_by_role("link", name="Clients").click()
         kept = shown.get_by_role("row", name=re.compile("sensors.of-mine"))
         await expect(kept).to_contain_text("hello")
