@@ -74,9 +74,9 @@ def test_a_store_that_this_account_may_not_read_is_not_called_damaged(
     monkeypatch.setattr(
         "gateway.store.check.connect_to_read", lambda path: connect_to_read(path / "hidden")
     )
-    assert runner.invoke(app, ["check", "--data", str(tmp_path)]).output.startswith(
-        "unable to open database file\n"
-    )
+    found = runner.invoke(app, ["check", "--data", str(tmp_path)]).exception
+    assert isinstance(found, StoreError)
+    assert "the file cannot be opened" in str(found)
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
     found = runner.invoke(app, ["check", "--data", str(tmp_path)]).exception
     assert isinstance(found, StoreError)

@@ -305,7 +305,10 @@ async def test_message_view_obeys_access_rules_and_a_rate_limit(
             while "error" not in (event := await anext(news)):
                 pass
             assert event["error"] == "The gateway refuses the request: administrative action."
-        for wrong, why in (("a/%23/b", "not a topic filter"), ("%24share/g/a", "take messages away")):
+        for wrong, why in (
+            ("a/%23/b", "not a topic filter"),
+            ("%24share/g/a", "take messages away"),
+        ):
             async with events(client, f"/api/messages?filter={wrong}") as news:
                 event = await anext(news)
                 assert why in event["error"]

@@ -494,7 +494,7 @@ FLOODS = [
         says="127.0.0.1",
     ),
     Flood(
-        "connections that are before their WebSocket upgrade",
+        "connections that are no WebSocket yet",
         upgrades,
         listener("WEB", 'type = "websocket"'),
         memory=60 * MEGABYTE,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from random import Random
+from tempfile import gettempdir
 from threading import Event
 from typing import Any, cast
 from unittest.mock import patch
@@ -76,6 +77,7 @@ class _Writer(Writer):
         self.jobs: list[Job] = []
         self._counting = Job("landed", "landed rows of the spool are not noticed", 3600.0)
         self._checks = SpoolChecks()
+        self._folder = Path(gettempdir())  # the cause of an error is looked for there
         self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop
