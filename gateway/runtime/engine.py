@@ -433,7 +433,7 @@ class Commits:
     @property
     def jobs(self) -> list[Job]:
         """The background jobs of the store."""
-        return list(self._writer.jobs)
+        return self._writer.jobs
 
     @property
     def wait_s(self) -> float:

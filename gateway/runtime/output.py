@@ -116,10 +116,8 @@ class Output:
             self._engine.serve(link.connection, "its progress is read", link.see_progress)
 
     def drop_slowest_links(self) -> None:
-        """Drop the links with the most unsent bytes if the total of all links is too large."""
+        """Drop the links with the most unsent bytes, because the total of all is too large."""
         most = self._engine.broker.limits.memory_bytes
-        if self.bytes <= most:
-            return
         for link in list(self._slow):
             self._engine.serve(link.connection, "its unsent bytes are counted", link.look)
         for link in sorted(self._slow, key=lambda link: link.unsent + link.waiting, reverse=True):
