@@ -248,6 +248,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "received": _MOMENT,
     },
     "content_check": {"kind": _TEXT, "key": _TEXT, "sum": _U32},
+    "twin": {"kind": _TEXT, "key": _TEXT, "cells": _TEXT},
     "spool_check": {"last": _ID, "first": _ID, "sums": _BLOB},
     "message": {
         "id": _ID,

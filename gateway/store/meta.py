@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from json import JSONDecodeError
 
+from gateway.store import twins
 from gateway.store.cells import HIGHEST
 
 UPLINK = "uplink."
@@ -102,6 +103,9 @@ VALUES: dict[str, Callable[[str], bool]] = {
 }
 """Check of the value, by key. Other keys may have any text."""
 
+NEEDED = ("epoch", "boot", "axis", "uptime", "spool.last")
+"""Keys whose wrong value would give a number twice, or end sessions before their time."""
+
 
 def damage(database: sqlite3.Connection) -> dict[str, str]:
     """Find missing keys of `meta` that a store has after its first start, and impossible values.
@@ -128,6 +132,9 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
             lost[""] = "a row of meta: its key cannot be"
         elif not fits(key, value):
             lost[key] = f"row {key!r} of meta: its value {_shown(value)} cannot be"
+    for item in twins.changed(database, "meta"):
+        if item.key in NEEDED or item.key.startswith(UPLINK):
+            lost.setdefault(item.key, str(item))
     return lost
 
 
