@@ -22,7 +22,7 @@ from gateway.errors import OncewayError
 from gateway.site.links.link import SILENT
 from gateway.site.pki import folder as files
 from gateway.site.pki import invitation as invitations
-from gateway.site.pki.authority import authority_of, found, membership
+from gateway.site.pki.authority import authority_of, found, membership, needed_authority
 from gateway.site.pki.joining import join as join_site
 from gateway.site.pki.member_list import change
 from gateway.site.pki.removed import Removed
@@ -188,13 +188,7 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
     """
     settings = _settings(config)
     folder, own = settings.site_folder, membership(settings.site_folder)
-    authority = authority_of(folder)
-    if authority is None:
-        raise OncewayError(
-            "this gateway cannot remove anybody: the site's authority is not here",
-            str(folder),
-            "Do it on the gateway where `onceway site init` was",
-        )
+    authority = needed_authority(folder)
     if name == own.name:
         raise OncewayError(
             f"{printable(name)!r} is this gateway, which holds the site's authority",
