@@ -18,6 +18,7 @@ import typer
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
 from gateway.config import Config, load
+from gateway.config.site_members import unlike
 from gateway.errors import OncewayError
 from gateway.site.links.link import SILENT
 from gateway.site.pki import folder as files
@@ -259,8 +260,10 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             typer.echo(f"{printable(row['name'])}  {row['address']}  {_state(row, running)}")
         if running:
             typer.echo(_figures(members[0]["figures"]))
-            for line in _copies(members[0]["copies"]):
-                typer.echo(line)
+            for line in [*_copies(members[0]["copies"]), *members[0].get("conflicts", ())]:
+                typer.echo(printable(line))
+        if (text := unlike(settings)) is not None:
+            typer.echo(printable(text))
     if not running or not all(row["connected"] for row in members):
         raise typer.Exit(1)
 

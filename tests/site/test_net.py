@@ -512,7 +512,7 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
             for _ in range(MOST_HANDSHAKES * 2)
         ]
         await until(lambda: len(barn.net._handshakes) == MOST_HANDSHAKES)
-        for reader, _ in strangers[: MOST_HANDSHAKES]:
+        for reader, _ in strangers[:MOST_HANDSHAKES]:
             await asyncio.wait_for(_end_of(reader), 5)
         async with running(site.config("attic")):
             await until(lambda: barn.linked("attic"))

@@ -316,8 +316,7 @@ class Net:
             self._listing.keep()
         mine = self.greeting()
         if (text := difference(mine, greeting, self._name, link.member)) is not None:
-            number = greeting.agreed.number if greeting.agreed is not None else 0
-            if link.expected is None and number < self._lists.number:
+            if link.expected is None and greeting.agreed != self._lists.newest:
                 link.greet()  # with our list, which the member takes over
             raise SiteError(text)
         if greeting.copies not in (None, mine.copies):

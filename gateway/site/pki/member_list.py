@@ -23,6 +23,7 @@ from gateway.site.pki.authority import Membership, membership, needed_authority
 from gateway.site.strict import parse
 
 MOST_BYTES = 64 * 1024
+_NONE = 0, ""
 _PURPOSE = b"onceway: members of the site\0"
 
 
@@ -34,6 +35,13 @@ class MemberList(BaseModel):
     """Addresses by name, as in `[site.members]`."""
     signature: Annotated[str, Field(max_length=128)]
     """Signature of the site's authority, in base64."""
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The list with the highest rank counts. Only a copy of the authority can sign two lists
+        with one number.
+        """
+        return self.number, self.signature
 
     def is_signed(self, own: Membership) -> bool:
         """Whether the authority has signed this list, and it is one that a gateway can use."""
@@ -54,9 +62,9 @@ class Lists:
         self.newest: MemberList | None = None
 
     @property
-    def number(self) -> int:
-        """Number of the newest list, 0 without one."""
-        return self.newest.number if self.newest is not None else 0
+    def rank(self) -> tuple[int, str]:
+        """Rank of the newest list; without one, that of none."""
+        return self.newest.rank if self.newest is not None else _NONE
 
     def refresh(self) -> bool:
         """Read the file if it has changed. Return whether its list is newer. Raises
@@ -68,7 +76,7 @@ class Lists:
         """Take over a newer list. Return whether it is newer. Raises SiteError if the authority did
         not sign it.
         """
-        if found.number <= self.number:
+        if found.rank <= self.rank:
             return False
         if not found.is_signed(self._own):
             raise SiteError("the site's authority did not sign that list of members")
@@ -78,7 +86,7 @@ class Lists:
     def save(self) -> None:
         """Write the file, if its list is older. Blocks for the disk. Raises OncewayError."""
         with files.os_errors_explained(self._folder), files.locked(self._folder):
-            if self.newest is not None and self.newest.number > _number(self._folder):
+            if self.newest is not None and self.rank > _rank(self._folder):
                 _write(self._folder, self.newest)
 
 
@@ -88,7 +96,7 @@ def sign(folder: Path, members: Mapping[str, str]) -> MemberList:
     """
     authority = needed_authority(folder)
     checked(members)
-    number = max(int(datetime.now(UTC).timestamp()), _number(folder) + 1)
+    number = max(int(datetime.now(UTC).timestamp()), _rank(folder)[0] + 1)
     signature = b64encode(authority.sign(_signed(number, members))).decode()
     made = MemberList(number=number, members=dict(members), signature=signature)
     _write(folder, made)
@@ -111,13 +119,13 @@ def change(folder: Path, members: Mapping[str, str]) -> None:
         sign(folder, members)
 
 
-def _number(folder: Path) -> int:
-    """Return the number of the list in the file, 0 if it has none that the authority signed."""
+def _rank(folder: Path) -> tuple[int, str]:
+    """Return the rank of the list in the file, that of none if the authority did not sign it."""
     try:
         found = _parsed((folder / FILE).read_bytes())
     except (FileNotFoundError, SiteError):
-        return 0
-    return found.number if found.is_signed(membership(folder)) else 0
+        return _NONE
+    return found.rank if found.is_signed(membership(folder)) else _NONE
 
 
 def _parsed(data: bytes) -> MemberList:
