@@ -168,9 +168,9 @@ def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
     ).fetchone()
     for table in set(ENDING).intersection(twins.TABLES):
         for item in twins.changed(database, table):
-            session = int(item.key.partition(" ")[0]) if item.gone else item.row
-            if session in known:
-                yield _ended(session, *known[session], str(item))
+            if item.number in known:
+                client, user = known[item.number]
+                yield _ended(item.number, client, user, str(item))
             elif table == "session":
                 yield Missing(f"session of {name(item.cells.rsplit(' ', 4)[0])}: {item}")
     for item in twins.changed(database, "given"):
@@ -179,7 +179,7 @@ def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
         yield Missing(str(item), "other" if item.gone else "refused")
     for item in twins.changed(database, "batch"):
         # an earlier one has landed, and only people ask for it
-        needed = int(item.row) >= min(newest or 0, (landed or 0) + 1)
+        needed = item.number >= min(newest or 0, (landed or 0) + 1)
         yield Missing(str(item), "refused" if needed else "other")
 
 

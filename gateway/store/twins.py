@@ -47,7 +47,7 @@ def cells_of(table: str, row: str) -> str:
 
 def _put(table: str, row: str) -> str:
     values = f"'{table}', {_key(table, row)}, {cells_of(table, row)}"
-    return f"INSERT OR REPLACE INTO twin SELECT {values}"  # noqa: S608 - names of ours
+    return f"INSERT OR REPLACE INTO twin SELECT {values}"
 
 
 def _drop(table: str) -> str:
@@ -100,7 +100,7 @@ def drop(database: sqlite3.Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A row that differs from its copy. key: of the row, as `twin` has it. row: the first column
+    """A row that differs from its copy. key: its key, as `twin` has it. row: the first column
     of its key. gone: whether the row is gone, except for its copy. cells: those of the copy.
     """
 
@@ -109,6 +109,12 @@ class Changed:
     row: Any
     gone: bool
     cells: str
+
+    @property
+    def number(self) -> int:
+        """The first column of the key, as a number; 0 for anything else."""
+        found = str(self.row).partition(" ")[0]
+        return int(found) if found.isdecimal() else 0
 
     def __str__(self) -> str:
         key = repr(self.key)[:60] if self.table in ("meta", "place", "given") else self.key[:60]

@@ -91,7 +91,9 @@ class Numbers:
 
 
 def _damaged(what: str) -> StoreError:
-    return StoreError(f"the gateway's database is damaged ({what})", hint="See: onceway store check")
+    return StoreError(
+        f"the gateway's database is damaged ({what})", hint="See: onceway store check"
+    )
 
 
 def nameless(gateway: str) -> str:

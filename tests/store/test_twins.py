@@ -1,4 +1,4 @@
-"""Rows of tables without a check of their own have a copy: a changed or lost row is never silent."""
+"""Rows that have a copy: a row that has changed or is gone is never silent."""
 
 import sqlite3
 from contextlib import closing
@@ -37,6 +37,12 @@ def write(database: sqlite3.Connection, folder: Path) -> Path:
     return folder
 
 
+def go_on(folder: Path) -> None:
+    with Spool(folder) as spool:
+        spool.unlanded()
+        spool.counted_before(spool.last_cut()[1] + 1)
+
+
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_changed_or_lost_row_is_told_and_never_used(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, column: str | None
@@ -72,7 +78,9 @@ def test_changed_or_lost_row_is_told_and_never_used(
 def test_lost_copy_is_told(world: World, tmp_path: Path, row: str) -> None:
     database = world.database
     row = "kind = 'meta' AND key = 'boot'" if "value" in row else row
-    database.execute(f"DELETE FROM twin WHERE {row} AND key = (SELECT max(key) FROM twin WHERE {row})")
+    database.execute(
+        f"DELETE FROM twin WHERE {row} AND key = (SELECT max(key) FROM twin WHERE {row})"
+    )
     assert any("have changed since" in line for line in check(write(database, tmp_path)))
 
 
@@ -116,7 +124,9 @@ def test_older_schema_has_no_copies(tmp_path: Path) -> None:
         pass
     downgrade(tmp_path, 1)
     with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        assert not database.execute("SELECT 1 FROM sqlite_schema WHERE name LIKE 'twin%'").fetchone()
+        assert not database.execute(
+            "SELECT 1 FROM sqlite_schema WHERE name LIKE 'twin%'"
+        ).fetchone()
 
 
 @pytest.mark.parametrize(
@@ -135,9 +145,8 @@ def test_uplink_does_not_go_on_from_a_changed_row(
     world.database.execute("INSERT OR REPLACE INTO meta VALUES ('uplink.counted', ?)", (counted,))
     behind(world.database, statement)
     write(world.database, tmp_path)
-    with pytest.raises(OncewayError, match="it has changed since it was stored"), Spool(tmp_path) as it:
-        it.unlanded()
-        it.counted_before(it.last_cut()[1] + 1)
+    with pytest.raises(OncewayError, match="it has changed since it was stored"):
+        go_on(tmp_path)
 
 
 def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_path: Path) -> None:
