@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import aiomqtt
 import typer
@@ -34,7 +34,7 @@ async def _receive(broker: int, rows: list[str]) -> None:
                 await client.subscribe("sensors/#", qos=2)
                 async for message in client.messages:
                     device = message.topic.value.removeprefix("sensors/")
-                    line = cast(bytes, message.payload).decode(errors="replace")
+                    line = message.payload.decode(errors="replace")
                     rows.append(json.dumps({"device": device, "line": line}))
         except aiomqtt.MqttError:
             await asyncio.sleep(1)
