@@ -24,7 +24,7 @@ def no_reader() -> Iterator[int]:
 
 
 def run(words: list[str], out: int | None, *without: str) -> tuple[int, str]:
-    """Run a command without some streams. Return its exit code and what it says of a failure."""
+    """Run a command without some streams. Return its exit code and its standard error."""
     close = " ".join({"in": "<&-", "out": ">&-", "err": "2>&-"}[one] for one in without)
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {close}', "sh", ONCEWAY, *words],
