@@ -276,6 +276,7 @@ CELLS: dict[str, dict[str, Cell]] = {
 
 _WHOLE = {
     "spool": (row_checks.SOUND,),
+    "mark": (row_checks.MARK_FITS,),
     **{table: (fits,) for table, fits in row_checks.FITS_BY_TABLE.items()},
 }
 """Checks of whole rows by table."""

@@ -145,7 +145,7 @@ def recover(
         references=references,
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
-        marks=rows("SELECT * FROM mark").fetchall(),
+        marks=[(*mark[:5], row_checks.unsealed(mark[5])) for mark in rows("SELECT * FROM mark")],
         neighbours=Moved(
             rows("SELECT * FROM place").fetchall(),
             rows("SELECT * FROM given").fetchall(),

@@ -138,7 +138,14 @@ def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
         ).fetchall()
     finally:
         database.text_factory = strict
-    return [Changed(kind, key or "", row, bool(gone), text) for kind, key, row, gone, text in found]
+    return [
+        Changed(kind, _text(key), row, bool(gone), text) for kind, key, row, gone, text in found
+    ]
+
+
+def _text(key: Any) -> str:
+    """Return a key that may be damaged as a text."""
+    return _lenient(key) if isinstance(key, bytes) else str(key or "")
 
 
 def _lenient(data: bytes) -> str:

@@ -1,16 +1,21 @@
 """Rows that have a copy: a row that has changed or is gone is never silent."""
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gateway.broker.message_ids import unpack_set
+from gateway.broker.store_rows import Commit
 from gateway.errors import OncewayError
 from gateway.store import meta, twins
+from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.downgrade import downgrade
-from gateway.store.recovery import Refused
+from gateway.store.recovery import Refused, recover
+from gateway.store.row_checks import sealed
 from gateway.store.salvage import salvage
 from gateway.store.schema import FILE, open_store, prepare
 from gateway.uplink.spool import Spool
@@ -157,3 +162,45 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
     assert any("'boot' of meta" in line for line in lost)
     assert any("session of flying" in line and "it ends" in line for line in lost)
     assert check(tmp_path) == []
+
+
+MARK = ("board", 1, 77, 5000, -5, b"")
+
+
+def test_changed_mark_is_left_out_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mark that says more than was received would lose the board's next readings."""
+    with closing(open_store(tmp_path, "test")) as database:
+        recover(database, None, 16)
+        apply(database, Commit(1, marks=[MARK]))
+        assert recover(database, None, 16).marks == [MARK]
+        # version 0.2.0 finds no identifier there
+        (kept,) = database.execute("SELECT kept FROM mark").fetchone()
+        assert unpack_set(kept) == ()
+        assert len(kept) == 6
+        assert sealed((*MARK[:5], kept)) == (*MARK[:5], kept)
+        database.execute("PRAGMA journal_mode = DELETE")
+        image = database.serialize()
+    assert caplog.messages == []
+    told = 0
+    for at in (found.start() for found in re.finditer(b"board", image)):
+        for bit in range(8 * 19):  # the cells behind the name, too
+            hit = bytearray(image)
+            hit[at + bit // 8] ^= 1 << bit % 8
+            database = sqlite3.connect(":memory:", isolation_level=None)
+            database.deserialize(bytes(hit))
+            try:
+                assert recover(database, None, 16).marks in ([], [MARK]), f"bit {bit} at {at}"
+            except (sqlite3.DatabaseError, Refused):
+                told += 1
+    assert "The row is left out" in caplog.text
+    assert told < 20
+
+
+def test_identifiers_of_an_older_version_stay_with_their_mark(tmp_path: Path) -> None:
+    mark = (*MARK[:5], b"\0\7")
+    with closing(open_store(tmp_path, "test")) as database:
+        recover(database, None, 16)
+        apply(database, Commit(1, marks=[mark]))
+        assert recover(database, None, 16).marks == [mark]
