@@ -447,9 +447,10 @@ FITS_BY_TABLE = {
 
 
 _SEAL = struct.Struct(">HHH")
+_MARK = ("device", "place", "incarnation", "highest", "window", "kept")
 MARK_FITS = (
-    f"(NOT {OURS} OR length(mark.kept) <> {_SEAL.size} OR mark_fits(CAST(mark.device AS BLOB),"
-    " mark.place, mark.incarnation, mark.highest, mark.window, mark.kept))"
+    f"(NOT {OURS} OR length(mark.kept) <> {_SEAL.size}"
+    f" OR mark_fits({', '.join(_as_bytes('mark', name) for name in _MARK)}))"
 )
 """SQL: a row of `mark` has the cells with which it was stored. For a connection prepared by
 `cells.teach`.
