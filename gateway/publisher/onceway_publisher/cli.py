@@ -89,8 +89,8 @@ def publish(
             wait_s=max(wait, 1.0),
             stop_s=0,
         )
-        given = _lines() if value is None else [value]
-        asyncio.run(_publish(publisher, _messages(given, common, as_json), wait, as_json))
+        values = _lines() if value is None else [value]
+        asyncio.run(_publish(publisher, _messages(values, common, as_json), wait, as_json))
     except PublisherError as error:
         print(json.dumps({"error": str(error)}) if as_json else f"error: {error}", file=sys.stderr)
         code = next((one for kind, one in _CODES if isinstance(error, kind)), 1)
@@ -131,12 +131,12 @@ def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dic
         known = {"topic", "value", "unit", "name", "time", "retain"}
         if not isinstance(found, dict):
             found = {"value": found}
-        said = {key: value for key, value in {**common, **found}.items() if value is not None}
-        if said.keys() - known or not {"topic", "value"} <= said.keys():
+        fields = {key: value for key, value in {**common, **found}.items() if value is not None}
+        if fields.keys() - known or not {"topic", "value"} <= fields.keys():
             raise Unreadable(
                 f"line {number} needs a topic and a value, and may have unit, name, time and retain"
             )
-        yield said
+        yield fields
 
 
 def _typed(text: str) -> float | bool | str:
@@ -152,10 +152,10 @@ async def _publish(
     publisher: Publisher, messages: Iterator[dict[str, Any]], wait: float, as_json: bool
 ) -> None:
     async with publisher:
-        while (said := await asyncio.to_thread(next, messages, None)) is not None:
-            taken = await publisher.publish(said.pop("topic"), said.pop("value"), **said)
+        while (fields := await asyncio.to_thread(next, messages, None)) is not None:
+            message = await publisher.publish(fields.pop("topic"), fields.pop("value"), **fields)
             if as_json:
-                print(json.dumps(vars(taken)), flush=True)
+                print(json.dumps(vars(message)), flush=True)
         await publisher.flush(wait)
 
 
