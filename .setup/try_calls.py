@@ -227,8 +227,8 @@ class Calls:
         # a service that is about to start is not waited for
         self._userland.run("sh", "-c", f"! {command}" if fails else command)
         shutil.rmtree(fail)
-        call = f"{command} ({', '.join(failing)})" if failing else command
-        self._check(call, version=version, status=status, active=active)
+        title = f"{command} ({', '.join(failing)})" if failing else command
+        self._check(title, version=version, status=status, active=active)
 
     def _check(
         self,

@@ -133,7 +133,7 @@ class BoardState:
     """Seconds between two readings; NEVER if no reading is due, None if unknown."""
     heard: float | None
     """Time of the last reading; None before the first one."""
-    problem: str = ""
+    sentence: str = ""
     """The problem as a sentence without a full stop. It stays the same while the problem lasts."""
     todo: str = ""
     """Advice for a person on how to solve the problem."""
@@ -445,7 +445,7 @@ class Expected:
     @staticmethod
     def _log(name: str, state: BoardState) -> None:
         if state.is_problem:
-            log.warning("%s. %s", state.problem, state.todo)
+            log.warning("%s. %s", state.sentence, state.todo)
         else:
             log.warning("%s: the problem of the board is over", name)
 

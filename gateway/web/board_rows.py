@@ -175,7 +175,7 @@ class BoardRows:
         """Return the problem of a board with its remedy, or None."""
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
-        return f"{state.problem}. {state.todo}" if state is not None and state.is_problem else None
+        return f"{state.sentence}. {state.todo}" if state is not None and state.is_problem else None
 
 
 def _answer(answer: Answer) -> dict[str, str]:

@@ -224,7 +224,7 @@ def _boards(source: Source) -> list[Problem]:
     reported = source.boards.problems(source.broker.monotonic) if source.boards is not None else []
     return [
         *(
-            Problem("boards", state.problem, state.todo, f"{name} {state.word}")
+            Problem("boards", state.sentence, state.todo, f"{name} {state.word}")
             for name, state in silent
         ),
         *(

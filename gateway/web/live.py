@@ -251,7 +251,7 @@ class Live:
         changed, self._overview = found != self._overview, found
         expected = self._source.expected
         problems = expected.problems if expected is not None else []
-        self._owners = {state.problem: name for name, state in problems}
+        self._owners = {state.sentence: name for name, state in problems}
         if self._subscribers:
             news = self._news(rows, removed, found if changed else None)
             self._subscribers = {one for one in self._subscribers if one.put(news)}

@@ -73,7 +73,7 @@ def test_silence_is_a_problem_after_three_learnt_intervals(site: Site) -> None:
     assert site.wait(179, HERE) == "fine"
     assert site.wait(1, HERE) == "silent"
     state = site.expected.states["roof-1"]
-    assert state.problem == "roof-1: no reading came for more than 3 min; one each 1 min is due"
+    assert state.sentence == "roof-1: no reading came for more than 3 min; one each 1 min is due"
     assert "onceway device expect roof-1 1h" in state.todo
     site.expected.hear("roof-1", site.now)
     assert site.look(HERE) == "fine"
@@ -85,7 +85,7 @@ def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, int
     site.measure(4, interval)
     assert site.wait(interval - 1, UNPLUGGED) == "fine"
     assert site.wait(1, UNPLUGGED) == "unplugged"
-    assert PORT in site.expected.states["roof-1"].problem
+    assert PORT in site.expected.states["roof-1"].sentence
     assert site.look(HERE) == "fine"
 
 
@@ -235,7 +235,7 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
     site = Site(tmp_path)
     assert site.wait(179, UNPLUGGED) == "new"
     assert site.wait(1, UNPLUGGED) == "silent"
-    assert "no reading ever came" in site.expected.states["roof-1"].problem
+    assert "no reading ever came" in site.expected.states["roof-1"].sentence
 
 
 def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ def test_silence_at_another_gateway_is_no_problem(site: Site, seen: Seen) -> Non
 
 def test_a_problem_has_the_same_words_while_it_lasts(site: Site) -> None:
     site.wait(200, HERE)
-    before = site.expected.states["roof-1"].problem
+    before = site.expected.states["roof-1"].sentence
     site.wait(500, HERE)
-    assert site.expected.states["roof-1"].problem == before
+    assert site.expected.states["roof-1"].sentence == before
 
 
 @pytest.mark.parametrize("readings", [0, 1, 5])
@@ -314,7 +314,7 @@ def test_a_problem_after_a_command_has_the_same_words(
     for _ in range(3100):
         site.now += 60
         site.look(HERE)
-        said |= {state.problem for _, state in site.expected.problems}
+        said |= {state.sentence for _, state in site.expected.problems}
     assert len(said) == 1
 
 
