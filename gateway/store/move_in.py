@@ -66,7 +66,6 @@ class _Import:
         self._messages: list[tuple[int, int, int]] = []
         """Number of publications, weight and row of each message."""
         self._subscriptions = 0
-        self._queued = 0
         self._unsent = 0
         """The number of the next message to send; 0 before the flow record."""
         self._queued = 0
