@@ -2,10 +2,10 @@
 
 In: gateways as processes, in turn stopped and started again, and clients of one event loop. Each
 client that loses its gateway goes to the next one without waiting. With `--one`, all clients are at
-one gateway, and only that one restarts. Out: how often clients came, how many of them did not find
-their session, how long CONNACK took, how long a gateway took to stop and to start, and the largest
-delay of this program's own event loop, by which the machine's load shows. Exit code 1 if a session
-is lost.
+one gateway, and only that one restarts. Out: the number of times that clients came, and of sessions
+that they did not find. Then the longest times for a CONNACK, a stop and a start, and the largest
+delay of this program's own event loop, by which the load of the machine shows. Exit code 1 if a
+session is lost.
 """
 
 import argparse
@@ -86,7 +86,8 @@ async def roll(folder: Path, clients: int, *, one: bool = False) -> Crowd:
             await _all_there(crowd, clients)
             for name in NAMES[:1] if one else NAMES:
                 begun = time.monotonic()
-                assert await site.running[name].end() == 0
+                code = await site.running[name].end()
+                assert code == 0, f"exit code {code}: {''.join(site.running[name].log[-20:])}"
                 crowd.stops.append(time.monotonic() - begun)
                 await site.start(name)
                 crowd.starts.append(time.monotonic() - begun - crowd.stops[-1])

@@ -1,4 +1,4 @@
-"""What a site does not keep, as docs/limitations.md says it: each test shows where the limit is."""
+"""The limitations in docs/limitations.md: each test shows where a limit is."""
 
 import pytest
 

@@ -198,7 +198,7 @@ class Source:
 
 class Repeater:
     """A publisher at QoS 2 whose session outlives its gateway, and moves. If the gateway has its
-    session, it sends again what is not acknowledged, with the same identifiers.
+    session, the publisher repeats unacknowledged messages with the same identifiers.
     said: payloads in order. excused: those under way when the gateways were in doubt.
     """
 
@@ -240,7 +240,7 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """The gateways were in doubt about its session: what it sends again may be there twice."""
+        """The gateways were in doubt about its session: repeated messages may be there twice."""
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:
@@ -314,9 +314,7 @@ class Breaking(Sites):
 
 
 class Schedule:
-    """dark: all gateways lose their power at once, and a publisher repeats what they have not
-    acknowledged.
-    """
+    """dark: all gateways lose their power at once, and there is a publisher that repeats."""
 
     def __init__(self, seed: int, moves: bool, breaks: float = 0.0, dark: bool = False) -> None:
         self.rng = random.Random(seed)
