@@ -51,8 +51,8 @@ SETTINGS = {
     CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # By default Delta reads its own log with 50 tasks, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # By default the sums beside a commit list all files of a small table, which costs a query for
-    # each new table, and a second look at the whole log for each commit outside UTC.
+    # By default the sums beside a commit list all files of a small table. The first commit of a new
+    # table then costs a query.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
     # A micro-batch is in memory for seconds: compressing costs more time than it saves.
