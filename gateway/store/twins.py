@@ -118,8 +118,10 @@ class Changed:
 
     def __str__(self) -> str:
         key = repr(self.key)[:60] if self.table in ("meta", "place", "given") else self.key[:60]
-        what = "the row is gone" if self.gone else "its cells have changed since they were stored"
-        return f"row {key} of {self.table}: {what}"
+        problem = (
+            "the row is gone" if self.gone else "its cells have changed since they were stored"
+        )
+        return f"row {key} of {self.table}: {problem}"
 
 
 def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
