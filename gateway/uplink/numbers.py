@@ -90,9 +90,9 @@ class Numbers:
         return nameless(self.origin().gateway)
 
 
-def _damaged(what: str) -> StoreError:
+def _damaged(problem: str) -> StoreError:
     return StoreError(
-        f"the gateway's database is damaged ({what})", hint="See: onceway store check"
+        f"the gateway's database is damaged ({problem})", hint="See: onceway store check"
     )
 
 
