@@ -21,6 +21,8 @@ from gateway.bridge.collisions import (
     READ_BYTES,
     Collisions,
 )
+from gateway.bridge.crossings import Crossings
+from gateway.mqtt.packets import Publish
 
 TOPIC = "t"
 MANY = 300
@@ -357,3 +359,20 @@ def test_ring_in_which_all_change_a_topic_at_once_ends_equal(size: int, down: bo
         clock.run(until)
         assert len({node.state for node in nodes}) == 1, seed
         assert not any(bridge.doubts.topics or bridge.reads for bridge in bridges), seed
+
+
+def test_crossings_tell_collisions_about_retained_messages_alone() -> None:
+    found: list[str] = []
+    doubts = Collisions(lambda: 0.0, lambda: found.append("told"))
+    crossings = Crossings(lambda topic, state: None, lambda topics, sent: None, {}, doubts)
+    for retain in (False, True):
+        assert not doubts.topics
+        crossings.leaves(Publish("a", b"1", 1, 1, retain))
+        crossings.arrives(Publish("a", b"2", 1, 1, retain))
+        crossings.leaves(Publish("same", b"1", 1, 2, retain))
+        crossings.arrives(Publish("same", b"1", 0, 0, retain))
+        crossings.returns("back", Publish("p/back", b"3", 1, 1, retain))
+    crossings.begin_reading()
+    assert crossings.doubted == ["a", "back"]
+    assert not doubts.topics
+    assert found == ["told"]

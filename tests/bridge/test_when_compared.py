@@ -114,6 +114,16 @@ def test_topic_in_doubt_is_compared_seconds_later(changed: bool) -> None:
     at_once(doubtful())
 
 
+def test_topic_in_doubt_is_not_called_equal() -> None:
+    part: Any = object.__new__(Convergence)
+    part.error, part._differ, part._crossing = "", 0, False
+    part._section = BridgeSection(name="cloud", server="mqtt://far", up=["#"])
+    part._collisions = Collisions(lambda: 0.0)
+    assert (part.state, part.differ) == ("equal", 0)
+    part._collisions.doubt(["a"])
+    assert (part.state, part.differ) == ("comparing", None)
+
+
 @pytest.mark.parametrize(("silent", "reads"), [(True, 0), (False, 1)], ids=["silent", "busy"])
 def test_messages_of_both_ends_minutes_apart_are_no_collision(silent: bool, reads: int) -> None:
     async def apart() -> None:
