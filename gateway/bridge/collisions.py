@@ -5,8 +5,8 @@ bridges. Out: topics to read again at the other broker, and the time for that.
 
 If both ends change a topic at the same moment, each gets the other's message last, and they keep
 different ones. No message tells that. So a topic is in doubt if different messages crossed in both
-directions, or at two QoS levels (either may overtake the other), while a message could be on the
-way. A message in a loop replaces our message without crossing: then the topic is in doubt unless
+directions while one could be on the way. The same holds for two QoS levels: either may overtake the
+other. A message in a loop replaces our message without crossing: then the topic is in doubt unless
 the same message crossed last.
 
 A bridge that stays in doubt waits twice as long each time, up to LONGEST_S. After FREE_BYTES it
@@ -32,7 +32,7 @@ BYTES_PER_S = 10
 READ_BYTES = 300
 """Bytes of a reading beside the messages: the connection, and the filter."""
 ON_THE_WAY_S = 5.0
-"""Seconds in which a message counts as on the way, even if a round trip has ended since."""
+"""Seconds in which a message counts as on the way, even if a later round trip has ended."""
 _MOST = 10_000
 """Largest number of topics that are remembered, of which the oldest is forgotten first, and of
 topics in doubt. The next comparison of all topics finds the others."""

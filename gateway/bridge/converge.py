@@ -34,6 +34,7 @@ from gateway.bridge.near import NearClient
 from gateway.bridge.own_topics import OwnTopics
 from gateway.bridge.survey import Survey
 from gateway.bridge.translate import Translator, Unfit, decoded, without, without_marks
+from gateway.broker.core import Core
 from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import deliver, explained, lacks
 from gateway.broker.fan_out import publish as fan_out
@@ -116,7 +117,7 @@ class Convergence:
         self.refused: dict[str, Digest] = {}
         self._comparison = Comparison(engine.broker, section, self.refused, own)
         self._collisions: Collisions | None = None
-        """Those of this connection."""
+        """The collisions of this connection."""
         self._crossing = False
         """Whether messages cross that make both brokers equal."""
         self._careful = False
@@ -186,14 +187,14 @@ class Convergence:
             self._changed.set()
         if not found:
             return None
-        done = self._file.doubt(found, sent=sent)
-        done.add_done_callback(self._doubted)
-        return done
 
-    def _doubted(self, done: asyncio.Future[bool]) -> None:
-        """Drop all agreements if the disk does."""
-        if not done.cancelled() and not done.result():
-            self.agreement.void()
+        def doubted(done: asyncio.Future[bool]) -> None:
+            if not done.cancelled() and not done.result():
+                self.agreement.void()  # as the disk does
+
+        done = self._file.doubt(found, sent=sent)
+        done.add_done_callback(doubted)
+        return done
 
     def begin(self, link: Link) -> None:
         """Compare, and keep the mark up to date, until `end`."""
@@ -370,10 +371,11 @@ class Convergence:
 
     async def _is_silent(self, link: Link) -> bool:
         crossings, came = link.crossings, link.crossings.messages
-        if crossings.open or self._waiting() or link.tries_suspects():
+        broker, section = self._engine.broker, self._section
+        if crossings.open or _waiting(broker, section) or link.tries_suspects():
             return False
         await link.far.settled()
-        return not (crossings.messages - came or crossings.open or self._waiting())
+        return not (crossings.messages - came or crossings.open or _waiting(broker, section))
 
     def _snapshot(self, link: Link) -> dict[str, Retained]:
         link.crossings.begin_reading()
@@ -384,12 +386,6 @@ class Convergence:
         session = self._engine.broker.sessions.get(self._section.client)
         flow = None if session is None else session.send_flow
         return (0, 0) if flow is None else (flow.next - flow.messages, flow.next)
-
-    def _waiting(self) -> int:
-        """Return the number of messages that the other broker has not fully acknowledged."""
-        session = self._engine.broker.sessions.get(self._section.client)
-        flow = None if session is None else session.send_flow
-        return 0 if flow is None else flow.messages + len(flow.released)
 
     async def _difference(
         self,
@@ -419,12 +415,12 @@ class Convergence:
 
     async def _cross(self, link: Link, survey: Survey, steps: dict[str, Step]) -> None:
         """Send and take the differing messages, a bounded number per second."""
-        retained = self._engine.broker.retained
+        broker, retained = self._engine.broker, self._engine.broker.retained
         seen = {topic: retained.get(topic) for topic in steps}
         failed, rest = 0, list(steps)
         while rest:
             batch, rest = rest[:PER_BATCH], rest[PER_BATCH:]
-            await _until(lambda: self._waiting() <= _MOST_WAITING)
+            await _until(lambda: _waiting(broker, self._section) <= _MOST_WAITING)
             takes = [topic for topic in batch if steps[topic] is Step.TAKE]
             if (disk := self._doubt(takes, False)) is not None:
                 await disk
@@ -561,6 +557,12 @@ class Convergence:
             is_newer = topic in crossings.sent or topic in crossings.came
             if not is_newer and state == digest_of(retained.get(topic)):
                 self.agreement.note(topic, state)
+
+
+def _waiting(broker: Core, section: BridgeSection) -> int:
+    """Return the number of messages that the other broker has not fully acknowledged."""
+    session = broker.sessions.get(section.client)
+    return 0 if session is None else session.send_flow.messages + len(session.send_flow.released)
 
 
 def _mark_topic(link: Link) -> str:

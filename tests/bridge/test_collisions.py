@@ -27,7 +27,7 @@ from gateway.mqtt.packets import Publish
 TOPIC = "t"
 MANY = 300
 ROUNDS = 6
-"""Readings after which both ends must be equal, once nobody changes anything."""
+"""Readings after which both ends must be equal if no further change is made."""
 UP, DOWN = (True, 1), (False, 1)
 
 
@@ -67,7 +67,7 @@ class Line:
         self.reading: tuple[Digest, Digest] | None = None
         """Both states when a reading began, None without one."""
         self.touched = False
-        """Whether our state has changed since."""
+        """Whether our state has changed since that time."""
         self.reads = 0
 
     def change(self, here: bool, state: bytes, qos: int) -> None:
