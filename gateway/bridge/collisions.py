@@ -29,7 +29,7 @@ QUIET_S = 5.0
 """Seconds without a doubt, beside three waits, after which the wait is the shortest again."""
 FREE_BYTES = 5_000
 BYTES_PER_S = 10
-READ_BYTES = 300
+READ_BYTES = 350
 """Bytes of a reading beside the messages: the connection, and the filter."""
 ON_THE_WAY_S = 5.0
 """Seconds in which a message counts as on the way, even if a later round trip has ended."""
