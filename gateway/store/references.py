@@ -176,7 +176,7 @@ def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
     for item in twins.changed(database, "given"):
         yield Missing(f"session of {_name_of(item.row)}, which was given away: {item}", "given")
     for item in twins.changed(database, "place"):
-        yield Missing(str(item), "other" if item.gone else "refused")
+        yield Missing(str(item), "other" if item.is_missing else "refused")
     for item in twins.changed(database, "batch"):
         # an earlier one has landed, and only people ask for it
         needed = item.number >= min(newest or 0, (landed or 0) + 1)

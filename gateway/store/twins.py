@@ -101,13 +101,13 @@ def drop(database: sqlite3.Connection) -> None:
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A row that differs from its copy. key: its key, as `twin` has it. row: the first column
-    of its key. gone: whether the row is gone, except for its copy. cells: those of the copy.
+    of its key. is_missing: whether the row is gone, except for its copy. cells: those of the copy.
     """
 
     table: str
     key: str
     row: Any
-    gone: bool
+    is_missing: bool
     cells: str
 
     @property
@@ -119,7 +119,9 @@ class Changed:
     def __str__(self) -> str:
         key = repr(self.key)[:60] if self.table in ("meta", "place", "given") else self.key[:60]
         problem = (
-            "the row is gone" if self.gone else "its cells have changed since they were stored"
+            "the row is gone"
+            if self.is_missing
+            else "its cells have changed since they were stored"
         )
         return f"row {key} of {self.table}: {problem}"
 
@@ -141,7 +143,8 @@ def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
     finally:
         database.text_factory = strict
     return [
-        Changed(kind, _text(key), row, bool(gone), text) for kind, key, row, gone, text in found
+        Changed(kind, _text(key), row, bool(is_missing), text)
+        for kind, key, row, is_missing, text in found
     ]
 
 
