@@ -108,6 +108,7 @@ class Site:
         self._arm()
 
     def close(self) -> None:
+        self.holder.closed = True
         self._neighbours.lookup = None
         if self._timer is not None:
             self._timer.cancel()

@@ -87,6 +87,8 @@ class SessionHolder:
         }
         self._taking: dict[str, Place] = {}
         """The places of inbound sessions, until they are on disk."""
+        self.closed = False
+        """Whether the site has ended here, and the parts of sessions can be read no more."""
         self.lost = 0
         """Messages that waited for sessions which ended in favour of other ones."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
@@ -269,15 +271,16 @@ class SessionHolder:
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
         for a second disk, the hand-over waits, too, because the member answers identifiers that the
-        session has received.
+        session has received. After the end of the site nobody is there to get them.
         """
 
         def hand_over() -> None:
             given = self._given_of(key)
-            done(self._parts(key) if given is not None and given.member == to else None)
+            if not self.closed:
+                done(self._parts(key) if given is not None and given.member == to else None)
 
         if self._site.replicated is None:
-            done(self._parts(key))
+            hand_over()
         else:
             self._site.replicated.call(self._broker.committed, hand_over)
 

@@ -730,3 +730,30 @@ def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None
         sites.connect(name, clean=True).break_line()
         sites.pass_time(1)
     assert [sites.members[name].site.figures()["lost"] for name in "ab"] == [0, 0]
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_session_that_is_given_while_the_gateway_stops_is_not_read(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """The commit of the move ends after the site has closed the store's reader."""
+    sites.connect("a").break_line()
+    sites.settle()
+    holder, read = sites.members["a"].site.holder, []
+    give = holder.give
+
+    def give_slowly(*arguments: Any) -> None:
+        sites["a"].slow_disk = True
+        give(*arguments)
+
+    monkeypatch.setattr(holder, "give", give_slowly)
+    monkeypatch.setattr(holder, "_parts", lambda key: read.append(key) or [])
+    client = sites.connect("b", wait=0.3)
+    assert "c" in holder._given
+    if not commits:
+        sites.members["a"].site.close()
+    sites["a"].slow_disk = False
+    sites["a"].commit()
+    sites.settle()
+    assert len(read) == commits
+    assert client.received == []
