@@ -453,7 +453,7 @@ class Broker(Core):
         if isinstance(order, Collect):
             return False
         if session is not None:
-            session.send_flow.unread()
+            session.send_flow.asked = False
             queue_pages.unreadable(self, session, error)
             self.settle()
         return True

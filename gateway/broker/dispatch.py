@@ -175,11 +175,11 @@ def _acks(
     else:
         step.unfinished += 1
         if first == _PUBACK:
-            send_flow.puback(identifiers)
+            send_flow.finish(send_flow.flights.acknowledging, identifiers)
         elif first:
             send_flow.pubcomp(identifiers)
         else:
-            send_flow.refused(identifiers[0])
+            send_flow.finish(send_flow.flights.receiving, identifiers[:1])
         step.unfinished -= 1
     send_flow.pump()
     if session.feed is not None:  # there may be room for retained messages

@@ -427,7 +427,7 @@ def deliver(
     if (
         not qos
         and connection is not None
-        and not (send_flow.pending or send_flow.resend or send_flow.tail)
+        and not (send_flow.pending or send_flow.flights.resend or send_flow.tail)
     ):
         try:
             connection.send_qos_0(run, flags, extra, skip, count)

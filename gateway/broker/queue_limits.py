@@ -310,7 +310,10 @@ def shorten_longest_queues(core: Core) -> None:
             ):
                 pass
             if send_flow.tail:
-                send_flow.drop_later(send_flow.size - send_flow.to_drop - before + wanted)
+                later = send_flow.size - send_flow.to_drop - before + wanted
+                send_flow.to_drop += later  # as soon as they are read
+                core.to_drop += later
+                send_flow.ask()
             excess -= before - send_flow.size + send_flow.to_drop
         if excess <= 0:
             return

@@ -90,7 +90,7 @@ class ReceiveFlow:
 
     def row(self) -> bytes:
         """Return the row for the store: at most 8 kB, however many identifiers there are."""
-        if self.mark is not None:
+        if self.mark is not None or not self.received:
             return b""
         return pack_ids(self.received) if self._bits is None else pack_bits(self._bits)
 

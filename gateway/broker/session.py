@@ -189,7 +189,9 @@ class Session:
         return self.id, self.client, self.expiry, left, self.incarnation, self.user
 
     def flow_row(self) -> FlowRow:
-        return self.id, self.receive_flow.row(), *self.send_flow.row()
+        flow = self.send_flow
+        flow.sealed = flow.ledger.changes.number, flow.sent
+        return self.id, self.receive_flow.row(), flow.sent, *flow.flights.row()
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)
