@@ -147,8 +147,8 @@ class Receiver(Protocol):
         """Whether nothing more should be sent for now."""
 
     @property
-    def room(self) -> int:
-        """Bytes that may be sent until the connection is full."""
+    def size(self) -> int:
+        """Bytes that wait for the client."""
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
@@ -165,25 +165,25 @@ class Receiver(Protocol):
 class Outgoing:
     """Packets that are sent together."""
 
-    __slots__ = ("_commit", "_packets", "_room", "_size", "connection")
+    __slots__ = ("_commit", "_most", "_packets", "_size", "connection")
 
-    def __init__(self, connection: Receiver) -> None:
+    def __init__(self, connection: Receiver, most: int) -> None:
         self.connection = connection
+        self._most = most
+        """Bytes that may wait for the client until the connection is full."""
         self._packets: list[Piece] = []
         self._size = 0
-        self._room = connection.room
-        """Bytes until the connection is full."""
         self._commit = 0
         """The commit that the packets wait for."""
 
     def add(self, packets: Piece, commit: int) -> None:
         large = len(packets) >= LARGE
-        if commit != self._commit or large:
+        if self._packets and (commit != self._commit or large):
             self.flush()
-            self._commit = commit
+        self._commit = commit
         self._packets.append(packets)
         self._size += len(packets)
-        if self._size > self._room or large:
+        if large or self.connection.size + self._size > self._most:
             self.flush()
 
     def flush(self) -> None:
@@ -197,4 +197,3 @@ class Outgoing:
                 self.connection.fail(error, "messages are sent")
             self._packets.clear()
             self._size = 0
-            self._room = self.connection.room

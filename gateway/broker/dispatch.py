@@ -109,7 +109,7 @@ def _go_on(connection: Connection) -> None:
             connection.full
             or connection.quota_pause_s > 0
             or broker.turn_is_over()
-            or (connection.pause is not None and connection.stops_reading)
+            or (connection.pause is not None and connection.pause.stops_reading)
         ):
             connection.interrupted = True
             break
@@ -124,7 +124,7 @@ def _go_on(connection: Connection) -> None:
         elif isinstance(found, PublishRun):
             found.publisher = session
             if metered:
-                connection.meter(metered, found.count, found.count * found.weight)
+                exchanges.meter(connection, metered, found.count, found.count * found.weight)
             exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
             _acks(connection, session, found.first, found.ids)

@@ -89,6 +89,6 @@ class InFlight:
         return held, [delivery for _, delivery in flights]
 
     def row(self) -> tuple[bytes, bytes]:
-        """Return columns for the store: identifiers sent and not acknowledged, and those released."""
+        """Return columns for the store: the identifiers not acknowledged, and those released."""
         sent = [*self.acknowledging, *self.receiving, *(packet_id(n) for n, _ in self.resend)]
         return pack_ids(sent) if sent else b"", pack_ids(self.released) if self.released else b""

@@ -214,7 +214,7 @@ class SendFlow:
             return
         flying = len(flights.acknowledging) + len(flights.receiving) + len(flights.released)
         free = self.maximum - flying
-        out = Outgoing(connection)
+        out = Outgoing(connection, ledger.limits.outgoing_bytes)
         if flights.resend:
             free = self._send_again(out, free)
         while pending:

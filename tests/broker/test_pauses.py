@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.broker import pauses
+from gateway.broker.pause import EACH_BYTES
 from gateway.broker.access import Policy
 from gateway.broker.lack import Bound
 from gateway.config import AclSection, QueueSection, QuotaSection
@@ -619,7 +620,7 @@ def test_a_client_that_sends_on_and_on_in_its_pause_is_not_read() -> None:
     for number in range(1, 101):
         client.publish("elsewhere", bytes(1000), 1, number)
     assert client.paused
-    assert full.world.broker.put_off < 2 * pauses.EACH_BYTES
+    assert full.world.broker.put_off < 2 * EACH_BYTES
     assert client.connection.kept < 10_000
     full.world.sleep(1)
     assert not client.paused
