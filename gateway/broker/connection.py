@@ -210,13 +210,16 @@ class Connection:
             self.full = True
         if commit > broker.committed and (not held or held[-1].number < commit):
             held.append(_Held(commit, packets, acknowledgements))
-            broker.waits.hold(self, commit)
+            broker.waits.held.setdefault(commit, []).append(self)
         elif held:
             last = held[-1]
             last.packets.append(packets)
             last.acknowledgements += acknowledgements
         else:
-            self._let_go(packets)
+            self.out.append(packets)
+            if not self.dirty:
+                self.dirty = True
+                broker.dirty.append(self)
             if acknowledgements:
                 self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
 
@@ -226,13 +229,14 @@ class Connection:
         """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
         [MQTT-4.6.0-2]. copied: wait also until the commit is on two disks, where required.
         """
-        copied = copied and self.broker.must_wait(commit)
+        broker = self.broker
+        copied = copied and broker.neighbours.second_disk is not None and broker.must_wait(commit)
         if not copied and not self.copied:
             self.send(packets, commit, acknowledgements)
         elif self.state is not State.CLOSED:
             self.copied.append(_Copied(commit, packets, acknowledgements, copied))
             if copied:
-                self.broker.waits.hold(self, commit, copied=True)
+                broker.waits.copied.setdefault(commit, []).append(self)
 
     def on_two_disks(self) -> None:
         """Release acknowledgements that no longer wait for a second disk."""
@@ -245,19 +249,15 @@ class Connection:
                 self.pause.after = self.held[-1].number
             self.part()
 
-    def _let_go(self, *packets: Piece) -> None:
-        """Add packets to those written with the next turn."""
-        self.out += packets
-        if not self.dirty:
-            self.dirty = True
-            self.broker.dirty.append(self)
-
     def on_disk(self, number: int) -> None:
         """Release packets that waited for this commit."""
         waiting, session = self.held, self.session
         while waiting and waiting[0].number <= number:
             held = waiting.popleft()
-            self._let_go(*held.packets)
+            self.out += held.packets
+            if not self.dirty:
+                self.dirty = True
+                self.broker.dirty.append(self)
             if session is not None:
                 session.receive_flow.unacknowledged -= held.acknowledgements
         if session is not None and session.feed is not None:

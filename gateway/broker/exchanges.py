@@ -16,7 +16,6 @@ there is no Receive Maximum, so only the number of packet identifiers is a bound
 
 from __future__ import annotations
 
-from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
@@ -27,11 +26,12 @@ from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Session
 from gateway.broker.spool import Identity
 from gateway.broker.topic import Topic
-from gateway.mqtt.encode import acknowledgements, encode
+from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import acknowledgements
 from gateway.mqtt.wire import encode_string
 from gateway.system.usage import Account
 
@@ -132,7 +132,7 @@ def _take(
         receive_flow.unacknowledged += count
         commit = publish(broker, run, session.client, identity)
         connection.acknowledge(
-            acknowledgements(_PUBACK, identifiers), commit, count, copied=_spooled(broker, run)
+            acknowledgements(_PUBACK, identifiers), commit, count, copied=run.topic.spooled
         )
     else:
         _take_at_qos_2(connection, session, run, identity)
@@ -176,7 +176,7 @@ def _take_at_qos_2(
         commit = receive_flow.commit = broker.keep_flow(session)
     commit = publish(broker, run, session.client, identity, commit)
     broker.step.unfinished -= 1
-    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, copied=_spooled(broker, run))
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, copied=run.topic.spooled)
 
 
 def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
@@ -197,11 +197,6 @@ def _note_publication(
     broker, note_publication = connection.broker, connection.policy.access.note_publication
     for payload in run.payloads():
         note_publication(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
-
-
-def _spooled(broker: Broker, run: PublishRun) -> bool:
-    """Whether the acknowledgement of a run may have to wait for a second disk."""
-    return broker.neighbours.replicates and broker.router.routed(run.topic).spooled
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:

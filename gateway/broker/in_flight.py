@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from gateway.broker.delivery import Delivery
-from gateway.broker.message_ids import IDENTIFIERS, number_of, pack_ids, packet_id
+from gateway.broker.message_ids import IDENTIFIERS, number_of, packet_id
 
 
 class InFlight:
@@ -87,8 +87,3 @@ class InFlight:
         self.acknowledging.clear()
         self.receiving.clear()
         return held, [delivery for _, delivery in flights]
-
-    def row(self) -> tuple[bytes, bytes]:
-        """Return columns for the store: the identifiers not acknowledged, and those released."""
-        sent = [*self.acknowledging, *self.receiving, *(packet_id(n) for n, _ in self.resend)]
-        return pack_ids(sent) if sent else b"", pack_ids(self.released) if self.released else b""

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from struct import pack
 from typing import Protocol, cast
 
 from gateway.broker.changes import PersistentSession
@@ -42,7 +43,7 @@ from gateway.broker.delivery import (
 )
 from gateway.broker.in_flight import InFlight
 from gateway.broker.ledger import Ledger
-from gateway.broker.message_ids import IDENTIFIERS, packet_ids
+from gateway.broker.message_ids import IDENTIFIERS, packet_id, packet_ids
 from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
 from gateway.config import QueueSection
 
@@ -202,15 +203,11 @@ class SendFlow:
         connection = self.session.connection
         if connection is None or connection.full:
             return
-        step = self.ledger.step
-        step.unfinished += 1
-        self._pump(connection)
-        step.unfinished -= 1
-
-    def _pump(self, connection: Receiver) -> None:
         pending, ledger, flights = self.pending, self.ledger, self.flights
+        ledger.step.unfinished += 1
         if not (pending or flights.resend):
             self.refill()
+            ledger.step.unfinished -= 1
             return
         flying = len(flights.acknowledging) + len(flights.receiving) + len(flights.released)
         free = self.maximum - flying
@@ -230,11 +227,8 @@ class SendFlow:
                 break
             number = delivery.first + delivery.sent
             count = min(free, delivery.count - delivery.sent)
-            if number + count > self._free:
-                self.sent = number  # earlier ones may have been dropped
-                count = self._usable(number, count)
-                if not count:
-                    break
+            if number + count > self._free and not (count := self._usable(number, count)):
+                break
             free -= self._send(out, delivery, delivery.sent, count, 0)
             delivery.sent += count
             self.sent = number + count
@@ -245,6 +239,7 @@ class SendFlow:
             ledger.changes.flows[self.session] = None
             if self.tail:
                 self.refill()
+        ledger.step.unfinished -= 1
 
     def _send_again(self, out: Outgoing, free: int) -> int:
         """Send what an earlier connection left in flight. Return how many more may be sent."""
@@ -303,6 +298,7 @@ class SendFlow:
         within the distance that the disk allows. An identifier is in use if its message stayed in
         flight while 65534 others passed it. A full check is seldom necessary.
         """
+        self.sent = number  # earlier ones may have been dropped
         if self._awaited > self.ledger.committed:  # then `pump` is called
             return max(0, min(count, self._free - number))
         self._free = number - self.flights.passed(number) + IDENTIFIERS
@@ -554,6 +550,16 @@ class SendFlow:
             self.asked = True
             whole = self._written_with < self.ledger.changes.number
             self.ledger.orders.append(Load(self.session.id, self.tail, whole))
+
+    def row(self) -> tuple[int, bytes, bytes]:
+        """Return the columns for the open changes: next number to send, identifiers sent and not
+        acknowledged, identifiers released.
+        """
+        self.sealed, flights = (self.ledger.changes.number, self.sent), self.flights
+        again = [packet_id(number) for number, _ in flights.resend] if flights.resend else []
+        sent = [*flights.acknowledging, *flights.receiving, *again]
+        released = flights.released
+        return self.sent, pack(f">{len(sent)}H", *sent), pack(f">{len(released)}H", *released)
 
     def count(self, messages: int, size: int) -> None:
         self.messages += messages

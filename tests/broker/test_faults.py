@@ -606,7 +606,7 @@ class Scene:
     def wait_for_another_disk(self) -> None:
         """Acknowledgements wait until another gateway has a copy."""
         broker = self.world.broker
-        site_of(broker).replicated = Replicated(lambda rows: None, broker.spool.next - 1)
+        site_of(broker).second_disk = Replicated(lambda rows: None, broker.spool.next - 1)
         self.patient = True
         identity = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
         self.say(
@@ -618,7 +618,7 @@ class Scene:
     def copy(self) -> None:
         self.patient = False
         self.world.engine.commits.spool_is_safe(1 << 40)
-        site_of(self.world.broker).replicated = None
+        site_of(self.world.broker).second_disk = None
 
     def be_held_back(self) -> None:
         """Much waits for the disk."""

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gateway.broker import pauses
-from gateway.broker.pause import EACH_BYTES
 from gateway.broker.access import Policy
 from gateway.broker.lack import Bound
+from gateway.broker.pause import EACH_BYTES
 from gateway.config import AclSection, QueueSection, QuotaSection
 from gateway.mqtt.packets import (
     Connack,
@@ -83,13 +83,13 @@ def _share_of_the_spool() -> Full:
 
 def _second_disk() -> Full:
     world = _world(moves=True)
-    replicated = site_of(world.broker).replicated = Replicated(lambda rows: None, 0)
+    replicated = site_of(world.broker).second_disk = Replicated(lambda rows: None, 0)
     replicated.refusing = True
 
     def answers() -> None:
         replicated.refusing = False
         replicated.safe(1 << 30)  # all that comes from now on is there at once
-        site_of(world.broker).replicated = None
+        site_of(world.broker).second_disk = None
 
     return Full(world, Bound.SECOND_DISK, "spool/t", answers)
 
@@ -458,7 +458,7 @@ def test_identifiers_that_are_too_many_end_the_connection() -> None:
 class _Copied(World):
     def __init__(self, **more: Any) -> None:
         super().__init__(reads_reasons=False, moves=True, **more)
-        self.replicated = site_of(self.broker).replicated = Replicated(lambda rows: None, 0)
+        self.replicated = site_of(self.broker).second_disk = Replicated(lambda rows: None, 0)
 
 
 @pytest.mark.parametrize("gone", [False, True])
