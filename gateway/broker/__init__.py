@@ -27,7 +27,7 @@ The files in layers; a file imports only from lower layers, for types too (`make
     router.py          topics → subscriptions, and turns in shared ones
     view.py            views of a session for users
     session.py         the state of a client: receive_flow.py (Delivery Method B), send_flow.py
-                       (its queue), in_flight.py (what waits for an answer), retained_feed.py
+                       (its queue), in_flight.py (messages in flight), retained_feed.py
 
     ledger.py          totals of all queues: bytes, the open changes, orders for the store
     changes.py         contents of the next commit

@@ -1,5 +1,5 @@
-"""Entries of a session's queue (a run, or part of one), the rows that they need in the store, the
-orders that read these, and the connection as the queue sees it.
+"""Entries of a session's queue: a run, or part of one. With them: their rows in the store, the
+orders that read these rows, and the connection as the queue sees it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The messages in flight of one session: those that were sent and are not fully acknowledged.
 
-In: messages as they are sent, and acknowledgements (`send_flow.py`). Out: what is sent again on the
-next connection, and which packet identifiers are in use.
+In: messages as they are sent, and acknowledgements (`send_flow.py`). Out: messages to
+send again on the next connection, and the packet identifiers in use.
 """
 
 from __future__ import annotations

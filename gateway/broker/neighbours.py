@@ -23,7 +23,7 @@ class Neighbours:
     """The neighbours of a gateway that has none."""
 
     second_disk: object | None = None
-    """What tracks the second disk that acknowledgements of publications for the spool wait for.
+    """Tracker of the second disk that acknowledgements of publications for the spool wait for.
     None: they wait for none."""
     has_news = False
     """Whether `tell` is due as soon as the open changes are on disk."""
