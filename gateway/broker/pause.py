@@ -126,13 +126,12 @@ class Pause:
 
     def took(self, run: PublishRun) -> bool:
         """Note that a publication was accepted. Return True if the pause is over with that."""
-        record, broker = self.record, self._broker
+        record, topic = self.record, run.topic
         if record is None or not (
-            run.topic.name == record.topic
-            or (record.bound in _OF_THE_SPOOL and broker.router.routed(run.topic).spooled)
+            topic.name == record.topic or (topic.spooled and record.bound in _OF_THE_SPOOL)
         ):
             return False
-        broker.pauses.forget(self.key)
+        self._broker.pauses.forget(self.key)
         self.record = None
         return not self.put_off
 
