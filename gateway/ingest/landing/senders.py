@@ -10,7 +10,7 @@ from gateway.ingest.landing.place import Announced
 from gateway.ingest.landing.trust import Trust
 from gateway.system import gateway_name
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("onceway.ingest")
 
 
 class Senders:
