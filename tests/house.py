@@ -185,7 +185,7 @@ def _walks() -> Iterable[Figure]:
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 105), (1, 1)),
         "serial PUBLISH": ((26, 26), (160, 136), (2, 2)),
-        "CONNECT elsewhere": ((45, 68), (700, 990), (4, 8)),
+        "CONNECT elsewhere": ((45, 68), (700, 988), (4, 8)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]
@@ -196,9 +196,9 @@ def _walks() -> Iterable[Figure]:
 
 FIGURES = (
     Figure("packages that the site lives in", 1, 1, packages_of_the_site),
-    Figure("lines of the broker that name a site", 10, 6, lines_that_name_a_site),
+    Figure("lines of the broker that name a site", 10, 4, lines_that_name_a_site),
     Figure("broker: files", 42, 42, lambda: len(files("gateway/broker"))),
-    Figure("broker: lines", 7_400, 8_510, lambda: all_lines(files("gateway/broker"))),
+    Figure("broker: lines", 7_400, 8_500, lambda: all_lines(files("gateway/broker"))),
     Figure("broker: files below 70 lines", 4, 4, lambda: short_files("gateway/broker")),
     Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
     Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),
