@@ -279,10 +279,10 @@ class SessionHolder:
             if not self.closed:
                 done(self._parts(key) if given is not None and given.member == to else None)
 
-        if self._site.replicated is None:
+        if self._site.second_disk is None:
             hand_over()
         else:
-            self._site.replicated.call(self._broker.committed, hand_over)
+            self._site.second_disk.call(self._broker.committed, hand_over)
 
     def take(
         self,
