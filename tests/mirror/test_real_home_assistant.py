@@ -72,7 +72,9 @@ async def greet(running: GatewayProcess, lines: list[Pty]) -> list[Sensor]:
 
 def failed(state: State | None) -> bool:
     """Whether an update of a board that is none has ended."""
-    return state is not None and str(state["attributes"]["release_summary"]).startswith("It failed")
+    return state is not None and str(state["attributes"].get("release_summary")).startswith(
+        "It failed"
+    )
 
 
 async def test_boards_are_devices_of_a_real_home_assistant(
