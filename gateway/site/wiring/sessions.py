@@ -271,7 +271,7 @@ class SessionHolder:
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
         for a second disk, the hand-over waits, too, because the member answers identifiers that the
-        session has received. After the end of the site nobody is there to get them.
+        session has received. After the end of the site there is no member to send them to.
         """
 
         def hand_over() -> None:
