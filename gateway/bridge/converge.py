@@ -104,7 +104,7 @@ class Convergence:
         """Topics that differ, None if that is unknown."""
         self._stuck = 0
         """Topics that differ and cannot cross."""
-        self.here = self.there = 0
+        self.retained_here = self.retained_there = 0
         """Retained messages of both brokers after the last comparison."""
         self.error = ""
         """Why the comparison is not complete; empty if it is."""
@@ -207,9 +207,9 @@ class Convergence:
         await asyncio.sleep(random.uniform(*_SETTLED_S))  # noqa: S311 - jitter, no secret
         if not self.agreement.topics() and next(self._comparison.ours(), None) is None:
             await asyncio.sleep(_NOTHING_HERE_S)
-        left = self._pauses.left_s(asyncio.get_running_loop().time())
-        if left and await self._knows_us(link):
-            await self._keep_marks(link, left)
+        remaining = self._pauses.left_s(asyncio.get_running_loop().time())
+        if remaining and await self._knows_us(link):
+            await self._keep_marks(link, remaining)
         while True:
             try:
                 size = await self._compare(link)
@@ -290,7 +290,11 @@ class Convergence:
             found = await self._comparison.difference(
                 agreement, survey, before, link.crossings.arrived, known=known, mark=link.mark
             )
-            self.here, self.there, self._stuck = len(before), found.there, found.stuck
+            self.retained_here, self.retained_there, self._stuck = (
+                len(before),
+                found.retained_there,
+                found.stuck,
+            )
             await self._agree(link, before, found.equal)
             steps = found.steps
             await survey.read_names(
@@ -302,9 +306,9 @@ class Convergence:
             await self._cross(link, survey, steps)
             await self._settle(link)
             if self.differ == self._stuck:
-                self.here = len({message.topic for message in self._comparison.ours()})
-                self.there += sum(topic in before for topic in sent)
-                self.there -= sum(prefix + topic in survey.found for topic in sent)
+                self.retained_here = len({message.topic for message in self._comparison.ours()})
+                self.retained_there += sum(topic in before for topic in sent)
+                self.retained_there -= sum(prefix + topic in survey.found for topic in sent)
             self._crossing = self._careful = False
             await self._first_mark(link, survey, number or 0)
         finally:
@@ -333,11 +337,11 @@ class Convergence:
         return before
 
     async def _is_silent(self, link: Link) -> bool:
-        crossings, came = link.crossings, link.crossings.messages
+        crossings, messages = link.crossings, link.crossings.messages
         if crossings.open or self._waiting() or link.tries_suspects():
             return False
         await link.far.settled()
-        return not (crossings.messages - came or crossings.open or self._waiting())
+        return not (crossings.messages - messages or crossings.open or self._waiting())
 
     def _snapshot(self, link: Link) -> dict[str, Retained]:
         link.crossings.arrived.clear()
@@ -375,8 +379,8 @@ class Convergence:
         while rest:
             batch, rest = rest[:PER_BATCH], rest[PER_BATCH:]
             await _until(lambda: self._waiting() <= _MOST_WAITING)
-            takes = [topic for topic in batch if steps[topic] is Step.TAKE]
-            if (disk := self._doubt(takes, False)) is not None:
+            inbound = [topic for topic in batch if steps[topic] is Step.TAKE]
+            if (disk := self._doubt(inbound, False)) is not None:
                 await disk
             for topic in batch:
                 if retained.get(topic) is not seen[topic] or topic in link.crossings.arrived:
@@ -479,7 +483,7 @@ class Convergence:
             )
         self.proves = proves
         if proves:
-            await self._file.write(agreement.marked(number), number)
+            await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
         """Cover new agreements by a mark, on the average at most one in _MARK_S."""
@@ -496,17 +500,17 @@ class Convergence:
         number = agreement.begin_mark()
         link.far.send(Publish(self._mark_topic(link), str(number).encode(), 0, 0, True))
         await link.far.settled()
-        await self._file.write(agreement.marked(number), number)
+        await self._file.write(agreement.confirm_mark(number), number)
 
     async def _settle(self, link: Link) -> None:
         """Note the messages at QoS 0 that both brokers have. Our broker has everything on disk."""
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}
         await link.far.settled()
-        came, crossings.came = crossings.came, {}
+        received, crossings.received = crossings.received, {}
         await self._engine.commits.kept()
-        for topic, state in (sent | came).items():
-            is_newer = topic in crossings.sent or topic in crossings.came
+        for topic, state in (sent | received).items():
+            is_newer = topic in crossings.sent or topic in crossings.received
             if not is_newer and state == digest_of(retained.get(topic)):
                 self.agreement.note(topic, state)
 

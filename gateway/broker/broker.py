@@ -171,7 +171,7 @@ class Broker(Core):
             return 0
         return self.promise()
 
-    def left(self, connection: Attached, will: bool) -> None:
+    def disconnected(self, connection: Attached, will: bool) -> None:
         """Remove a connection that has ended. will: whether to publish its will."""
         self.connections.pop(connection, None)
         self.nameless.pop(connection, None)
@@ -184,7 +184,7 @@ class Broker(Core):
             self.attached.add(session.origin, -1)
         if session.account is not None:
             session.account.connections -= 1
-        session.left = self.now
+        session.departed = self.now
         session.receive_flow.suspend()
         session.send_flow.suspend()
         self._leave_will(connection, session, will)
@@ -312,9 +312,11 @@ class Broker(Core):
         self.effects.end(session)
         self.settle(session.client)
 
-    def _end(self, session: Session, told: tuple[ReasonCode, str] | None) -> None:
+    def _end(self, session: Session, farewell: tuple[ReasonCode, str] | None) -> None:
         if session.connection is not None:
-            self.hang_up(session.connection, *told or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
+            self.hang_up(
+                session.connection, *farewell or (ReasonCode.UNSPECIFIED_ERROR, "it ended")
+            )
         if session.client in self.wills:
             self.effects.will(session.client, session)
         for topic_filter in list(session.subscriptions):
@@ -402,7 +404,7 @@ class Broker(Core):
         """Release all that waited for this commit. Return the number of waiting connections."""
         self.committed = number
         self.statistics.commits += 1
-        waiting = self.waits.held.pop(number, ())
+        waiting = self.waits.uncommitted.pop(number, ())
         for connection in waiting:
             self._let_go(connection, partial(connection.on_disk, number), "the disk")
         clients = len(waiting)
@@ -430,7 +432,7 @@ class Broker(Core):
                 self._let_go(connection, connection.on_two_disks, "two disks")
         return clients
 
-    def _let_go(self, connection: Holder, call: Callable[[], None], what: str) -> None:
+    def _let_go(self, connection: Holder, call: Callable[[], None], action: str) -> None:
         """Release a connection's pending acknowledgements. An error ends only this connection."""
         before = self.step.unfinished
         try:
@@ -438,7 +440,7 @@ class Broker(Core):
         except Exception as error:
             if self.step.unfinished != before:
                 raise
-            connection.fail(error, f"answers that waited for {what} are let go")
+            connection.fail(error, f"answers that waited for {action} are let go")
 
     def take_read(self, order: Order, rows: Any) -> None:
         """Handle the rows that an order has read."""

@@ -71,7 +71,7 @@ class Delivery:
         """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
         """Number of messages that were sent."""
-        self.left = count
+        self.unfinished = count
         """Number of messages that are not finished."""
         self.kept = False
         """Whether the messages belong in the store."""

@@ -137,19 +137,19 @@ class CommitWaits:
     """
 
     def __init__(self) -> None:
-        self.held: dict[int, list[Holder]] = {}
+        self.uncommitted: dict[int, list[Holder]] = {}
         self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until the commit is on a second disk."""
         self.calls: dict[int, list[Callable[[], None]]] = {}
 
     def hold(self, connection: Holder, commit: int, copied: bool = False) -> None:
         """Note that a connection holds packets until a commit is on disk, or on two."""
-        waiting = self.copied if copied else self.held
+        waiting = self.copied if copied else self.uncommitted
         waiting.setdefault(commit, []).append(connection)
 
     def has_packets(self, commit: int) -> bool:
         """Whether packets wait for a commit."""
-        return commit in self.held or commit in self.copied
+        return commit in self.uncommitted or commit in self.copied
 
     def call(self, commit: int, call: Callable[[], None]) -> None:
         """Call a function as soon as a pending commit is on disk."""

@@ -29,7 +29,7 @@ def take_over(core: Core, state: Recovered) -> None:
     connected = set()
     origins = {(kind, key): name for kind, key, name, _ in state.origins}
     core.neighbours.know(state)
-    for number, client, expiry, left, incarnation, user in state.sessions:
+    for number, client, expiry, departed, incarnation, user in state.sessions:
         queue = core.config.queueing(client)
         session = by_id[number] = core.by_id[number] = Session(
             core, number, client, queue, expiry, incarnation, user
@@ -39,8 +39,8 @@ def take_over(core: Core, state: Recovered) -> None:
             core.sessions[client] = session
             address = origins.get(("session", client), "")
             core.give(session, address if user is None else f"user {user}")
-        session.left = core.now if left is None else left / 1000
-        if left is None:
+        session.departed = core.now if departed is None else departed / 1000
+        if departed is None:
             connected.add(number)
             core.changes.sessions[number] = session
     shares = ((row, core.accounts.of(user), size) for row, user, size in state.spool_users)

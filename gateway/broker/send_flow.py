@@ -299,7 +299,7 @@ class SendFlow:
             )
         except Exception as error:
             out.connection.fail(error, "a message is sent")
-        self._done(delivery, delivery.left)
+        self._done(delivery, delivery.unfinished)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Send messages. Return how many are in flight after that. Messages that cannot be encoded
@@ -336,8 +336,8 @@ class SendFlow:
             return max(0, min(count, self._free - number))
         last = packet_id(number) - 1
         flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
-        passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
-        self._free = number - passed + IDENTIFIERS
+        distance = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
+        self._free = number - distance + IDENTIFIERS
         if self.session.foreign and (under_way := self._under_way()):
             self._free = min(self._free, under_way[0] + IDENTIFIERS)
         if self.session.durable:
@@ -419,8 +419,8 @@ class SendFlow:
         self.ledger.queued -= size
         if self.to_drop:
             self._pay(size)
-        delivery.left -= count
-        if not delivery.left and delivery.kept:
+        delivery.unfinished -= count
+        if not delivery.unfinished and delivery.kept:
             if released:
                 self.released[released] = delivery
             else:
@@ -513,7 +513,7 @@ class SendFlow:
             for identifier, delivery in flight.items()
         ]
         committed = self.ledger.committed
-        held = min(
+        uncommitted = min(
             (
                 number
                 for number, delivery in flights
@@ -522,12 +522,14 @@ class SendFlow:
             default=None,
         )
         flights = sorted([*flights, *self.resend], key=lambda item: item[0])
-        self.resend = deque(item for item in flights if held is None or item[0] < held)
+        self.resend = deque(
+            item for item in flights if uncommitted is None or item[0] < uncommitted
+        )
         self.acknowledging.clear()
         self.receiving.clear()
         self._forget_released()
-        if held is not None:
-            self._take_back(held, [item for _, item in flights])
+        if uncommitted is not None:
+            self._take_back(uncommitted, [item for _, item in flights])
         if self.session.durable and not self.session.queueing.qos_0:
             self._leave_to_store()
 
@@ -569,10 +571,10 @@ class SendFlow:
     def drop(self) -> None:
         """Delete everything, in the store too, because the session ends."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
-            self._done(delivery, delivery.left)
+            self._done(delivery, delivery.unfinished)
         self._forget_released()
         if self.session.durable:
-            self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
+            self.ledger.changes.trimmed[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:
             self.ledger.orders.append(Collect(self.session.id, self.tail, others=True))
         self.leave()
@@ -599,7 +601,7 @@ class SendFlow:
             [
                 item
                 for item in self.ledger.changes.deliveries
-                if item.session == session.id and item.left
+                if item.session == session.id and item.unfinished
             ]
             if self.tail
             else []
@@ -609,19 +611,19 @@ class SendFlow:
 
     def _leave_to_store(self) -> None:
         """Remove unsent messages from memory, because the client is absent."""
-        held: deque[Delivery] = deque()
+        kept: deque[Delivery] = deque()
         stored = False
         for delivery in self.pending:
             begun = delivery.sent and delivery.sent < delivery.count
             if not stored and (begun or delivery.notice):
-                held.append(delivery)
+                kept.append(delivery)
             elif delivery.kept:
                 if not stored:
                     self._begin_tail(delivery)
                 stored = True
             else:
-                self._done(delivery, delivery.left)
-        self.pending = held
+                self._done(delivery, delivery.unfinished)
+        self.pending = kept
 
     def _begin_tail(self, delivery: Delivery) -> None:
         """Begin the tail with this delivery: from here on, the queue is only in the store."""
@@ -723,11 +725,13 @@ class SendFlow:
                 if n >= sent or packet_id(n) in flying
             ]
             self.resend += [(number, delivery) for number in flown]
-            delivery.left = len(flown) + delivery.count - delivery.sent
+            delivery.unfinished = len(flown) + delivery.count - delivery.sent
             self.sent = max(self.sent, delivery.first + delivery.sent)
             self.next = max(self.next, end)
-            if delivery.left:
-                self._count(delivery.left, delivery.left * (delivery.run.weight + OVERHEAD))
+            if delivery.unfinished:
+                self._count(
+                    delivery.unfinished, delivery.unfinished * (delivery.run.weight + OVERHEAD)
+                )
             else:
                 self._forget(delivery)
             if delivery.sent < delivery.count:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.view import gone
+from gateway.broker.view import moved_view
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def row(client: str, **more: object) -> Row:
-    return gone(client, "b") | more
+    return moved_view(client, "b") | more
 
 
 class Pair:

@@ -73,7 +73,7 @@ def leave_forwarder(core: Core, order: SessionExport) -> None:
     number = core.next_session()
     client = f"{FORWARDER_PREFIX}{number}"  # two forwarders may share a stage
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
-    found.left = session.left
+    found.departed = session.departed
     core.by_id[number] = found
     core.changes.sessions[number] = found
     core.changes.flows[found] = None

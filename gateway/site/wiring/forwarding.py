@@ -282,7 +282,7 @@ class _Port:
             broker.keep_mark(mark)  # on disk before any message leaves
         if session is None:
             session = broker.new_session(client, NEVER, 0, INSIDE)
-            session.left = broker.now
+            session.departed = broker.now
             broker.changes.sessions[session.id] = session
         self._queue = mark.incarnation
         if isinstance(session.role, PeerGateway):
