@@ -90,9 +90,9 @@ class Hole:
 class Feeds:
     """The feeds of a landing place. For one thread. wait: whether a damaged batch holds its feed;
     if so, its bytes are checked before the offset advances. ingested: progress of the table;
-    batches up to it are not read again, whatever offset is requested. trust: trusted gateways; if None, all
-    gateways are trusted. settle: seconds after its file time for which a damaged batch counts as an
-    unfinished copy, and holds its feed.
+    batches up to it are not read again, whatever offset is requested. trust: trusted gateways; if
+    None, all gateways are trusted. settle: seconds after its file time for which a damaged batch
+    counts as an unfinished copy, and holds its feed.
     """
 
     def __init__(

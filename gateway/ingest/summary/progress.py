@@ -30,7 +30,7 @@ class DerivedTable:
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, contents: str, version: int
     ) -> None:
-        """Create the progress. what, version: name and version of the table's contents; if the
+        """Create the progress. contents, version: name and version of the table's contents; if the
         stored version differs, the table is made again.
         """
         self.table = table

@@ -95,7 +95,7 @@ class Search:
         """Time of the first query of the current round."""
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""
-        self.held = 0.0
+        self.quiet_until = 0.0
         """Time up to which no member is queried (TURN_S); 0 if they are."""
         self.looks = now
         """Time of the next check of this search."""
@@ -183,7 +183,7 @@ class Lookup:
             return
         me, contacts = self._contacts.me, self._contacts
         if search.suspects and any(me < one and contacts[one].up for one in search.suspects):
-            search.held = contacts.now + TURN_S
+            search.quiet_until = contacts.now + TURN_S
         self._ask_all(search)
 
     def _supersede(self, search: Search) -> None:
@@ -191,10 +191,10 @@ class Lookup:
         replies so far stay valid: a member that wants to change its own makes this search begin
         again (`yields`).
         """
-        gone = [done for done, alive in search.waiters if not alive()]
+        superseded = [done for done, alive in search.waiters if not alive()]
         search.waiters = [(done, alive) for done, alive in search.waiters if alive()]
-        self._contacts.statistics.superseded += len(gone)
-        for done in gone:
+        self._contacts.statistics.superseded += len(superseded)
+        for done in superseded:
             done(Outcome("failed", 0, (), _GONE))
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
@@ -232,7 +232,7 @@ class Lookup:
         if not any(alive() for _, alive in search.waiters):
             self._fail(search, _GONE)
             return True
-        if search.held:
+        if search.quiet_until:
             self._forget(search)
             return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
@@ -268,10 +268,10 @@ class Lookup:
     def _ask_all(self, search: Search) -> None:
         if search.stage is not Stage.ASKING:
             return
-        if search.held > self._contacts.now:
-            self._look_at(search, search.held)
+        if search.quiet_until > self._contacts.now:
+            self._look_at(search, search.quiet_until)
             return
-        search.held = 0.0
+        search.quiet_until = 0.0
         for contact in self._contacts.values():
             if contact.up and contact.name not in search.answered:
                 self._ask(search, contact.name)
@@ -298,7 +298,7 @@ class Lookup:
             search.claims[member] = Claim(
                 reply.epoch,
                 reply.session,
-                self._contacts.placed(member, reply.given),
+                self._contacts.placed(member, reply.moved_to),
                 self._contacts.unmask(member, reply.older),
                 reply.suspect,
                 reply.copied,
@@ -309,7 +309,7 @@ class Lookup:
         """Decide if all members have answered, or are silent."""
         if search.stage is not Stage.ASKING:
             return
-        if search.held:
+        if search.quiet_until:
             search.asked = self._contacts.now
             self._ask_all(search)
             return
@@ -336,7 +336,7 @@ class Lookup:
         if search.waiters and not any(alive() for _, alive in search.waiters):
             self._fail(search, _GONE)
             return
-        own = self._holder.held(client)
+        own = self._holder.record(client)
         if own is not None:
             unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(*own, unsure)
@@ -432,7 +432,7 @@ class Lookup:
         decision = search.decision = search.decision._replace(suspect=suspect)
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        done = partial(self._taken, search, sum(map(len, parts)))
+        done = partial(self._imported, search, sum(map(len, parts)))
         self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
@@ -452,7 +452,7 @@ class Lookup:
         else:
             self._fail(search, reason)
 
-    def _taken(self, search: Search, size: int, problem: str | None) -> None:
+    def _imported(self, search: Search, size: int, problem: str | None) -> None:
         self._on_disk(search, problem)
         self._inbound.settled(size)
 
@@ -513,7 +513,7 @@ class Lookup:
             self._ask(search, member)
         self._windows.close(member)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         """Drop the claims of a member that has left."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:

@@ -143,18 +143,20 @@ class Conflict(_Strict):
     holds: str
     is_revoked: bool
 
-    def told(self, members: Iterable[str]) -> str:
+    def sentence(self, members: Iterable[str]) -> str:
         """Return the conflict as a sentence. members: names that may have made the changes."""
         names = {_hex(member, _MEMBER): member for member in members}
-        lost = _told(self.lost, names)
-        holds = "a revocation elsewhere" if self.is_revoked else f"that {_told(self.holds, names)}"
+        lost = _described(self.lost, names)
+        holds = (
+            "a revocation elsewhere" if self.is_revoked else f"that {_described(self.holds, names)}"
+        )
         return (
             f"device {self.name}: the change {lost} is lost, because {holds} did not know of it"
             " and holds"
         )
 
 
-def _told(at: str, names: Mapping[str, str]) -> str:
+def _described(at: str, names: Mapping[str, str]) -> str:
     time, _, member = at.partition(" ")[0].partition("@")
     return f"at {names.get(member, 'another member')} ({time})"
 
@@ -177,11 +179,11 @@ def conflict(one: Entry, other: Entry) -> Conflict | None:
 
 def _same(one: Entry, other: Entry) -> bool:
     """Whether the entries are equal except for times."""
-    left, right = (
+    first, second = (
         entry.board and entry.board.model_copy(update={"created": "", "flashed": None})
         for entry in (one, other)
     )
-    return left == right
+    return first == second
 
 
 def _hex(text: str, digits: int) -> str:

@@ -140,7 +140,7 @@ class Mover:
         """The silent member has the client's session, or may still take it."""
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
-            held = holder.session("mover") is not None or "mover" in holder.given()
+            held = holder.session("mover") is not None or "mover" in holder.moved_out()
             self.lost |= held or name in self._tried
 
     def look(self) -> None:
