@@ -58,7 +58,6 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
-        "left",
         "marks",
         "neighbours",
         "number",
@@ -67,6 +66,7 @@ class Changes:
         "sessions",
         "spool",
         "subscriptions",
+        "trimmed",
         "urgent",
         "wills",
     )

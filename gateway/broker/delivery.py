@@ -32,13 +32,13 @@ class Delivery:
         "first",
         "flags",
         "kept",
-        "left",
         "run",
         "sent",
         "session",
         "share",
         "skip",
         "stored",
+        "unfinished",
     )
 
     def __init__(

@@ -18,7 +18,7 @@ _SWEEP = 256
 
 
 class NeededRows:
-    __slots__ = ("_references", "dead", "finished", "next", "taken")
+    __slots__ = ("_references", "dead", "finished", "next", "overwritten")
 
     def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
         self.next = next_message

@@ -28,7 +28,7 @@ NEW = ""
 class Forwarder:
     """The queue that stands in for a session that has left, and forwards its messages."""
 
-    __slots__ = ("awaited", "done", "gone", "groups", "key", "member", "user")
+    __slots__ = ("absent", "awaited", "done", "groups", "key", "member", "user")
 
     def __init__(
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
