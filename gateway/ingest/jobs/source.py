@@ -167,7 +167,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._ceiling = self._feeds.newest(start)
             end = self._feeds.advance(start, rows, self._ceiling)
             if self._held_file is not None:
-                self._held_file.write_text(json.dumps(self._feeds.held_feeds_feeds))
+                self._held_file.write_text(json.dumps(self._feeds.held_feeds))
             return end
         try:
             return self._feeds.advance(start, rows)

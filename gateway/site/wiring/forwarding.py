@@ -184,7 +184,7 @@ class _Near(Client):
         self._greeted = False
         self._inbox: deque[bytes] = deque()
         self._paused = False
-        self.closed = False
+        self.has_ended = False
         properties = {
             PropertyId.SESSION_EXPIRY_INTERVAL: NEVER,
             PropertyId.MAXIMUM_PACKET_SIZE: packet_bytes,
@@ -200,7 +200,7 @@ class _Near(Client):
         if not self._greeted:
             self._greeted = True
             data = data[_first(data) :]  # CONNACK
-        if data and not self.closed:
+        if data and not self.has_ended:
             self._port.sent(data)
 
     def feed(self, data: bytes) -> None:
@@ -330,7 +330,7 @@ class _Port:
         if self.behind is not None:
             self.behind.shut(self._member)
         if near is not None:
-            near.closed = True
+            near.has_ended = True
             near.leave()
 
     def take(self, latest: int, data: bytes) -> None:
