@@ -127,10 +127,10 @@ def test_refusal_and_health_say_the_cause(
     seen = source(tmp_path)
     seen.broker.disk_lack, seen.times.error = world.broker.disk_lack, str(error)
     (problem,) = problems(seen)
-    assert words in problem.reason
+    assert words in problem.what
     assert problem.todo == remedy(cause(error).reason)
     if "full" not in words:
-        assert not any("full" in text for text in [*told, problem.reason])
+        assert not any("full" in text for text in [*told, problem.what])
     assert "no room" not in Bound.DISK.words
 
 
