@@ -148,15 +148,13 @@ class Conflict(_Strict):
     def sentence(self, members: Iterable[str]) -> str:
         """Return the conflict as a sentence. members: names that may have made the changes."""
         names = {_hex(member, _MEMBER): member for member in members}
-        lost = _described(self.lost, names)
+        lost, holds = _described(self.lost, names), _described(self.holds, names)
         if self.twin:
             return (
-                f"devices {self.name} ({lost}) and {self.twin} ({_described(self.holds, names)}) have"
+                f"devices {self.name} ({lost}) and {self.twin} ({holds}) have"
                 " one number by radio: write one of them again with another --number"
             )
-        holds = (
-            "a revocation elsewhere" if self.is_revoked else f"that {_described(self.holds, names)}"
-        )
+        holds = "a revocation elsewhere" if self.is_revoked else f"that {holds}"
         return (
             f"device {self.name}: the change {lost} is lost, because {holds} did not know of it"
             " and holds"
