@@ -312,11 +312,9 @@ class Broker(Core):
         self.effects.end(session)
         self.settle(session.client)
 
-    def _end(self, session: Session, farewell: tuple[ReasonCode, str] | None) -> None:
+    def _end(self, session: Session, bye: tuple[ReasonCode, str] | None) -> None:
         if session.connection is not None:
-            self.hang_up(
-                session.connection, *farewell or (ReasonCode.UNSPECIFIED_ERROR, "it ended")
-            )
+            self.hang_up(session.connection, *bye or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
         if session.client in self.wills:
             self.effects.will(session.client, session)
         for topic_filter in list(session.subscriptions):

@@ -133,7 +133,7 @@ class Changes:
             else:
                 commit.subscriptions.append(row)
         for delivery in self.deliveries:
-            if delivery.unfinished:
+            if delivery.open:
                 run = delivery.run
                 if not run.written:
                     run.written = True

@@ -32,13 +32,13 @@ class Delivery:
         "first",
         "flags",
         "kept",
+        "open",
         "run",
         "sent",
         "session",
         "share",
         "skip",
         "stored",
-        "unfinished",
     )
 
     def __init__(
@@ -71,7 +71,7 @@ class Delivery:
         """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
         """Number of messages that were sent."""
-        self.unfinished = count
+        self.open = count
         """Number of messages that are not finished."""
         self.kept = False
         """Whether the messages belong in the store."""

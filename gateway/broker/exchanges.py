@@ -101,9 +101,7 @@ def _take(
         raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
     lack = _lacks(connection, session, run)
     reason = lack and lack.reason
-    if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _acceptable(
-        connection, session, run
-    ):
+    if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _fitting(connection, session, run):
         _in_parts(connection, session, run)
         return
     if connection.peer.device is not None:
@@ -129,7 +127,7 @@ def _take_at_qos_0(
     broker = connection.broker
     lack = _lacks(connection, session, run)
     reason = lack and lack.reason
-    if reason == ReasonCode.QUOTA_EXCEEDED and _acceptable(connection, session, run):
+    if reason == ReasonCode.QUOTA_EXCEEDED and _fitting(connection, session, run):
         _in_parts(connection, session, run)
         return
     if connection.peer.device is not None:
@@ -201,7 +199,7 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
     return lack
 
 
-def _acceptable(connection: Connection, session: Session, run: PublishRun) -> int:
+def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
     """Return how many publications of a run can be accepted at once, from the first one on. The
     publications differ only in payload: if the first one alone is refused, all are.
     """
@@ -222,7 +220,7 @@ def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None
     """Process as much of a run as can be accepted at once, then the rest."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
-        part = _acceptable(connection, session, run) or run.count
+        part = _fitting(connection, session, run) or run.count
         _take(connection, session, run.part(0, part))
         run = run.part(part, run.count - part)
 

@@ -18,7 +18,7 @@ _SWEEP = 256
 
 
 class NeededRows:
-    __slots__ = ("_references", "dead", "finished", "next", "overwritten")
+    __slots__ = ("_references", "dead", "finished", "next", "reused")
 
     def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
         self.next = next_message
@@ -27,7 +27,7 @@ class NeededRows:
         """Queue rows to be deleted, as session and first number."""
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
-        self.overwritten: set[int] = set()
+        self.reused: set[int] = set()
         """Ids from `dead` whose rows messages of the open changes overwrite."""
         self._references = dict(references)
 
@@ -42,7 +42,7 @@ class NeededRows:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
             run.message = self.dead.pop()
-            self.overwritten.add(run.message)
+            self.reused.add(run.message)
         else:
             run.message = self.next
             self.next += 1
@@ -58,9 +58,7 @@ class NeededRows:
 
     def forget(self, run: PublishRun) -> None:
         """Uncount a queue row that refers to a run."""
-        if run.message and self.release(
-            run.message, run.written or run.message in self.overwritten
-        ):
+        if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False
 
@@ -81,7 +79,7 @@ class NeededRows:
         start can tell a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
-        self.overwritten.clear()
+        self.reused.clear()
         dead: list[int] = []
         if all_of_them or len(self.dead) >= _SWEEP:
             dead, self.dead = self.dead, []

@@ -299,7 +299,7 @@ class SendFlow:
             )
         except Exception as error:
             out.connection.fail(error, "a message is sent")
-        self._done(delivery, delivery.unfinished)
+        self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Send messages. Return how many are in flight after that. Messages that cannot be encoded
@@ -419,8 +419,8 @@ class SendFlow:
         self.ledger.queued -= size
         if self.to_drop:
             self._pay(size)
-        delivery.unfinished -= count
-        if not delivery.unfinished and delivery.kept:
+        delivery.open -= count
+        if not delivery.open and delivery.kept:
             if released:
                 self.released[released] = delivery
             else:
@@ -513,7 +513,7 @@ class SendFlow:
             for identifier, delivery in flight.items()
         ]
         committed = self.ledger.committed
-        uncommitted = min(
+        least = min(
             (
                 number
                 for number, delivery in flights
@@ -522,14 +522,12 @@ class SendFlow:
             default=None,
         )
         flights = sorted([*flights, *self.resend], key=lambda item: item[0])
-        self.resend = deque(
-            item for item in flights if uncommitted is None or item[0] < uncommitted
-        )
+        self.resend = deque(item for item in flights if least is None or item[0] < least)
         self.acknowledging.clear()
         self.receiving.clear()
         self._forget_released()
-        if uncommitted is not None:
-            self._take_back(uncommitted, [item for _, item in flights])
+        if least is not None:
+            self._take_back(least, [item for _, item in flights])
         if self.session.durable and not self.session.queueing.qos_0:
             self._leave_to_store()
 
@@ -571,7 +569,7 @@ class SendFlow:
     def drop(self) -> None:
         """Delete everything, in the store too, because the session ends."""
         for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
-            self._done(delivery, delivery.unfinished)
+            self._done(delivery, delivery.open)
         self._forget_released()
         if self.session.durable:
             self.ledger.changes.trimmed[self.session.id] = (self.tail or _BEYOND) - 1
@@ -601,7 +599,7 @@ class SendFlow:
             [
                 item
                 for item in self.ledger.changes.deliveries
-                if item.session == session.id and item.unfinished
+                if item.session == session.id and item.open
             ]
             if self.tail
             else []
@@ -622,7 +620,7 @@ class SendFlow:
                     self._begin_tail(delivery)
                 stored = True
             else:
-                self._done(delivery, delivery.unfinished)
+                self._done(delivery, delivery.open)
         self.pending = kept
 
     def _begin_tail(self, delivery: Delivery) -> None:
@@ -725,13 +723,11 @@ class SendFlow:
                 if n >= sent or packet_id(n) in flying
             ]
             self.resend += [(number, delivery) for number in flown]
-            delivery.unfinished = len(flown) + delivery.count - delivery.sent
+            delivery.open = len(flown) + delivery.count - delivery.sent
             self.sent = max(self.sent, delivery.first + delivery.sent)
             self.next = max(self.next, end)
-            if delivery.unfinished:
-                self._count(
-                    delivery.unfinished, delivery.unfinished * (delivery.run.weight + OVERHEAD)
-                )
+            if delivery.open:
+                self._count(delivery.open, delivery.open * (delivery.run.weight + OVERHEAD))
             else:
                 self._forget(delivery)
             if delivery.sent < delivery.count:

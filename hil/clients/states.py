@@ -72,19 +72,17 @@ def drawn(end: str, kept: list[str], changes: int, rng: random.Random) -> list[t
 
 def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) -> None:
     """Make changes, each until the broker has it."""
-    remaining = list(changes)
-    while remaining:
+    rest = list(changes)
+    while rest:
         try:
             with Connection(port, Connect(f"states-{end}")) as connection:
-                while remaining:
-                    topic, payload = remaining[0]
+                while rest:
+                    topic, payload = rest[0]
                     connection.send(Publish(topic, payload, retain=True))
-                    connection.send(
-                        Publish(f"done/{end}", b"%d" % len(remaining), 1, 1, retain=True)
-                    )
+                    connection.send(Publish(f"done/{end}", b"%d" % len(rest), 1, 1, retain=True))
                     wait_for(connection, Answer)
                     tell("changed", topic=topic, payload=payload.hex())
-                    del remaining[0]
+                    del rest[0]
                     time.sleep(1 / per_s)
         except (OSError, PacketError):
             time.sleep(WAIT_S)

@@ -183,7 +183,7 @@ class SimulatedDevice(Boards):
 
     async def hold(self) -> None:
         await self._begin(self.board, self._used())
-        self.is_held = True
+        self.idle = True
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
         """Cut the power of a provisioned board, and reset its EEPROM: its life begins when it is

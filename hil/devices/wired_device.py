@@ -22,7 +22,7 @@ from hil.programs.process import Child, Children
 
 class WiredDevice(ABC):
     """A device with a wire. harmed: number of harms that the wire caused, by kind. opened: how
-    often the gateway has opened its port. is_held: whether the device does nothing before
+    often the gateway has opened its port. idle: whether the device does nothing before
     `release`. gateway: its present gateway.
     """
 
@@ -34,7 +34,7 @@ class WiredDevice(ABC):
         self.opened = 0
         self.sessions: list[bool] = []
         """For each MQTT connection that a gateway accepted: whether it knew the session."""
-        self.is_held = False
+        self.idle = False
         self.sent: set[int] = set()
         """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []

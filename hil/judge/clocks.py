@@ -154,9 +154,7 @@ class Clocks:
         for line in self._lines.values():
             line.sort()
 
-    def sample_mistake(
-        self, device: str, time: float | None, sampled: int, arrived: int
-    ) -> str | None:
+    def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
         when it was first seen after the board.
         """

@@ -467,7 +467,7 @@ class Seen:
         arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}
         for time in times:
-            if why := self.clocks.sample_mistake(key.device, time, board.sampled, arrived):
+            if why := self.clocks.time_fault(key.device, time, board.sampled, arrived):
                 return why
         if board.status:
             return None
