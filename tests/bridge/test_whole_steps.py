@@ -66,7 +66,7 @@ def move(world: World) -> Callable[[], object]:
 
     def work() -> None:
         world.engine.begin()
-        set_aside(world.broker, session, packet.packet_id, "cloud", "x", MOST, taken=True)
+        set_aside(world.broker, session, packet.packet_id, "cloud", "x", MOST, received=True)
 
     return work
 

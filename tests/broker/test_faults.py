@@ -687,7 +687,7 @@ def sound(broker: Broker) -> None:
         for delivery in {item for _, item in flying} & set(unsent):
             here = [at for at, item in flying if item is delivery]
             assert max(here) < delivery.first + delivery.sent, session.client
-        assert (session.connection is None) == (session.left is not None), session.client
+        assert (session.connection is None) == (session.departed is not None), session.client
         assert session.connection is None or session.connection.state is State.OPEN
     assert broker.queued == sum(session.send_flow.size for session in sessions)
     assert broker.received == sum(len(session.receive_flow.received) for session in sessions)

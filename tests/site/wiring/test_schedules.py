@@ -140,7 +140,7 @@ class Mover:
         """
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
-            held = holder.session("mover") is not None or "mover" in holder.given()
+            held = holder.session("mover") is not None or "mover" in holder.moved_out()
             self.lost |= held or name in self._tried
 
     def look(self) -> None:
