@@ -399,7 +399,7 @@ class Broker(Core):
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
         rows = self.needed_rows
-        if rows.finished or rows.dead or rows.taken:
+        if rows.finished or rows.dead or rows.reused:
             commit.finished, commit.dead = rows.sweep(sweep)
         return commit
 

@@ -42,7 +42,7 @@ def lost(*registries: Registry) -> list[list[str]]:
     told = []
     for name, registry in zip(names, registries, strict=True):
         sent = [entry for other in names if other != name for entry in known[other]]
-        told.append([found.told(names) for found in registry.share(sent, name).conflicts])
+        told.append([found.sentence(names) for found in registry.share(sent, name).conflicts])
     return told
 
 

@@ -137,7 +137,7 @@ class Lookup:
         if not any(alive() for _, alive in search.waiters):
             self._fail(search, GONE)
             return True
-        if search.held:
+        if search.quiet_until:
             search.forget_replies()
             return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:

@@ -749,7 +749,7 @@ def test_session_that_is_given_while_the_gateway_stops_is_not_read(
     monkeypatch.setattr(holder, "give", give_slowly)
     monkeypatch.setattr(holder, "_parts", lambda key: read.append(key) or [])
     client = sites.connect("b", wait=0.3)
-    assert "c" in holder._given
+    assert "c" in holder._moved_out
     if not commits:
         sites.members["a"].site.close()
     sites["a"].slow_disk = False
