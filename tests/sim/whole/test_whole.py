@@ -44,9 +44,9 @@ def test_a_seed_goes_the_same_way_each_time() -> None:
 _COMMIT = Commits._commit
 
 
-def _tell_before_it_is_written(self: Commits, wanted: bool, sweep: bool = False) -> None:
+def _tell_before_it_is_written(self: Commits, sweep: bool = False) -> None:
     writing = self._writing
-    _COMMIT(self, wanted, sweep)
+    _COMMIT(self, sweep)
     if self._writing != writing:
         self._on_disk(self._writing)
         self._engine.write()
