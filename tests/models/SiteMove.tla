@@ -386,7 +386,7 @@ IsSilent(m, n) ==
     \/ /\ search[m].said[n].kind = "none" /\ Link(m, n) # "up"
        /\ ~lease[n][m] \/ Broken = "no lease is waited for"
 
-\* gateway/site/rules/lookup.py: _look, _decide, _claim, _give_up, _settled;
+\* gateway/site/rules/lookup.py: _look, _decide, _claim, _settled;
 \* gateway/site/rules/inbound_moves.py: claim
 Decide(m) ==
     /\ search[m].stage = "ask" /\ work[m] = Idle
@@ -562,7 +562,7 @@ Receive(m, n) ==
 
 \* gateway/store/writer.py: _write; gateway/site/rules/lookup.py: _on_disk;
 \* gateway/site/rules/outbound_moves.py: _given;
-\* gateway/site/rules/ending.py: _gone, _stay; gateway/site/rules/lookup.py: _doubted
+\* gateway/site/rules/ending.py: _gone, _stay; gateway/site/rules/lookup.py: doubted
 Commit(m) ==
     /\ work[m] # Idle
     /\ LET done == work[m]
