@@ -150,7 +150,7 @@ class Network:
             link.number = 0
             link.held.clear()
             for name, other in (link.ends, link.ends[::-1]):
-                call = partial(self._tell, link, 0, name, "left", other)
+                call = partial(self._tell, link, 0, name, "link_ended", other)
                 self._time.after(self._random.random() * _NOTICED_S, call)
             self._time.after(_AGAIN_S, partial(self._connect, link))
 
