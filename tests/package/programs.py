@@ -141,7 +141,7 @@ def _shell(words: list[ast.expr]) -> bool:
 
 
 def _text(value: ast.expr) -> str:
-    """Return a string that is written out. What it leaves open is a dash."""
+    """Return a string that is written out. Each part with a value of the run is a dash."""
     match value:
         case ast.Constant(value=text):
             return str(text)
