@@ -88,7 +88,7 @@ class OwnQueue:
             session = self.session
             if near is None or near is not self.near or session is None:
                 return
-            released = tuple(session.send_flow.released)
+            released = tuple(session.send_flow.flights.released)
             if not released or not all(map(self._suspects.guilty, map(Release, released))):
                 return
             try:
@@ -123,7 +123,7 @@ class OwnQueue:
                     identifier,
                 )
 
-    def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
+    def put_aside(self, packet: Publish, kind: str, reason: str, *, received: bool) -> None:
         """Set aside a message that our broker is just sending, as soon as that is done."""
         near = self.near
 
@@ -132,7 +132,7 @@ class OwnQueue:
             if not packet.qos:
                 self.aside.keep(packet, kind, reason)
             elif near is not None and near is self.near:
-                self._set_aside(packet.packet_id, kind, reason, taken=taken)
+                self._set_aside(packet.packet_id, kind, reason, received=received)
 
         self._soon("a message was set aside", put)
 
@@ -155,14 +155,14 @@ class OwnQueue:
         kind = f"the other broker refuses a message for good: {answer.reason.name}"
         reason = f"{kind}{own_words(answer)}"
         self._engine.begin()
-        self._counts.refused += self._set_aside(answer.packet_id, kind, reason, taken=False)
+        self._counts.refused += self._set_aside(answer.packet_id, kind, reason, received=False)
 
-    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> bool:
+    def _set_aside(self, identifier: int, kind: str, reason: str, *, received: bool) -> bool:
         session = self.session
         if session is None:
             return False
-        moved = self.aside.move(session, identifier, kind, reason, taken=taken)
-        if moved and identifier in session.send_flow.released:
+        moved = self.aside.move(session, identifier, kind, reason, received=received)
+        if moved and identifier in session.send_flow.flights.released:
             self._released.add(identifier)
         return moved
 
@@ -171,10 +171,10 @@ class OwnQueue:
         session, identifier = self.session, packet.packet_id
         if session is not None:
             flow = session.send_flow
-            found = flow.in_flight(identifier)
+            found = flow.flights.find(identifier)
             if found is not None and not isinstance(packet, Pubcomp):
                 return (found[0].flags >> 1 & 3 == 1) is isinstance(packet, Puback)
-            if identifier in flow.released and not isinstance(packet, Puback):
+            if identifier in flow.flights.released and not isinstance(packet, Puback):
                 return True
         if self._engine.broker.log_throttle.allows(f"bridge {self._section.name} expects no ack"):
             log.warning(
@@ -203,8 +203,8 @@ class OwnQueue:
                 return
             self._engine.begin()
             with self._engine.broker.step:
-                take_out(session, packet.packet_id, packet.qos, taken=packet.dup)
-            if packet.packet_id in session.send_flow.released:
+                take_out(session, packet.packet_id, packet.qos, received=packet.dup)
+            if packet.packet_id in session.send_flow.flights.released:
                 self._released.add(packet.packet_id)
 
         if packet.qos:

@@ -20,7 +20,6 @@ from gateway.broker.retained import Retained
 from gateway.broker.store_rows import (
     AsideRow,
     Commit,
-    FlowRow,
     MessageRow,
     NeighbourRows,
     SessionRow,
@@ -29,6 +28,14 @@ from gateway.broker.store_rows import (
 )
 from gateway.broker.will import StoredWill
 from gateway.system.usage import Notes
+
+
+class ReceivedRow(Protocol):
+    def row(self) -> bytes: ...
+
+
+class SentRow(Protocol):
+    def row(self) -> tuple[int, bytes, bytes]: ...
 
 
 class PersistentSession(Protocol):
@@ -40,9 +47,13 @@ class PersistentSession(Protocol):
     @property
     def durable(self) -> bool: ...
 
-    def row(self) -> SessionRow: ...
+    @property
+    def receive_flow(self) -> ReceivedRow: ...
 
-    def flow_row(self) -> FlowRow: ...
+    @property
+    def send_flow(self) -> SentRow: ...
+
+    def row(self) -> SessionRow: ...
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         """Return the row of a subscription, or None if the session does not have it any more."""
@@ -58,7 +69,6 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
-        "left",
         "marks",
         "neighbours",
         "number",
@@ -67,6 +77,7 @@ class Changes:
         "sessions",
         "spool",
         "subscriptions",
+        "trimmed",
         "urgent",
         "wills",
     )
@@ -83,7 +94,7 @@ class Changes:
         self.sessions: dict[int, PersistentSession] = {}
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
-        self.left: dict[int, int] = {}
+        self.trimmed: dict[int, int] = {}
         """Deletions at the front of queues: session id to the highest number deleted. Rows from
         shared subscriptions stay until their messages have been given to other subscribers."""
         self.flows: dict[PersistentSession, None] = {}
@@ -108,7 +119,7 @@ class Changes:
             or self.spool
             or self.sessions
             or self.ended
-            or self.left
+            or self.trimmed
             or self.subscriptions
             or self.retained
             or self.wills
@@ -122,7 +133,7 @@ class Changes:
         """Return the changes as rows. boot: number of this start of the gateway."""
         commit = Commit(self.number, boot, self.clock)
         commit.ended = self.ended
-        commit.left = list(self.left.items())
+        commit.trimmed = list(self.trimmed.items())
         commit.sessions = [session.row() for session in self.sessions.values()]
         for session, topic_filter in self.subscriptions:
             if not session.durable:
@@ -133,14 +144,18 @@ class Changes:
             else:
                 commit.subscriptions.append(row)
         for delivery in self.deliveries:
-            if delivery.left:
+            if delivery.open:
                 run = delivery.run
                 if not run.written:
                     run.written = True
                     commit.messages.append(_message(run))
                 delivery.stored = True
                 commit.queue.append(delivery.row())
-        commit.flows = [session.flow_row() for session in self.flows if session.durable]
+        commit.flows = [
+            (session.id, session.receive_flow.row(), *session.send_flow.row())
+            for session in self.flows
+            if session.durable
+        ]
         commit.retained = [kept.row() for kept in self.retained.values() if kept is not None]
         commit.cleared = [topic for topic, kept in self.retained.items() if kept is None]
         commit.origins = [(*key, *row) for key, row in self.origins.items() if row is not None]

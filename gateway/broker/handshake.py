@@ -103,7 +103,7 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
         session.connection = connection
         if session.account is not None:
             session.account.connections += 1
-        session.left = None
+        session.departed = None
         session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
         connection.will = will
         commit = broker.joined(session, connection.will)
@@ -255,9 +255,9 @@ def _session(
 def _resume(connection: Connection, session: Session) -> None:
     """Retransmit packets that are in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
     send_flow = session.send_flow
-    if send_flow.released:
+    if released := send_flow.flights.released:
         connection.send(
-            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in send_flow.released)
+            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in released)
         )
     send_flow.pump()
 

@@ -11,11 +11,13 @@ from typing import cast
 
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Delivery
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
+from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
@@ -29,7 +31,7 @@ def take_over(core: Core, state: Recovered) -> None:
     connected = set()
     origins = {(kind, key): name for kind, key, name, _ in state.origins}
     core.neighbours.know(state)
-    for number, client, expiry, left, incarnation, user in state.sessions:
+    for number, client, expiry, departed, incarnation, user in state.sessions:
         queue = core.config.queueing(client)
         session = by_id[number] = core.by_id[number] = Session(
             core, number, client, queue, expiry, incarnation, user
@@ -39,8 +41,8 @@ def take_over(core: Core, state: Recovered) -> None:
             core.sessions[client] = session
             address = origins.get(("session", client), "")
             core.give(session, address if user is None else f"user {user}")
-        session.left = core.now if left is None else left / 1000
-        if left is None:
+        session.departed = core.now if departed is None else departed / 1000
+        if departed is None:
             connected.add(number)
             core.changes.sessions[number] = session
     shares = ((row, core.accounts.of(user), size) for row, user, size in state.spool_users)
@@ -102,12 +104,46 @@ def _restore_flows(
     for number, session in by_id.items():
         received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
         session.receive_flow.restore(received)
-        session.send_flow.restore(
-            sent, unacknowledged, released, queues.get(number, []), number in connected
-        )
+        flow = session.send_flow
+        flow.flights.released = dict.fromkeys(unpack_ids(released))
+        unsure = core.limits.inflight if number in connected else 0
+        _restore_queue(flow, sent, set(unpack_ids(unacknowledged)), queues.get(number, []), unsure)
     for number, first, after, messages, size in state.tails:
-        by_id[number].send_flow.restore_tail(first, after, messages, size)
+        flow = by_id[number].send_flow
+        flow.tail = first
+        flow.next = max(flow.next, after)
+        flow.count(messages, size + messages * OVERHEAD)
     core.orders += [Collect(number, 0) for number in state.leaving]
     for session in by_id.values():
         if not session.expiry:
             core.effects.end(session)
+
+
+def _restore_queue(
+    flow: SendFlow, sent: int, flying: set[int], deliveries: list[Delivery], unsure: int
+) -> None:
+    """Restore a queue. deliveries: those that were or may have been in flight, in order of number.
+    flying: identifiers that were in flight. unsure: how many of the first messages that count as
+    unsent in the store may have been sent, because the session was connected when the gateway died.
+    """
+    flow.sent = flow.next = sent
+    possibly_sent = sent + unsure
+    for delivery in deliveries:
+        end = delivery.first + delivery.count
+        delivery.sent = max(0, min(possibly_sent, end) - delivery.first)
+        flown = [
+            n
+            for n in range(delivery.first, delivery.first + delivery.sent)
+            if n >= sent or packet_id(n) in flying
+        ]
+        flow.flights.resend += [(number, delivery) for number in flown]
+        delivery.open = len(flown) + delivery.count - delivery.sent
+        flow.sent = max(flow.sent, delivery.first + delivery.sent)
+        flow.next = max(flow.next, end)
+        if delivery.open:
+            flow.count(delivery.open, delivery.open * (delivery.run.weight + OVERHEAD))
+        else:
+            flow.forget(delivery)
+        if delivery.sent < delivery.count:
+            flow.pending.append(delivery)
+    flow.sealed = (0, sent)

@@ -154,7 +154,7 @@ class Clocks:
         for line in self._lines.values():
             line.sort()
 
-    def told(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
+    def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
         when it was first seen after the board.
         """
@@ -253,7 +253,7 @@ class Clocks:
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
         return f"`received` is {_utc(us * 1000)}, and it came from {first} to {last}"
 
-    def taken(
+    def batch_mistake(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
         """Return the mistake in the times at which a row's batch landed and was ingested, in µs

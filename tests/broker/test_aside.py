@@ -25,7 +25,9 @@ def flying(world: World, qos: int, *payloads: bytes) -> tuple[Client, list[Publi
 def put(world: World, packet: Publish, taken: bool = False) -> SetAside | None:
     world.engine.begin()
     session = world.broker.sessions["bridge"]
-    return set_aside(world.broker, session, packet.packet_id, "cloud", "because", MOST, taken=taken)
+    return set_aside(
+        world.broker, session, packet.packet_id, "cloud", "because", MOST, received=taken
+    )
 
 
 def kept(world: World) -> list[tuple[bytes, str]]:
@@ -64,9 +66,9 @@ def test_an_identifier_that_the_receiver_may_hold_is_released_first() -> None:
     put(world, packet, taken=True)
     world.turn()
     assert client.take(Pubrel).packet_id == packet.packet_id
-    assert list(world.broker.sessions["bridge"].send_flow.released) == [packet.packet_id]
+    assert list(world.broker.sessions["bridge"].send_flow.flights.released) == [packet.packet_id]
     client.send(Pubcomp(packet.packet_id))
-    assert not world.broker.sessions["bridge"].send_flow.inflight
+    assert not world.broker.sessions["bridge"].send_flow.flights.count
     world.commit()
     assert world.rows("SELECT count(*) FROM queue") == [(0,)]
 

@@ -36,7 +36,7 @@ def ask(core: Core, stage: Stage) -> None:
     gateways get its filters first.
     """
     session_moves = moves_of(core)
-    session_moves.has_unsent_notices = True
+    core.neighbours.has_news = True
     say(core, session_moves.queues, Kind.ASK, [stage])
     cut(core, OWN, stage)
 
@@ -91,7 +91,7 @@ def end_if_over(core: Core, session: Session, move: SessionMove) -> None:
         alike = moves_of(core).forwarders_of(
             move.next_stage
         )  # the session may have come back twice
-        if not any(left.send_flow.messages for left, _, its in alike if its.member == OWN):
+        if not any(other.send_flow.messages for other, _, source in alike if source.member == OWN):
             end_tail(core, OWN, move.stage)
     elif not move.tails and forwarder.done >= {OWN, *moves_of(core).queues}:
         if forwarder.awaited is None:
@@ -113,5 +113,5 @@ def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Fo
             core.changes.subscriptions[session, topic_filter] = None
     move.filters = tuple({*move.filters, *forwarder.groups.values()})
     forwarder.awaited = set(moves_of(core).queues)
-    moves_of(core).has_unsent_notices = True
+    core.neighbours.has_news = True
     say(core, moves_of(core).queues, Kind.HERE, [move.next_stage])

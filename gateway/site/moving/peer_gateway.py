@@ -28,10 +28,11 @@ from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Attached, Role, Session
 from gateway.broker.topic import NOTICES
-from gateway.mqtt.encode import acknowledgements, encode
+from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Puback, Pubrec
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import acknowledgements
 from gateway.mqtt.topics import SYSTEM_PREFIX
 from gateway.site.moving.addresses import read_address
 from gateway.site.moving.late_messages import forward, receive, receive_for_share
@@ -60,7 +61,7 @@ class PeerGateway(Role):
     def number(self, identifier: int) -> int:
         return self.latest - (packet_id(self.latest) - identifier) % IDENTIFIERS
 
-    def taken(self, identifier: int) -> bool:
+    def is_accepted(self, identifier: int) -> bool:
         return self.mark is not None and self.number(identifier) <= self.mark.highest
 
     def repeated(self, identifiers: tuple[int, ...]) -> int:
@@ -68,7 +69,7 @@ class PeerGateway(Role):
         come first.
         """
         count = 0
-        while count < len(identifiers) and self.taken(identifiers[count]):
+        while count < len(identifiers) and self.is_accepted(identifiers[count]):
             count += 1
         return count
 
@@ -99,7 +100,7 @@ class PeerGateway(Role):
                 _take(connection, self, run, identifiers)
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
-        unknown = [at for at, item in enumerate(identifiers) if not self.taken(item)]
+        unknown = [at for at, item in enumerate(identifiers) if not self.is_accepted(item)]
         return unknown, self.mark.commit if self.mark is not None else 0
 
 

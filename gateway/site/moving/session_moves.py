@@ -31,12 +31,9 @@ class SessionMoves:
         self.queues: dict[str, Session] = {}
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
-        """Sends the other gateways new filters."""
+        """Sends the other gateways new filters (`Neighbours.has_news`)."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
         """Callback for the CUTs of new subscriptions (`new_subscriptions.py`)."""
-        self.has_unsent_notices = False
-        """Whether `tell` must be called before the open changes are on disk, because sessions have
-        arrived."""
         self.asks: Counter[str] = Counter()
         """Number of questions of each gateway in the current minute."""
         self.count_from = 0.0
@@ -83,7 +80,7 @@ class SessionMoves:
         """Note that a forwarder has left a shared subscription."""
         self._groups.setdefault(number, {})[move] = None
 
-    def left(self, number: int) -> SessionMove | None:
+    def departed_of(self, number: int) -> SessionMove | None:
         """Return a forwarder that has left this shared subscription, or None."""
         return next(iter(self._groups.get(number, ())), None)
 
@@ -134,7 +131,7 @@ class SessionMoves:
         """Yield the routes to moving sessions for messages that a gateway forwards."""
         for route, had_subscribed in topic.moving:
             move = move_of(route.session)
-            if move is None or move.takes(member, had_subscribed):
+            if move is None or move.accepts(member, had_subscribed):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route
