@@ -380,6 +380,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
             f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:
+        twins.drop(database)  # an older version has lost columns that they have
         steps = " ".join(_UPGRADES[older] for older in range(version, SCHEMA_VERSION))
         database.executescript(
             f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT"

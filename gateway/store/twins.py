@@ -57,6 +57,10 @@ def _drop(table: str) -> str:
 def _triggers(table: str) -> dict[str, str]:
     """Return the statements that make the triggers of a table, by name."""
     put = _put(table, "new")
+    if table == "session":
+        # schema 1 has no column `user`: then the name means the outer one
+        user = "(SELECT user FROM session WHERE session.id = new.id)"
+        put = f"{put.replace('new.user', user)} FROM (SELECT NULL AS user)"
     parts = {"INSERT": put, "UPDATE": f"{_drop(table)}; {put}", "DELETE": _drop(table)}
     return {
         f"twin_{table}_{event.lower()}": f"CREATE TRIGGER twin_{table}_{event.lower()}"

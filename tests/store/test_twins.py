@@ -4,6 +4,7 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,6 +123,27 @@ def test_store_without_copies_gets_them(world: World) -> None:
     prepare(database, "test")
     for table in twins.TABLES:
         assert twins.changed(database, table) == []
+
+
+def test_0_2_0_writes_the_store_with_schema_1_and_no_session_ends(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The downgrade of version 0.2.0 leaves the triggers, and drops the column `user`."""
+    database = world.database
+    database.execute("DELETE FROM given_part")
+    database.execute("DELETE FROM given")
+    database.execute("UPDATE session SET user = 'anna' WHERE client = 'waiting'")
+    write(database, tmp_path)
+    monkeypatch.setattr("gateway.store.downgrade.twins", SimpleNamespace(drop=lambda _: None))
+    downgrade(tmp_path, 1)
+    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as older:
+        assert older.execute("SELECT count(*) FROM twin WHERE kind = 'session'").fetchone() != (0,)
+        older.execute("INSERT OR REPLACE INTO session VALUES (900, 'x', 600, NULL, 0)")
+        older.execute("INSERT OR REPLACE INTO session VALUES (901, 'y', 600, NULL, 0)")
+        older.execute("UPDATE session SET expiry = 5 WHERE client = 'flying'")
+        older.execute("DELETE FROM session WHERE id = 900")
+    with closing(open_store(tmp_path, "test")) as newer:
+        assert not any(twins.changed(newer, table) for table in twins.TABLES)
 
 
 def test_older_schema_has_no_copies(tmp_path: Path) -> None:
