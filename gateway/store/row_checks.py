@@ -21,7 +21,7 @@ Other contents. Retained messages, wills and messages that are set aside have a 
 `content_check`, written in the same commit. A start leaves out a row whose check differs, with
 a line in the log.
 
-Marks of boards. A mark has 16 bits of a CRC in its column `kept`, on the page that is written
+Marks of boards. A mark has 13 bits of a CRC in its column `kept`, on the page that is written
 anyway. A start leaves out a mark whose check differs: the board's readings are stored again.
 
 A version that does not know the checks leaves the tables alone, takes the numbers of messages for
@@ -458,11 +458,11 @@ MARK_FITS = (
 
 
 def _seal(*cells: Any) -> bytes:
-    """Return the check of a mark in 16 bits, for its column `kept`, which is empty otherwise. Each
+    """Return the check of a mark in 13 bits, for its column `kept`, which is empty otherwise. Each
     version reads it as a set without identifiers (`message_ids.pack_bits`): no byte follows the
-    offset, except zeros.
+    offset, except zeros. `move_records.py` refuses a higher offset.
     """
-    return _SEAL.pack(0, cells_sum(*cells) & 0xFFFF, 0)
+    return _SEAL.pack(0, min(cells_sum(*cells) & 0x1FFF, 0x1FFE), 0)
 
 
 def sealed(mark: MarkRow) -> MarkRow:

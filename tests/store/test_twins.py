@@ -201,6 +201,9 @@ def test_changed_mark_is_left_out_and_told(
         (kept,) = database.execute("SELECT kept FROM mark").fetchone()
         assert unpack_set(kept) == ()
         assert len(kept) == 6
+        # and can move the board's session to another gateway (`move_records._set`)
+        seals = [sealed((f"b{number}", *MARK[1:]))[5] for number in range(20_000)]
+        assert max(int.from_bytes(seal[2:4], "big") for seal in seals) == 0x1FFE
         assert sealed((*MARK[:5], kept)) == (*MARK[:5], kept)
         database.execute("PRAGMA journal_mode = DELETE")
         image = database.serialize()
