@@ -154,6 +154,10 @@ class Clocks:
         for line in self._lines.values():
             line.sort()
 
+    def offset(self) -> int | None:
+        """Return the smallest measured UTC of the clock's moment 0, in ns."""
+        return min(self._offsets, default=None)
+
     def told(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
         when it was first seen after the board.

@@ -14,9 +14,21 @@ EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty: only [bridge] has retained messages, and no client has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Tables that must be empty at a single gateway. In a site, others' data may wait there."""
+ACCOUNTED = {
+    "batch_content": ("batch",),
+    "flow": ("session",),
+    "content_check": ("retained", "will", "aside", "given_part"),
+}
+"""Tables that have at most as many rows as others have together."""
+FEW = {"meta": 40, "spool_check": 2}
+"""Largest number of rows of tables that do not grow."""
+GROWING = ("batch", "session", "subscription", "mark")
+"""Tables that grow with batches and publishers."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
+MOST_BYTES = 8_000_000
+"""Largest size of a file there, but for the store itself."""
 BRIDGE = "onceway-bridge:there"
 """Client of the session of the gateway's bridge."""
 COMMANDER = "commander"
@@ -63,6 +75,13 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     for table in EMPTY + (ALONE if alone else ()):
         if table not in bridged and (rows := data["tables"].get(table)):
             yield f"{event.hop} has {rows} row(s) left in its table {table}"
+    if alone:
+        yield from _grown(event.hop, data["tables"])
+    for name, size in data["files"].items():
+        if size > MOST_BYTES and not name.startswith("gateway.db"):
+            yield f"{event.hop} has {size} bytes in its file {name}"
+    if (size := data["files"].get("gateway.db-wal", 0)) > MOST_BYTES:
+        yield f"{event.hop} has {size} bytes in the log of its store"
     strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
     if strange and alone:  # gateways have sessions with each other, too
         yield f"{event.hop} has a session of {', '.join(strange)}, which is not a client of the run"
@@ -76,6 +95,16 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
         yield f"{event.hop} has left {', '.join(temporary)}"
     if len(data["files"]) > MOST_FILES:
         yield f"{event.hop} has {len(data['files'])} files in its folder"
+
+
+def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
+    """Yield tables with more rows than what they are for accounts for. A table that is in no list
+    here must be empty.
+    """
+    most = FEW | {name: sum(tables.get(one, 0) for one in of) for name, of in ACCOUNTED.items()}
+    for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):
+        if tables[table] > (due := most.get(table, 0)):
+            yield f"{gateway} has {tables[table]} row(s) in its table {table}, and use for {due}"
 
 
 def _at_landing(data: dict[str, Any]) -> Iterator[str]:

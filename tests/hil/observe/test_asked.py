@@ -63,6 +63,10 @@ def narrower(name: str, kind: str, value: Any) -> Callable[[dict[str, Any]], Non
         narrower("received", "maxValues", "2026-11-22T12:00:05.123Z"),
         narrower("ingested", "minValues", "2026-11-22T12:00:05.123Z"),
         narrower("value", "nullCount", 0),
+        narrower("value", "nullCount", 3),
+        narrower("device", "nullCount", 1),
+        lambda add: add.update(dataChange=False),
+        lambda add: add.update(modificationTime=add["modificationTime"] - 3_600_000),
         lambda add: add.update(stats=add["stats"].replace('"numRecords":3', '"numRecords":2')),
         lambda add: add.update(size=add["size"] + 1),
     ],
@@ -89,3 +93,17 @@ def test_version_with_fewer_rows_than_before_is_reported(table: Path) -> None:
     empty = pa.table({"device": pa.array([], pa.string())})
     write_deltalake(table, empty, mode="overwrite", schema_mode="overwrite")
     assert "table has 0 rows in version 2, and had 6 before it" in list(differences(table))
+
+
+def test_duckdb_is_asked_too(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def one_less(files: list[str]) -> Callable[[str, Any], int]:
+        assert len(files) == 2
+        return lambda name, value: asked.append((name, value)) or 0
+
+    monkeypatch.setattr("hil.observe.asked._duckdb", one_less)
+    said = list(differences(table))
+    assert {name for name, _ in asked} == {"device", "sequence", "value", "received", "ingested"}
+    assert len(said) == len(asked)
+    assert "table where sequence is 1: 0 rows are found by DuckDB, and 1 stand in its files" in said

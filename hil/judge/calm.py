@@ -1,0 +1,90 @@
+"""Checks a run in which nothing is broken: then nothing has to be said again, refused, or begun
+anew. A program that repairs its own mistakes passes all other checks.
+
+In: a history. Out: a sentence for each of these without a cause. A run has a cause if it has a
+fault, another broker, several gateways, or a spool that may be full.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hil.observe.history import Event, taking
+
+CONNECTIONS = 2
+"""Largest number of connections of a board between two starts: on a busy machine it may greet
+again before the answer comes.
+"""
+LANDS_WITHIN = 20.0
+"""Seconds after `batch_age_s` in which a row lands, on a busy machine."""
+
+
+def is_calm(run: dict[str, Any]) -> bool:
+    """Whether nothing in a run is a cause. run: the event at its beginning."""
+    bench, faults = run["bench"], run["plan"].get("faults", ())
+    air = bench.get("air") or {}
+    busy = bench.get("gateway") or bench.get("bridge") or bench.get("commands") or "hops" in run
+    narrow = bench.get("config", {}).keys() & {"spool", "limits", "quota"}
+    by_air = air.get("trace") or air.get("foreign") or air.get("sent_before")
+    broken = bench.get("board") or faults or bench.get("fault")
+    return "batch_age_s" in run and not (busy or narrow or by_air or broken)
+
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    """Return the sentences; none for a run with a cause, or that broke off."""
+    run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
+    over = any((one.hop, one.event) == ("rig", "end") for one in events)
+    planned = any(one.event == "planned" for one in events)
+    if run is None or not over or planned or not is_calm(run):
+        return []
+    return [*_repeated(events), *_late(events, run)]
+
+
+def _repeated(events: Iterable[Event]) -> Iterable[str]:
+    found: Counter[str] = Counter()
+    connections: Counter[str] = Counter()
+    starts: Counter[str] = Counter()
+    for event in events:
+        with taking(event):
+            data = event.data
+            match event.hop, event.event:
+                case "wire" | "air", "refused" if data["direction"] == "down":
+                    found[f"refused {data['line']} a publication or its release"] += 1
+                case "wire" | "air", "connack":
+                    connections[data["line"]] += 1
+                case "wire", "count" if data["final"] and "link" in data:
+                    again = sum(way["publishes_again"] for way in data["link"].values())
+                    found[f"let {data['line']} send a PUBLISH again"] += again
+                case "board", "start":
+                    starts[data["device"]] += 1
+                case "board", "again" | "forgotten" | "resent":
+                    found[f"let {data['device']} send a PUBLISH again"] += 1
+    for line, count in connections.items():
+        if count > CONNECTIONS * max(1, starts[line]):
+            found[f"began a connection of {line} anew"] = count - 1
+    for what, count in sorted(found.items()):
+        if count:
+            yield f"the gateway {what}, {count} time(s), and nothing was broken"
+
+
+def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
+    """Yield devices of which a row was in the store for longer than a batch may wait."""
+    stored: dict[tuple[str, int], int] = {}
+    landed: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for event in events:
+        if event.event == "publication" and event.hop in ("spool", "batch"):
+            with taking(event):
+                place = event.data["origin"], event.data["position"]
+                if event.hop == "spool":
+                    stored.setdefault(place, event.t)
+                elif place in stored:
+                    waited = event.t - stored[place]
+                    landed[str(event.data["device"])].append((waited, event.data["position"]))
+    most = run.get("batch_age_s")
+    for device, waits in sorted(landed.items()) if most else ():
+        longest, position = max(waits)
+        if longest / 1e9 > most + LANDS_WITHIN:
+            yield (
+                f"row {position} of {device} was in the store for {longest / 1e9:.1f} s before it"
+                f" landed, and may wait for {most:g} s"
+            )
