@@ -4,14 +4,7 @@ In: a table of the file. Out: the checked table.
 
 from typing import Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from hil.clients.flows import IDENTIFIERS
 from hil.clients.payloads import Form
