@@ -80,8 +80,8 @@ def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
                 elif place in stored:
                     waited = event.t - stored[place]
                     landed[str(event.data["device"])].append((waited, event.data["position"]))
-    most = run.get("batch_age_s")
-    for device, waits in sorted(landed.items()) if most else ():
+    most = float(run["batch_age_s"])
+    for device, waits in sorted(landed.items()):
         longest, position = max(waits)
         if longest / 1e9 > most + LANDS_WITHIN:
             yield (

@@ -1,16 +1,19 @@
 """A table that answers a filter, a version or a count otherwise than its data files."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
 from hil.observe.asked import differences
+from tests.hil.sabotage import ROOT, catalogue, edited
 
 MOMENT = datetime(2026, 11, 22, 12, 0, 0, 123457, tzinfo=UTC)
 MOMENTS = pa.timestamp("us", tz="UTC")
@@ -107,3 +110,23 @@ def test_duckdb_is_asked_too(table: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert {name for name, _ in asked} == {"device", "sequence", "value", "received", "ingested"}
     assert len(said) == len(asked)
     assert "table where sequence is 1: 0 rows are found by DuckDB, and 1 stand in its files" in said
+
+
+OF_LOG = {name: one for name, one in catalogue().items() if one.symbol == "add_action"}
+
+
+@pytest.mark.parametrize("name", ["", *OF_LOG])
+def test_harmed_entry_of_the_product_s_own_log_is_noticed(tmp_path: Path, name: str) -> None:
+    """Judged without a bench, which takes a start of Spark."""
+    source = ROOT / "gateway/ingest/sink/data_files.py"
+    text = edited(OF_LOG[name], ROOT)[1] if name else source.read_text()
+    harmed: dict[str, Any] = {"__name__": "harmed"}
+    exec(compile(text, str(source), "exec"), harmed)
+    append(tmp_path / "source", 4)
+    [file] = (tmp_path / "source").glob("*.parquet")
+    rows = pq.read_table(file, partitioning=None)
+    write_deltalake(tmp_path / "table", rows.slice(0, 0))
+    shutil.copyfile(file, tmp_path / "table" / file.name)
+    action = harmed["add_action"](file.name, file.stat().st_size, rows)
+    (tmp_path / "table/_delta_log" / f"{1:020d}.json").write_text(action + "\n")
+    assert bool(list(differences(tmp_path / "table"))) is bool(name)
