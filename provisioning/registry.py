@@ -22,7 +22,7 @@ from gateway.system.causes import DAMAGED, cause, of_machine
 from provisioning.identity import Identity, check_name
 from provisioning.radio_plan import RadioPlan
 from provisioning.schema import migrate
-from provisioning.sharing import share
+from provisioning.sharing import Shared, share
 
 _WAIT_S = 20.0
 """Longest wait for another process that writes, in seconds."""
@@ -338,10 +338,10 @@ class Registry:
             self._table("work").upsert_all(work, pk="name")
         return kept
 
-    def share(self, incoming: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
+    def share(self, incoming: Iterable[Entry], member: str = "") -> Shared:
         """Exchange entries with the other gateways of the site (`sharing.share`)."""
         with self._write_transaction():
-            return share(self._database.conn, incoming)
+            return share(self._database.conn, incoming, member)
 
 
 def _converted(entry: dict[str, Any]) -> dict[str, Any]:

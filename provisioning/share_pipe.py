@@ -1,7 +1,8 @@
-"""Shares the registry of a gateway in a site: python -m provisioning.share_pipe REGISTRY
+"""Shares the registry of a gateway in a site: python -m provisioning.share_pipe REGISTRY MEMBER
 
-In: entries of other members on standard input, one per line. Out: the registry with these entries,
-and all entries on standard output. This is not a command of `onceway`, since entries hold keys.
+In: the name of this gateway, and entries of other members on standard input, one per line. Out: the
+registry with these entries, and on standard output all entries and then the conflicts. This is not
+a command of `onceway`, since entries hold keys.
 """
 
 import sys
@@ -10,7 +11,7 @@ from types import ModuleType
 from typing import cast
 
 from gateway.errors import OncewayError
-from gateway.site.shared_state.board_entry import Entry
+from gateway.site.shared_state.board_entry import CONFLICT, Entry
 
 
 def main() -> None:
@@ -22,11 +23,14 @@ def main() -> None:
 
     incoming = [Entry.model_validate_json(line) for line in sys.stdin]
     try:
-        entries, left_out = Registry(Path(sys.argv[1]), make=bool(incoming)).share(incoming)
+        registry = Registry(Path(sys.argv[1]), make=bool(incoming))
+        entries, left_out, conflicts = registry.share(incoming, sys.argv[2])
     except OncewayError as error:
         sys.exit(str(error))
     for entry in entries:
         print(entry.text)
+    for found in conflicts:
+        print(CONFLICT + found.model_dump_json())
     for name in left_out:
         print(f"{name}: its entry is not possible, so it is not shared", file=sys.stderr)
 

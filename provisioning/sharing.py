@@ -2,7 +2,8 @@
 members, and applies their entries.
 
 In: entries of other members (`gateway/site/shared_state/board_entry.py`), and a registry that
-commands have changed. Out: all present entries, and the table `device` with their content. The
+commands have changed. Out: all present entries, the table `device` with their content, and changes
+that were lost because another member had made one that did not know of them. The
 table `shared` keeps for each name its entry and a digest of the device's row at the last exchange.
 A row with another digest was changed here after that exchange. Both are in the registry's file, so
 a file that is restored from a backup has the entries of that time.
@@ -12,12 +13,12 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from gateway.errors import OncewayError
-from gateway.site.shared_state.board_entry import Board, Entry, merged
+from gateway.site.shared_state.board_entry import Board, Conflict, Entry, conflict, merged, stamp
 from provisioning.radio_plan import RadioPlan
 
 _TABLE = "CREATE TABLE IF NOT EXISTS shared (name TEXT PRIMARY KEY, entry TEXT, row TEXT) STRICT"
@@ -26,12 +27,18 @@ _COLUMNS = "board", "key", "firmware", "created", "flashed", "radio"
 Row = dict[str, Any]
 
 
-def share(
-    connection: sqlite3.Connection, incoming: Iterable[Entry]
-) -> tuple[list[Entry], list[str]]:
-    """Enter `incoming` and return all present entries, in the caller's transaction. Also returns
-    the names of boards that are left out, since their entries are not possible.
+class Shared(NamedTuple):
+    """All present entries. left_out: names of boards whose entries are not possible. conflicts:
+    local and incoming changes that were lost.
     """
+
+    entries: list[Entry]
+    left_out: list[str]
+    conflicts: list[Conflict]
+
+
+def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str) -> Shared:
+    """Enter `incoming`, in the caller's transaction. member: name of this gateway."""
     connection.execute(_TABLE)
     rows = {row["name"]: row for row in _select(connection, "SELECT * FROM device")}
     entries: dict[str, Entry] = {}
@@ -40,12 +47,12 @@ def share(
         entries[kept["name"]] = Entry.model_validate_json(kept["entry"])
         stands[kept["name"]] = kept["row"]
     before = dict(entries)
-    left_out = []
+    left_out, conflicts = [], []
     for name in sorted(rows.keys() | entries.keys()):
         row = rows.get(name)
         if stands.get(name) != _digest(row):
             try:
-                entries[name] = _changed_here(entries.get(name) or _unknown(name), row)
+                entries[name] = _changed_here(entries.get(name) or _unknown(name), row, member)
             except ValidationError:
                 left_out.append(name)
     sent = list(incoming)
@@ -54,13 +61,15 @@ def share(
             left_out.append(entry.name)
             continue
         known = entries.get(entry.name)
+        if known is not None and (found := conflict(known, entry)) is not None:
+            conflicts.append(found)
         entries[entry.name] = merged(known, entry) if known else entry
     _revoke_renamed(entries, [*before.values(), *sent])
     for name, entry in entries.items():
         row = _row(entry, rows.get(name))
         if entry != before.get(name) or _digest(row) != stands.get(name):
             _write(connection, entry, row, rows.get(name))
-    return list(entries.values()), left_out
+    return Shared(list(entries.values()), left_out, conflicts)
 
 
 def _revoke_renamed(entries: dict[str, Entry], of_old_name: Iterable[Entry]) -> None:
@@ -85,8 +94,8 @@ def _unknown(name: str) -> Entry:
     return Entry(name=name, lifted=0, revoked=-1, version=0, at="-", changed="-", board=None)
 
 
-def _changed_here(known: Entry, row: Row | None) -> Entry:
-    """Return the entry after a command has changed the row."""
+def _changed_here(known: Entry, row: Row | None, member: str) -> Entry:
+    """Return the entry after a command has changed the row at this member."""
     board = _board(row) if row else None
     revoked = row is not None and row["status"] == "revoked"
     changes: dict[str, Any] = {}
@@ -96,7 +105,8 @@ def _changed_here(known: Entry, row: Row | None) -> Entry:
     if row is not None and not revoked and known.is_revoked:
         changes["lifted"] = known.revoked + 1
     if board != known.board:
-        changes |= {"board": board, "version": known.version + 1, "at": changed}
+        at = stamp(changed, member, known)
+        changes |= {"board": board, "version": known.version + 1, "at": at}
     return known.but(**changes | {"changed": max(changed, known.changed)})
 
 

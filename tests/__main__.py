@@ -3,13 +3,16 @@ compute run at a time, one or two of them with Spark, which leaves half a core u
 mostly wait, for boards, servers or a browser, run beside them, three at a time: each uses a quarter
 of a core.
 
-In: options of pytest; with any, one pytest runs as usual, and no lint. Out: what each group says
-when it has ended, and an exit code that is not 0 if one failed.
+In: options of pytest; with any, one pytest runs as usual, and no lint. Out: the output of each
+group when it has ended, with its seconds and the seconds of processor time, and an exit code that
+is not 0 if one failed.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from itertools import chain, pairwise
@@ -71,8 +74,16 @@ def _paths(group: list[str], named: set[str]) -> list[str]:
     ]
 
 
-def run(command: list[str], said: IO[bytes] | None = None) -> int:
-    return subprocess.run(command, stdout=said, stderr=said, check=False).returncode
+def run(command: list[str], output: IO[bytes]) -> tuple[int, str]:
+    """Run a group. Return its exit code and its times: a group that computes little but takes long
+    waits for something.
+    """
+    begin = time.monotonic()
+    process = subprocess.Popen(command, stdout=output, stderr=output)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    processor = used.ru_utime + used.ru_stime
+    return process.returncode, f"{time.monotonic() - begin:.0f} s, {processor:.0f} s of processor"
 
 
 def pytest(paths: list[str]) -> list[str]:
@@ -81,7 +92,7 @@ def pytest(paths: list[str]) -> list[str]:
 
 def main() -> int:
     if options := sys.argv[1:]:
-        return run([*PYTEST, *options])
+        return subprocess.run([*PYTEST, *options], check=False).returncode
     computing, waiting = groups()
     with ExitStack() as stack:
         begun = {}
@@ -91,14 +102,19 @@ def main() -> int:
         ):
             lane = stack.enter_context(ThreadPoolExecutor(at_a_time))
             for command in commands:
-                said = stack.enter_context(tempfile.TemporaryFile())
-                begun[lane.submit(run, command, said)] = command, said
+                output = stack.enter_context(tempfile.TemporaryFile())
+                begun[lane.submit(run, command, output)] = command, output
         failed = 0
         for group in as_completed(begun):
-            command, said = begun[group]
-            failed |= group.result()
-            said.seek(0)
-            print(f"{' '.join(command)}:", said.read().decode(errors="replace"), flush=True)
+            command, output = begun[group]
+            code, times = group.result()
+            failed |= code
+            output.seek(0)
+            print(
+                f"{' '.join(command)} ({times}):",
+                output.read().decode(errors="replace"),
+                flush=True,
+            )
     return failed
 
 

@@ -27,6 +27,7 @@ import typer
 from gateway import __version__
 from gateway.commands.exit_codes import STORE
 from gateway.commands.extras import how_to_get
+from gateway.commands.streams import streams
 from gateway.errors import NotAllowed, OncewayError, UsageError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -210,6 +211,11 @@ def main() -> None:
     """
     # SIGTERM unwinds, so that temporary files with keys are removed
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with streams():
+        _run()
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["help"]:
         sys.argv[1:] = [*sys.argv[2:], "--help"]
     wanted = next((word for word in _words() if not word.startswith("-")), None)
@@ -221,7 +227,12 @@ def main() -> None:
 
                 if (code := through_gateway(sys.argv[1:])) is not None:
                     sys.exit(code)
-            sys.exit(_command(wanted)(prog_name="onceway", standalone_mode=False))
+            try:
+                sys.exit(_command(wanted)(prog_name="onceway", standalone_mode=False))
+            finally:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        raise
     except _WRONG_USE as wrong:
         if type(wrong).__name__ == "NoArgsIsHelpError":
             sys.exit(UsageError.exit_code)  # typer has shown the help

@@ -1,11 +1,12 @@
 """The tables of the configuration file, key by key: meaning, bounds and default."""
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from shutil import disk_usage
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from gateway.config.between import Misfit
 from gateway.config.lines import Place
@@ -730,6 +731,13 @@ class SiteSection(Section):
     """
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
     """Seconds that a member must be silent before this gateway lands the rows kept for it."""
+    _written: dict[str, str] = PrivateAttr(default_factory=dict)
+    """`members` of the file, where a signed list has replaced them (`site_members.py`)."""
+
+    @property
+    def written(self) -> Mapping[str, str]:
+        """Members in the configuration file."""
+        return self._written
 
     @model_validator(mode="after")
     def _different(self) -> "SiteSection":
@@ -737,6 +745,7 @@ class SiteSection(Section):
         for address in addresses:
             if addresses.count(address) > 1:
                 raise ValueError(f"two members have the address {address!r}")
+        self._written = dict(self.members)
         return self
 
 

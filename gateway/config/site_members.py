@@ -29,3 +29,25 @@ def follow(config: Config) -> bool:
     known.clear()
     known.update(members)
     return True
+
+
+def unlike(config: Config) -> str | None:
+    """Return how `[site.members]` of the file differs from the signed list that counts, or None."""
+    if config.site is None:
+        return None
+    file, listed = config.site.written, config.site.members
+    parts = [
+        *(f"it lacks {name}" for name in listed if name not in file),
+        *(f"only it has {name}" for name in file if name not in listed),
+        *(
+            f"it has {name} at {at}, the list at {listed[name]}"
+            for name, at in file.items()
+            if listed.get(name, at) != at
+        ),
+    ]
+    if not parts:
+        return None
+    return (
+        "[site.members] of the configuration differs from the list that the site's first gateway"
+        f" has signed, which counts: {', '.join(parts)}"
+    )

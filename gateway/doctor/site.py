@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.commands.control_client import NotRunning, ask
 from gateway.config import Config
+from gateway.config.site_members import unlike
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
 
@@ -21,6 +22,8 @@ def site(config: Config) -> Iterator[Finding]:
     if config.site is None:
         return
     yield _certificate(config)
+    if (text := unlike(config)) is not None:
+        yield warning("site", text, _LIST)
     members: list[dict[str, Any]] = []
     with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
         members = ask(config.gateway.data, do="site")
@@ -84,6 +87,10 @@ _JOIN = (
 )
 _RENEW = "This gateway renews it at its next start: `sudo systemctl restart onceway-gateway`"
 _LINK = "It is renewed as soon as there is a link to the first gateway, of Onceway 0.2.1 or later"
+_LIST = (
+    "Make the file the same: it counts only without a signed list. To change members: `onceway site"
+    " invite NAME --address`, `site address` or `site remove`, on the first gateway"
+)
 _RESTART = "[site] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
 _ONE = "The right one is at its address in [site.members]; look for another machine with its card"
 _SAME = "Write the same in the configuration of each member, and restart them"

@@ -18,11 +18,12 @@ import typer
 from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import ConfigOption, JsonOption, config_file, nothing_named
 from gateway.config import Config, load
+from gateway.config.site_members import unlike
 from gateway.errors import OncewayError
 from gateway.site.links.link import SILENT
 from gateway.site.pki import folder as files
 from gateway.site.pki import invitation as invitations
-from gateway.site.pki.authority import authority_of, found, membership
+from gateway.site.pki.authority import authority_of, found, membership, needed_authority
 from gateway.site.pki.joining import join as join_site
 from gateway.site.pki.member_list import change
 from gateway.site.pki.removed import Removed
@@ -188,13 +189,7 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
     """
     settings = _settings(config)
     folder, own = settings.site_folder, membership(settings.site_folder)
-    authority = authority_of(folder)
-    if authority is None:
-        raise OncewayError(
-            "this gateway cannot remove anybody: the site's authority is not here",
-            str(folder),
-            "Do it on the gateway where `onceway site init` was",
-        )
+    authority = needed_authority(folder)
     if name == own.name:
         raise OncewayError(
             f"{printable(name)!r} is this gateway, which holds the site's authority",
@@ -265,8 +260,10 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             typer.echo(f"{printable(row['name'])}  {row['address']}  {_state(row, running)}")
         if running:
             typer.echo(_figures(members[0]["figures"]))
-            for line in _copies(members[0]["copies"]):
-                typer.echo(line)
+            for line in [*_copies(members[0]["copies"]), *members[0].get("conflicts", ())]:
+                typer.echo(printable(line))
+        if (text := unlike(settings)) is not None:
+            typer.echo(printable(text))
     if not running or not all(row["connected"] for row in members):
         raise typer.Exit(1)
 

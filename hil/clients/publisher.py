@@ -1,5 +1,6 @@
 """`python -m hil.clients.publisher`: a program that publishes over MQTT 5, one message after the
-other, with paho. SIGTERM ends it.
+other, with paho. SIGTERM ends it. It needs paho's hooks: `on_publish` has the reason code, which
+aiomqtt discards, and `on_log` tells of each PUBLISH that paho sends again.
 
 In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard output:
 

@@ -1,6 +1,9 @@
 """Commands to the boards, as a person or a program sends them: MQTT over TCP, QoS 2, through the
 gateway under test. In: a board's name and a text. Out: a message on `commands/NAME` that arrives
 once.
+
+paho, because it sends unacknowledged commands again after a reconnect. aiomqtt's `publish` raises
+an error instead, and a command published once more could arrive twice.
 """
 
 import paho.mqtt.client as mqtt

@@ -3,42 +3,47 @@ session. Out: files of JSON lines in a folder. A complete file is renamed to its
 file source needs it.
 """
 
+import asyncio
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import paho.mqtt.client as mqtt
+import aiomqtt
 import typer
-from paho.mqtt.enums import CallbackAPIVersion
 
 COUNT, AGE_S = 20, 2.0  # rows and seconds of a file
 
 
 def main(folder: Annotated[Path, typer.Option()], broker: Annotated[int, typer.Option()]) -> None:
+    asyncio.run(_main(folder, broker))
+
+
+async def _main(folder: Path, broker: int) -> None:
     rows: list[str] = []
-    begun = time.monotonic()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_receive(broker, rows))
+        tasks.create_task(_write(folder, rows))
 
-    def on_connect(client: mqtt.Client, *_: Any) -> None:
-        client.subscribe("sensors/#", qos=2)
 
-    def on_message(_client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
-        rows.append(
-            json.dumps(
-                {
-                    "device": message.topic.removeprefix("sensors/"),
-                    "line": message.payload.decode(errors="replace"),
-                }
-            )
-        )
-
-    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id="collect", clean_session=False)
-    client.on_connect, client.on_message = on_connect, on_message
-    client.reconnect_delay_set(1, 2)
-    client.connect_async("127.0.0.1", broker)
-    client.loop_start()
+async def _receive(broker: int, rows: list[str]) -> None:
+    client = aiomqtt.Client("127.0.0.1", broker, identifier="collect", clean_session=False)
     while True:
-        time.sleep(0.1)
+        try:
+            async with client:
+                await client.subscribe("sensors/#", qos=2)
+                async for message in client.messages:
+                    device = message.topic.value.removeprefix("sensors/")
+                    line = message.payload.decode(errors="replace")
+                    rows.append(json.dumps({"device": device, "line": line}))
+        except aiomqtt.MqttError:
+            await asyncio.sleep(1)
+
+
+async def _write(folder: Path, rows: list[str]) -> None:
+    begun = time.monotonic()
+    while True:
+        await asyncio.sleep(0.1)
         if len(rows) >= COUNT or (rows and time.monotonic() - begun > AGE_S):
             batch, rows[:] = rows[:], []
             part = folder / f"part-{time.time_ns()}.tmp"

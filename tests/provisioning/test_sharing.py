@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.site.shared_state.board_entry import Entry
+from gateway.site.shared_state.board_entry import Entry, stamp
 from provisioning.identity import Identity
 from provisioning.radio_plan import RadioPlan
 from provisioning.registry import Device, Registry
@@ -33,6 +33,21 @@ def meet(*registries: Registry) -> None:
     for one in registries:
         for other in registries:
             one.share(entries(other))
+
+
+def lost(*registries: Registry) -> list[list[str]]:
+    """Let registries named by letters meet, and return what each one tells."""
+    names = "abc"[: len(registries)]
+    known = {name: entries_of(*pair) for name, *pair in zip(names, registries, names, strict=True)}
+    told = []
+    for name, registry in zip(names, registries, strict=True):
+        sent = [entry for other in names if other != name for entry in known[other]]
+        told.append([found.told(names) for found in registry.share(sent, name).conflicts])
+    return told
+
+
+def entries_of(registry: Registry, name: str) -> list[Entry]:
+    return registry.share([], name).entries
 
 
 def shared(registry: Registry) -> list[tuple[object, ...]]:
@@ -175,7 +190,7 @@ def test_invalid_radio_plan_from_a_member_is_left_out(two) -> None:
     (entry,) = entries(a)
     board = entry.board.model_copy(update={"radio": '{"network": 1, "device": 999}'})
     bad = entry.but(board=board, version=9)
-    assert b.share([bad]) == ([entry], ["roof-7"])
+    assert b.share([bad])[:2] == ([entry], ["roof-7"])
     assert b.get("roof-7").channel == RadioPlan(1, 2)
 
 
@@ -205,3 +220,89 @@ def test_three_registries_agree_after_random_changes_and_exchanges(tmp_path: Pat
         for entry in entries(three[0]):
             found: Device | None = three[0].find(entry.name)
             assert (found is not None and found.status == "revoked") == entry.is_revoked
+
+
+def test_two_changes_that_did_not_know_one_another_tell_who_lost(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    assert lost(a, b) == [[], []]
+    written(a, "roof-1", OTHER)
+    written(b, "roof-1", b"b" * 16)
+    entries_of(b, "b")
+    written(b, "roof-1", b"c" * 16)
+    for told in lost(a, b):
+        assert len(told) == 1
+        assert "device roof-1: the change at a (" in told[0]
+        assert "because that at b (" in told[0]
+    assert a.get("roof-1").key == b"c" * 16
+    assert lost(a, b) == [[], []], "each of them has one entry now"
+
+
+def test_changes_that_follow_one_another_tell_nothing(two, tmp_path: Path) -> None:
+    a, b = two
+    c = Registry(tmp_path / "c.db")
+    written(a, "roof-1", KEY)
+    assert lost(a, b, c) == [[], [], []]
+    for step in range(12):  # b and c see each change late
+        written(a, "roof-1", bytes([step]) * 16)
+        assert lost(a, b) == [[], []]
+    a.revoke("roof-1")
+    assert lost(a, b, c) == [[], [], []]
+    b.admit("roof-1")
+    written(c, "roof-2", KEY)
+    assert lost(a, b, c) == [[], [], []]
+
+
+def test_same_change_on_both_sides_tells_nothing(two) -> None:
+    a, b = two
+    a.admit("guest")
+    b.admit("guest")
+    assert lost(a, b) == [[], []]
+
+
+@pytest.mark.parametrize("edits", [1, 3])
+def test_change_of_a_board_that_was_revoked_meanwhile_is_told(two, edits: int) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    lost(a, b)
+    a.revoke("roof-1")
+    for step in range(edits):
+        written(b, "roof-1", bytes([step]) * 16)
+        entries_of(b, "b")
+    for told in lost(a, b):
+        assert len(told) == 1
+        assert "the change at b (" in told[0]
+        assert "because a revocation elsewhere" in told[0]
+
+
+def test_boards_with_one_name_tell_who_lost(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY)
+    written(b, "roof-1", OTHER)
+    told = lost(a, b)
+    assert told[0] == told[1]
+    assert "device roof-1: the change at " in told[0][0]
+
+
+def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
+    """Onceway 0.2.0 does not name the changes before."""
+    a, _ = two
+    written(a, "roof-1", KEY)
+    (known,) = entries_of(a, "a")
+    assert known.board is not None
+    old = known.board.model_copy(update={"key": "0" * 32})
+    later = known.but(version=5, at="2027-01-01T00:00:00+00:00", board=old)
+    assert a.share([later], "a").conflicts == [], "it may know of the change here"
+    same = later.but(at="2026-01-01T00:00:00+00:00", board=known.board)
+    (found,) = a.share([same], "a").conflicts
+    assert "the change at another member (2026-01-01T00:00:00+00:00) is lost" in found.told("ab")
+
+
+def test_long_name_and_time_fit_into_a_stamp(two) -> None:
+    a, _ = two
+    for step in range(9):
+        written(a, "roof-1", bytes([step]) * 16)
+        (entry,) = entries_of(a, "x" * 64)
+    assert len(entry.at) <= 64
+    assert len(entry.before) == 5
+    assert len(stamp("9" * 64, "x" * 64, entry)) <= 64

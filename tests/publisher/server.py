@@ -83,6 +83,8 @@ class Server:
     async def _answer(self, wire: Wire) -> bool:
         packet = await wire.take(Packet)  # type: ignore[arg-type]
         match packet:
+            case Publish(qos=0):
+                pass
             case Publish():
                 self.publishes.append(packet)
                 if self.farewell is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -135,6 +136,33 @@ async def test_ctrl_c_ends_a_command_that_waits_for_input(tmp_path: Path) -> Non
         assert await process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGINT
+
+
+async def test_no_line_is_taken_that_nobody_hears_of(tmp_path: Path) -> None:
+    """Run `… --json | head -1`, and a command without standard input."""
+    async with server() as own:
+
+        async def run(closed: str, out: int) -> tuple[int | None, str]:
+            to = f"mqtt://127.0.0.1:{own.port}"
+            process = await asyncio.create_subprocess_exec(
+                *("sh", "-c", f'seq 3 | "$0" publish "$@" {closed}', ONCEWAY),
+                *("--to", to, "--device", "boiler", "t", "--json"),
+                cwd=tmp_path,
+                stdout=out,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, error = await process.communicate()
+            return process.returncode, error.decode()
+
+        reader, writer = os.pipe()
+        os.close(reader)
+        code, error = await run("", writer)
+        os.close(writer)
+        assert code == exit_codes.FAILED
+        told = "standard output: Broken pipe. Lines behind sequence 1 are not published"
+        assert json.loads(error) == {"error": told}
+        assert await run("<&-", asyncio.subprocess.DEVNULL) == (0, "")
+        assert len(own.taken) == 1
 
 
 async def test_an_ignored_identity_is_told_and_nothing_is_sent(tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.config import load
-from gateway.config.site_members import FILE
+from gateway.config.site_members import FILE, unlike
+from gateway.doctor.finding import State
+from gateway.doctor.site import site as doctor
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Publish, Suback, Subscribe, Subscription
+from gateway.site.cli import app
 from gateway.site.errors import SiteError
 from gateway.site.links.link import Greeting
 from gateway.site.pki.authority import membership
@@ -52,6 +56,25 @@ def test_signed_list_is_taken_over_and_kept(site: Site) -> None:
 def test_later_list_is_newer_whatever_the_clock_shows(site: Site) -> None:
     numbers = [sign(site.of("a"), TWO).number for _ in range(5)]
     assert numbers == sorted(set(numbers))
+
+
+def test_two_lists_of_one_second_end_as_one_at_all_members(site: Site) -> None:
+    """Two machines with one authority, such as a restored one beside the one that it replaces."""
+    one = sign(site.of("a"), TWO)
+    (site.of("a") / FILE).unlink()
+    while (two := sign(site.of("a"), {**TWO, "c": "h:3"})).number != one.number:
+        (site.of("a") / FILE).unlink()
+        one = sign(site.of("a"), TWO)
+        (site.of("a") / FILE).unlink()
+    found = set()
+    for made in ((one, two), (two, one)):
+        (site.of("b") / FILE).unlink(missing_ok=True)
+        for item in made:
+            known = lists(site, "b")
+            known.heard(item)
+            known.save()
+        found.add((site.of("b") / FILE).read_text())
+    assert len(found) == 1
 
 
 def test_older_list_undoes_nothing(site: Site) -> None:
@@ -99,6 +122,25 @@ def test_damaged_file_is_named_and_not_used(site: Site, text: bytes, tmp_path: P
     )
     assert load(config).site.members == TWO  # type: ignore[union-attr]
     sign(site.of("a"), TWO)  # and a damaged file of the first gateway is replaced
+
+
+def test_file_that_differs_from_the_list_is_named(site: Site, tmp_path: Path) -> None:
+    config = tmp_path / "b.toml"
+    text = f'[gateway]\nname = "b"\ndata = "{tmp_path / "b"}"\n[site.members]\n'
+    config.write_text(text + 'a = "h:1"\nb = "h:2"\nd = "h:4"\n')
+    assert unlike(load(config)) is None, "there is no list"
+    known = lists(site, "b")
+    known.heard(sign(site.of("a"), {"a": "h:9", "b": "h:2", "c": "h:3"}))
+    known.save()
+    told = unlike(load(config)) or ""
+    assert "it lacks c, only it has d, it has a at h:1, the list at h:9" in told
+    (finding,) = [found for found in doctor(load(config)) if "signed" in found.what]
+    assert (finding.what, finding.state) == (told, State.WARNING)
+    output = CliRunner().invoke(app, ["status", "--config", str(config)]).output
+    assert told in output
+    config.write_text(text + 'a = "h:9"\nb = "h:2"\nc = "h:3"\n')
+    assert unlike(load(config)) is None
+    assert "signed" not in CliRunner().invoke(app, ["status", "--config", str(config)]).output
 
 
 def test_list_without_this_gateway_changes_nothing(site: Site, tmp_path: Path) -> None:
@@ -183,6 +225,7 @@ async def test_member_comes_moves_and_goes_without_a_restart(tmp_path: Path) -> 
         await begin(found, "c", at)
         for name, others in (("a", "bc"), ("b", "ac"), ("c", "ab")):
             await names(found, name, *others)
+        await found.running["b"].logged("[site.members] of the configuration differs")
         hops, _ = await found.connect("b", "hops")
         hops.send(Subscribe(1, [Subscription("t", 1)]))
         await hops.take(Suback)

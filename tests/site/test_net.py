@@ -17,6 +17,7 @@ from gateway.site.errors import SiteError
 from gateway.site.framing import Kind, pack, pack_number
 from gateway.site.links import net as net_module
 from gateway.site.links.link import MOST_UNSENT
+from gateway.site.links.listening import MOST_HANDSHAKES
 from gateway.site.pki.authority import authority_of, membership
 from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import expected_authority
@@ -508,10 +509,10 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
     async with running(site.config("barn")) as (barn,):
         strangers = [
             await asyncio.open_connection("127.0.0.1", barn.net.port)
-            for _ in range(net_module.MOST_HANDSHAKES * 2)
+            for _ in range(MOST_HANDSHAKES * 2)
         ]
-        await until(lambda: len(barn.net._handshakes) == net_module.MOST_HANDSHAKES)
-        for reader, _ in strangers[: net_module.MOST_HANDSHAKES]:
+        await until(lambda: len(barn.net._handshakes) == MOST_HANDSHAKES)
+        for reader, _ in strangers[:MOST_HANDSHAKES]:
             await asyncio.wait_for(_end_of(reader), 5)
         async with running(site.config("attic")):
             await until(lambda: barn.linked("attic"))

@@ -7,8 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from gateway.mqtt.packets import Connack, Connect, Version
+from gateway.site.cli import app
 from gateway.site.wiring import registry as site_registry
 from gateway.site.wiring.registry import SiteRegistry
 from provisioning.identity import Identity
@@ -87,6 +89,13 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
                 if not any(row["boards"] for row in (await site.rows("b"))[1:]):
                     break
                 await asyncio.sleep(0.1)
+        for name in "ab":
+            (lost,) = (await site.rows(name))[0]["conflicts"]
+            assert lost.startswith("device roof-1: the change at b (")
+            assert "because a revocation elsewhere did not know of it" in lost
+            await site.running[name].logged("is lost, because a revocation elsewhere")
+        told = CliRunner().invoke(app, ["status", "--config", str(site.config("a"))])
+        assert "device roof-1: the change at b (" in told.output
         logs = "".join(line for running in (first, *site.running.values()) for line in running.log)
         assert "changed at other members of the site: roof-1" in logs
         for key in (KEY, OTHER):

@@ -109,14 +109,13 @@ PLACES = {
     "service/device_commands.py": {"run": CLIENT},
     "service/gateway.py": {"serve.reload": "`gateway reload` tells its result"},
     "service/management.py": {"Management._start_page": "the start waits for it"},
+    "site/links/kept_list.py": {"KeptList._save": "job site_members"},
     "site/links/net.py": {
         "Net._answer": "the invited gateway sees it",
         "Net._keep_accepting": "part site",
         "Net._look": CAUGHT,
         "Net._renew": "job site_certificate",
-        "Net._save_removed": "job site_removed_file",
-        "Net._take_over": "job site_members",
-        "Net._spawn": CAUGHT,
+        "Net._start_task": CAUGHT,
         "Net.start": "part site",
     },
     "site/wiring/forwarding.py": {

@@ -80,7 +80,7 @@ NOT_REPEATED = {
         site/wiring/replicas.py:_adopted site/wiring/replicas.py:refuse*2
         site/wiring/replicas.py:begin_line site/wiring/sessions.py:_gave
         site/wiring/sessions.py:_arrived*2 site/wiring/sessions.py:mark_all_suspect
-        site/links/net.py:_take_over site/wiring/membership.py:_change
+        site/wiring/membership.py:_change
     """,
     "boards of the registry, or a bounded number of names": """
         boards/admission.py:is_revoked boards/admission.py:_strangers

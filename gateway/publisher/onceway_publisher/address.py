@@ -2,6 +2,7 @@
 port, TLS, login.
 """
 
+import socket
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 from onceway_publisher.errors import Unreadable
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
+_UNKNOWN = (18, 19, 20, 21)
+"""OpenSSL's codes for a certificate whose issuer is not known (X509_V_ERR_…)."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,19 @@ class Address:
         if self.user is None:
             return []
         return [self.user] if self.password is None else [self.user, self.password]
+
+    def cause(self, error: Exception, met: bool) -> str:
+        """Return the cause and the remedy of a lost connection. met: whether the gateway had
+        answered CONNECT.
+        """
+        if isinstance(error, ssl.SSLCertVerificationError):
+            todo = ". tls= (--ca) names the file of its CA" if error.verify_code in _UNKNOWN else ""
+            return f"its certificate is refused: {error.verify_message.rstrip('.')}{todo}"
+        text = str(error) or ("no answer" if isinstance(error, TimeoutError) else repr(error))
+        if met or isinstance(error, ConnectionRefusedError | socket.gaierror):
+            return text
+        other = "without TLS is for mqtt://" if self.tls else "with TLS is for mqtts://"
+        return f"{text}. A port {other}"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -110,7 +110,7 @@ def _lines() -> Iterable[str]:
     """Return standard input, with each byte outside of UTF-8 as a surrogate."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf8", errors="surrogateescape")
-    return sys.stdin
+    return sys.stdin or ()
 
 
 def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dict[str, Any]]:
@@ -151,12 +151,26 @@ def _typed(text: str) -> float | bool | str:
 async def _publish(
     publisher: Publisher, messages: Iterator[dict[str, Any]], wait: float, as_json: bool
 ) -> None:
+    lost = ""
     async with publisher:
-        while (said := await asyncio.to_thread(next, messages, None)) is not None:
+        while not lost and (said := await asyncio.to_thread(next, messages, None)) is not None:
             taken = await publisher.publish(said.pop("topic"), said.pop("value"), **said)
-            if as_json:
-                print(json.dumps(vars(taken)), flush=True)
+            lost = _print(json.dumps(vars(taken))) if as_json else ""
         await publisher.flush(wait)
+    if lost:
+        raise PublisherError(
+            f"standard output: {lost}. Lines behind sequence {taken.sequence} are not published"
+        )
+
+
+def _print(line: str) -> str:
+    """Print a line. Return the cause if standard output takes no more."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        return error.strerror or str(error)
+    return ""
 
 
 def main() -> None:

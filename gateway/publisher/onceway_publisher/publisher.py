@@ -230,8 +230,14 @@ class Publisher:
                     self._less.clear()
                     await self._less.wait()
         except TimeoutError:
-            text = f"{self._count} messages wait in {self._path}"
-            raise StillWaiting(f"{text}: {self.problem}" if self.problem else text) from None
+            raise StillWaiting(
+                f"{self._count} messages wait in {self._path}{self._why()}"
+            ) from None
+
+    def _why(self) -> str:
+        """Return the cause of a wait, behind a colon."""
+        silent = "" if self._answered.done() else f"{self._address} has not answered yet"
+        return f": {self.problem or silent}" if self.problem or silent else ""
 
     # Bounds
 
@@ -255,10 +261,9 @@ class Publisher:
                     self._less.clear()
                     await self._less.wait()
         except TimeoutError:
-            why = f": {self.problem}" if self.problem else ""
             raise JournalFull(
                 f"{self._path} holds {self._count} messages, as much as it may (max_messages,"
-                f" max_bytes), and there was no room for {self._wait_s:g} s{why}"
+                f" max_bytes), and there was no room for {self._wait_s:g} s{self._why()}"
             ) from None
 
     # The journal
@@ -305,10 +310,9 @@ class Publisher:
         try:
             await asyncio.wait_for(waiter, self._wait_s)
         except TimeoutError:
-            why = f": {self.problem}" if self.problem else ""
             raise StillWaiting(
                 f"the gateway has not taken the message for {self._wait_s:g} s; it waits in"
-                f" {self._path}{why}"
+                f" {self._path}{self._why()}"
             ) from None
         finally:
             del self._waiting[message.key]
@@ -334,14 +338,14 @@ class Publisher:
         """Keep a connection, with pauses that grow while no connection succeeds."""
         loop, wait, self._clean = asyncio.get_running_loop(), FIRST_WAIT_S, True
         while True:
-            self._progress, start = False, loop.time()
+            self._progress, self._met, start = False, False, loop.time()
             try:
                 await self._connection()
             except Refused as error:
                 self._refused = error
                 self._trouble(str(error))
             except (OSError, PacketError, PublisherError, asyncio.IncompleteReadError) as error:
-                self._trouble(f"{self._address}: {str(error) or type(error).__name__}")
+                self._trouble(f"{self._address}: {self._address.cause(error, self._met)}")
             except Exception as error:  # whatever it is, the messages are in the journal
                 log.exception("the connection has failed")
                 self._trouble(f"{self._address}: {error!r}")
@@ -421,6 +425,7 @@ class Publisher:
         if self.problem is not None:
             log.info("connected to %s; %d messages wait", self._address, self._count)
         self._refused = self.problem = None
+        self._met = True
         self._said.clear()
         if not self._answered.done():
             self._answered.set_result(None)

@@ -30,6 +30,7 @@ from gateway.config import Config, split_address
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
+from gateway.site.links.kept_list import KeptList
 from gateway.site.links.link import (
     OLDEST,
     SILENT,
@@ -40,6 +41,7 @@ from gateway.site.links.link import (
     address_of,
     difference,
 )
+from gateway.site.links.listening import MOST_HANDSHAKES, is_here, listen
 from gateway.site.pki import invitation, renewal
 from gateway.site.pki.authority import Membership, Removal, authority_of, membership, name_in
 from gateway.site.pki.member_list import Lists
@@ -47,7 +49,7 @@ from gateway.site.pki.removed import Removed
 from gateway.site.pki.tls import dialling, serving, why
 from gateway.site.rules.contact import LEASE_S, PROMISE_S
 from gateway.system.dial import connected
-from gateway.system.jobs import FILE_S, Job
+from gateway.system.jobs import Job
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
@@ -61,7 +63,6 @@ HANDSHAKE_S = 10.0
 DIAL_S = 5.0
 _TCP_S = 4.0
 """Timeout for name lookup and TCP, within DIAL_S."""
-MOST_HANDSHAKES = 16
 MOST_WAIT_S = 5.0
 CLOCK_S = 60.0
 """Difference of clocks beyond which it is a problem of the link."""
@@ -159,17 +160,17 @@ class Net:
         folder = config.site_folder
         text = f"{folder}: the certificate of this gateway, or of a member, cannot be renewed"
         self._renewing = Job("site_certificate", text, RENEWAL_S)
-        text = f"{folder}: the list of removed members cannot be read"
-        self._removing = Job("site_removed", text, FILE_S)
-        text = f"{folder}: the list of removed members cannot be written"
-        self._keeping = Job("site_removed_file", text, 3 * FILE_S)
-        text = f"{folder}: the signed list of members cannot be used"
-        self._listing = Job("site_members", text, FILE_S)
+        text, save = "the list of removed members", self._spawn_saving
+        self._removals = KeptList(folder, "site_removed", text, save, self._may_log)
+        text = "the signed list of members"
+        self._listing = KeptList(
+            folder, "site_members", text, save, self._may_log, self._agreed, mends=True
+        )
 
     @property
     def jobs(self) -> list[Job]:
         """The jobs that renew certificates and keep the lists of members and of removed ones."""
-        return [self._renewing, self._removing, self._keeping, self._listing]
+        return [self._renewing, *self._removals.jobs, *self._listing.jobs]
 
     @property
     def port(self) -> int:
@@ -186,11 +187,12 @@ class Net:
         if self._renews and renewal.is_due(own.certificate):
             own = renewal.renew_own(folder) or own
         self._removed, self._lists = Removed(folder, own), Lists(folder, own)
-        self._follow_list()
+        self._removals.use(self._removed)
+        self._listing.use(self._lists)
         self._closing = False
         self._far.clear()
         self._use(own)
-        self._listening = _listen(*self._config.site_bind)
+        self._listening = listen(*self._config.site_bind)
         if absent := self._absent():
             log.error("%s; all else runs", absent)
         now = loop.time()
@@ -257,14 +259,10 @@ class Net:
 
     def _absent(self) -> str | None:
         """Return why no member can reach this gateway yet, or None."""
-        host, _ = self._config.site_bind
-        try:
-            with socket.socket(_family(host)) as trial:
-                trial.bind((host, 0))
-        except OSError:
-            where = self._site.bind or "site.bind"
-            return f"{where}: this machine does not have that address. The gateway waits for it"
-        return None
+        if is_here(self._config.site_bind[0]):
+            return None
+        where = self._site.bind or "site.bind"
+        return f"{where}: this machine does not have that address. The gateway waits for it"
 
     def has_stopped(self, member: str) -> bool:
         """Whether the last link ended because the member stopped."""
@@ -315,11 +313,10 @@ class Net:
 
     def compare(self, link: Link, greeting: Greeting) -> None:
         if greeting.agreed is not None and self._lists.heard(greeting.agreed):
-            self._spawn(self._take_over(), self._saving)
+            self._listing.keep()
         mine = self.greeting()
         if (text := difference(mine, greeting, self._name, link.member)) is not None:
-            number = greeting.agreed.number if greeting.agreed is not None else 0
-            if link.expected is None and number < self._lists.number:
+            if link.expected is None and greeting.agreed != self._lists.newest:
                 link.greet()  # with our list, which the member takes over
             raise SiteError(text)
         if greeting.copies not in (None, mine.copies):
@@ -359,16 +356,16 @@ class Net:
 
     def removed(self, link: Link, removals: Sequence[Removal]) -> None:
         if self._removed.heard(removals):
-            self._spawn(self._save_removed(), self._saving)
+            self._removals.keep()
             self._spread(link)
 
     def asked(self, link: Link, request: bytes) -> None:
-        self._spawn(self._answer(link, request), self._saving)
+        self._spawn_saving(self._answer(link, request))
 
     def renews(self, link: Link, data: bytes) -> None:
         if link.has_renewed if data else self._renews and not link.has_renewed:
             link.has_renewed = not data
-            self._spawn(self._renew(link, data), self._saving)
+            self._spawn_saving(self._renew(link, data))
 
     async def _renew(self, link: Link | None, data: bytes = b"") -> None:
         """Renew the certificate of this gateway, or that of the member at the end of a link."""
@@ -398,7 +395,7 @@ class Net:
             return
         if self._renews:
             if self._may_log("own renewal"):  # a failure is tried again a minute later
-                self._spawn(self._renew(None), self._saving)
+                self._spawn_saving(self._renew(None))
             return
         for far in self._far.values():
             if far.link is not None and far.link.renews and not far.link.has_renewed:
@@ -425,7 +422,7 @@ class Net:
         while (listening := self._listening) is None:
             await asyncio.sleep(AGAIN_S)
             with suppress(OncewayError):
-                self._listening = _listen(*self._config.site_bind)
+                self._listening = listen(*self._config.site_bind)
         while True:
             try:
                 channel, address = await loop.sock_accept(listening)
@@ -571,16 +568,9 @@ class Net:
         late = now - self._next_tick > TICK_S
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
-        try:
-            self._removed.refresh()
-        except OncewayError as error:
-            self._removing.fail(error)
-        else:
-            self._removing.succeed()
-        if self._keeping.error is not None and self._may_log("removed"):  # once a minute
-            self._spawn(self._save_removed(), self._saving)
+        self._removals.look()
         self._spread(None)
-        if self._follow_list():
+        if self._listing.look():
             self._agreed()
         self._keep_certificate()
         set_off = datetime.now(UTC).timestamp() - now
@@ -589,32 +579,6 @@ class Net:
                 far.link.end("this gateway's clock was set")  # the next link compares it again
             elif far.link is not None and not late:
                 far.link.look(now)
-
-    # The list of members
-
-    def _follow_list(self) -> bool:
-        """Read the list of members. Return whether it is newer than before."""
-        try:
-            found = self._lists.refresh()
-        except OncewayError as error:
-            self._listing.fail(error)
-            return False
-        if found:
-            self._listing.succeed()
-        elif self._listing.error is not None and self._may_log("members"):  # once a minute
-            self._spawn(self._take_over(), self._saving)
-        return found
-
-    async def _take_over(self) -> None:
-        """Keep a list that another member has sent, and use it."""
-        try:
-            await asyncio.to_thread(self._lists.save)
-        except OncewayError as error:
-            self._listing.fail(error)
-        else:
-            log.warning("the members of the site have changed, as its first gateway has signed")
-            self._listing.succeed()
-            self._agreed()
 
     # Removed members
 
@@ -639,14 +603,6 @@ class Net:
     @property
     def _is_removed(self) -> bool:
         return self._removed.covers(self._own.certificate)
-
-    async def _save_removed(self) -> None:
-        try:
-            await asyncio.to_thread(self._removed.save)
-        except OncewayError as error:
-            self._keeping.fail(error)
-        else:
-            self._keeping.succeed()
 
     # Logging once
 
@@ -680,58 +636,25 @@ class Net:
         self._logged[key] = now
         return True
 
-    def _spawn(
-        self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]] | None = None
-    ) -> None:
-        """Start a task. among: by default the tasks that `close` cancels."""
-        tasks = self._tasks if among is None else among
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that `close` cancels."""
+        self._start_task(work, self._tasks)
+
+    def _spawn_saving(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that `close` waits for."""
+        self._start_task(work, self._saving)
+
+    @staticmethod
+    def _start_task(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
 
-_IP_FREEBIND = 15
-"""The option of ip(7) that allows binding to an address that the machine does not have yet."""
 _DIALS, _HEARD = " that dials ", ": the knock is heard"
 """Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
 _GONE = "it was removed from the site, or its name has a newer certificate"
 _COPY = "two gateways that run have its name: stop the one that is a copy"
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _listen(host: str, port: int) -> socket.socket | None:
-    """Return a listening socket, or None if the network interface of a link-local address does not
-    exist yet. host: empty for every address, of IPv4 and IPv6 if the machine has both.
-    """
-    try:
-        if host:
-            made = socket.socket(_family(host))
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # the address may come later (DHCP), and this gateway has to serve its boards meanwhile
-            made.setsockopt(socket.SOL_IP, _IP_FREEBIND, 1)
-            made.bind((host, port))
-            made.listen(MOST_HANDSHAKES)
-        else:
-            both = socket.has_dualstack_ipv6()
-            made = socket.create_server(
-                ("", port),
-                family=socket.AF_INET6 if both else socket.AF_INET,
-                backlog=MOST_HANDSHAKES,
-                dualstack_ipv6=both,
-            )
-    except socket.gaierror:
-        return None
-    except OSError as error:
-        raise OncewayError(
-            f"cannot listen for the site's other members ({error.strerror})",
-            f"{host}:{port}",
-            "Correct `site.bind`, or end the program that has this port",
-        ) from error
-    made.setblocking(False)
-    return made
 
 
 def _status(far: _Far, now: float) -> MemberStatus:

@@ -174,6 +174,18 @@ def authority_of(folder: Path) -> Authority | None:
     return Authority(key, certificate)
 
 
+def needed_authority(folder: Path) -> Authority:
+    """Return the authority. Raises OncewayError if it is at another member."""
+    found = authority_of(folder)
+    if found is None:
+        raise OncewayError(
+            "this gateway cannot do that: the site's authority is not here",
+            str(folder),
+            "Do it on the gateway where `onceway site init` was",
+        )
+    return found
+
+
 def membership(folder: Path, name: str | None = None) -> Membership:
     """Return this gateway's membership. name: the name that the certificate must have. Raises
     OncewayError if there is none.

@@ -8,11 +8,12 @@ created.
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.errors import OncewayError
+from gateway.site.errors import SiteError
 from gateway.system.sync import sync
 
 AUTHORITY = "authority.pem"
@@ -54,6 +55,33 @@ def replace(path: Path, data: bytes) -> None:
     finally:
         hidden.unlink(missing_ok=True)
     sync(path.parent)
+
+
+class WatchedFile:
+    """A file that commands and the service replace. remedy: for a damaged one."""
+
+    def __init__(self, path: Path, remedy: str) -> None:
+        self._path, self._remedy = path, remedy
+        self._seen: tuple[int, int, int] | None = None
+
+    def read(self, take: Callable[[bytes], bool]) -> bool:
+        """Hand the contents to `take`, unless it has taken them. Return its answer, False if there
+        is nothing new. Raises OncewayError, also for a SiteError of `take`.
+        """
+        try:
+            status = self._path.stat()
+            seen = status.st_ino, status.st_mtime_ns, status.st_size
+            if seen == self._seen:
+                return False
+            found = take(self._path.read_bytes())
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise OncewayError(f"cannot be read ({error.strerror})", str(self._path)) from error
+        except SiteError as error:
+            raise OncewayError(error.what, str(self._path), self._remedy) from error
+        self._seen = seen
+        return found
 
 
 def remove(path: Path) -> None:

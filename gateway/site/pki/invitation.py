@@ -32,6 +32,7 @@ from gateway.site.pki.authority import (
     issued_at,
     membership,
     name_in,
+    needed_authority,
 )
 from gateway.site.pki.member_list import change, checked
 from gateway.site.pki.removed import Removed
@@ -123,13 +124,7 @@ def invite(
     will reach that gateway; with it, the gateway gets into the signed list of members when it
     joins. Raises OncewayError.
     """
-    authority = authority_of(folder)
-    if authority is None:
-        raise OncewayError(
-            "this gateway cannot invite: the site's authority is not here",
-            str(folder),
-            "Do it on the gateway where `onceway site init` was",
-        )
+    authority = needed_authority(folder)
     if name == inviter:
         raise OncewayError(
             f"{name!r} is this gateway itself",

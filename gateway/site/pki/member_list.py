@@ -8,7 +8,6 @@ number of a list is the time at which it was signed, so a restored first gateway
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +19,11 @@ from gateway.config.site_members import FILE
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.pki import folder as files
-from gateway.site.pki.authority import Membership, authority_of, membership
+from gateway.site.pki.authority import Membership, membership, needed_authority
 from gateway.site.strict import parse
 
 MOST_BYTES = 64 * 1024
+_NONE = 0, ""
 _PURPOSE = b"onceway: members of the site\0"
 
 
@@ -36,6 +36,13 @@ class MemberList(BaseModel):
     signature: Annotated[str, Field(max_length=128)]
     """Signature of the site's authority, in base64."""
 
+    @property
+    def rank(self) -> tuple[int, str]:
+        """The list with the highest rank counts. Only a copy of the authority can sign two lists
+        with one number.
+        """
+        return self.number, self.signature
+
     def is_signed(self, own: Membership) -> bool:
         """Whether the authority has signed this list, and it is one that a gateway can use."""
         try:
@@ -46,72 +53,50 @@ class MemberList(BaseModel):
         return own.has_signed(signature, _signed(self.number, self.members))
 
 
-@dataclass(slots=True)
 class Lists:
     """The newest list that this gateway knows."""
 
-    folder: Path
-    own: Membership
-    newest: MemberList | None = None
-    _seen: tuple[int, int, int] | None = None
+    def __init__(self, folder: Path, own: Membership) -> None:
+        self._folder, self._own = folder, own
+        self._file = files.WatchedFile(folder / FILE, "Move it away: another member sends it")
+        self.newest: MemberList | None = None
 
     @property
-    def number(self) -> int:
-        """Number of the newest list, 0 without one."""
-        return self.newest.number if self.newest is not None else 0
+    def rank(self) -> tuple[int, str]:
+        """Rank of the newest list; without one, that of none."""
+        return self.newest.rank if self.newest is not None else _NONE
 
     def refresh(self) -> bool:
         """Read the file if it has changed. Return whether its list is newer. Raises
         OncewayError.
         """
-        path = self.folder / FILE
-        try:
-            status = path.stat()
-            seen = status.st_ino, status.st_mtime_ns, status.st_size
-            if seen == self._seen:
-                return False
-            self._seen = seen
-            return self.heard(_read(path))
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise OncewayError(f"cannot be read ({error.strerror})", str(path)) from error
-        except SiteError as error:
-            raise OncewayError(
-                error.what, str(path), "Move it away: another member sends it"
-            ) from error
+        return self._file.read(lambda data: self.heard(_parsed(data)))
 
     def heard(self, found: MemberList) -> bool:
         """Take over a newer list. Return whether it is newer. Raises SiteError if the authority did
         not sign it.
         """
-        if found.number <= self.number:
+        if found.rank <= self.rank:
             return False
-        if not found.is_signed(self.own):
+        if not found.is_signed(self._own):
             raise SiteError("the site's authority did not sign that list of members")
         self.newest = found
         return True
 
     def save(self) -> None:
         """Write the file, if its list is older. Blocks for the disk. Raises OncewayError."""
-        with files.os_errors_explained(self.folder), files.locked(self.folder):
-            if self.newest is not None and self.newest.number > _number(self.folder):
-                _write(self.folder, self.newest)
+        with files.os_errors_explained(self._folder), files.locked(self._folder):
+            if self.newest is not None and self.rank > _rank(self._folder):
+                _write(self._folder, self.newest)
 
 
 def sign(folder: Path, members: Mapping[str, str]) -> MemberList:
     """Write a new list, on the gateway with the authority, for a caller that holds the folder's
     lock. Raises OncewayError.
     """
-    authority = authority_of(folder)
-    if authority is None:
-        raise OncewayError(
-            "this gateway cannot change the members: the site's authority is not here",
-            str(folder),
-            "Do it on the gateway where `onceway site init` was",
-        )
+    authority = needed_authority(folder)
     checked(members)
-    number = max(int(datetime.now(UTC).timestamp()), _number(folder) + 1)
+    number = max(int(datetime.now(UTC).timestamp()), _rank(folder)[0] + 1)
     signature = b64encode(authority.sign(_signed(number, members))).decode()
     made = MemberList(number=number, members=dict(members), signature=signature)
     _write(folder, made)
@@ -134,17 +119,17 @@ def change(folder: Path, members: Mapping[str, str]) -> None:
         sign(folder, members)
 
 
-def _number(folder: Path) -> int:
-    """Return the number of the list in the file, 0 if it has none that the authority signed."""
+def _rank(folder: Path) -> tuple[int, str]:
+    """Return the rank of the list in the file, that of none if the authority did not sign it."""
     try:
-        found = _read(folder / FILE)
+        found = _parsed((folder / FILE).read_bytes())
     except (FileNotFoundError, SiteError):
-        return 0
-    return found.number if found.is_signed(membership(folder)) else 0
+        return _NONE
+    return found.rank if found.is_signed(membership(folder)) else _NONE
 
 
-def _read(path: Path) -> MemberList:
-    return parse(MemberList, path.read_bytes(), MOST_BYTES)
+def _parsed(data: bytes) -> MemberList:
+    return parse(MemberList, data, MOST_BYTES)
 
 
 def _write(folder: Path, made: MemberList) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from cryptography import x509
 
-from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.pki import folder as files
 from gateway.site.pki.authority import (
@@ -40,7 +39,8 @@ class Removed:
         self._news: list[Removal] = []
         self._turn = threading.Lock()
         """Lock, because `save` may run in another thread."""
-        self._seen: tuple[int, int, int] | None = None
+        remedy = "Bring it back from a backup, or copy another member's file"
+        self._file = files.WatchedFile(folder / files.REMOVED, remedy)
         self.refresh()
 
     def covers(self, certificate: x509.Certificate) -> bool:
@@ -60,24 +60,9 @@ class Removed:
     def to_json(self) -> list[dict[str, str | int]]:
         return [item.to_json() for item in self._known.values()]
 
-    def refresh(self) -> None:
-        """Read the file if it has changed. Raises OncewayError."""
-        path = self._folder / files.REMOVED
-        try:
-            status = path.stat()
-            seen = status.st_ino, status.st_mtime_ns, status.st_size
-            if seen == self._seen:
-                return
-            self.heard(read(path.read_bytes()))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise OncewayError(f"cannot be read ({error.strerror})", str(path)) from error
-        except SiteError as error:
-            raise OncewayError(
-                error.what, str(path), "Bring it back from a backup, or copy another member's file"
-            ) from error
-        self._seen = seen
+    def refresh(self) -> bool:
+        """Read the file if it has changed. Return whether there are news. Raises OncewayError."""
+        return self._file.read(lambda data: self.heard(read(data)))
 
     def heard(self, removals: Iterable[Removal]) -> bool:
         """Add removals. Return whether any is new. New ones apply at once, and are on disk after

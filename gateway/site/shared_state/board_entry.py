@@ -10,12 +10,15 @@ In: entries of two members for a board. Out: the valid entry, the same at every 
   later one
   by its time (`at`), and in the same second the one with the greater JSON.
 - `board` is None once the name is gone because its board was renamed.
+- `at` also names the member of the change, and the changes before it (`stamp`): so two changes that
+  did not know one another are found (`conflict`). Onceway 0.2.0 writes the time alone.
 
 The port of a board is not included: it concerns only the gateway with the board.
 """
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -24,9 +27,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 MOST_BYTES = 2_000
 """Largest number of bytes of an entry as JSON."""
 GROUPS = 256
+CONFLICT = "conflict "
+"""Beginning of a line with a `Conflict`, behind lines with entries."""
 _HIGHEST = 1 << 40
 """Bound of the entry's numbers, which no counter reaches."""
 _NUMBERS = "network", "device"
+_STAMP, _MEMBER, _BEFORE = 64, 4, 5
+"""Largest number of characters of `at`; numbers of hexadecimal digits in it for a member and for a
+change before it.
+"""
 
 
 def _radio(text: str) -> str:
@@ -73,6 +82,16 @@ class Entry(_Strict):
     board: Board | None
 
     @property
+    def before(self) -> tuple[str, ...]:
+        """Digests of changes before this one, the last one first."""
+        return tuple(self.at.split(" ")[1:])
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the last change, without revocations."""
+        return _hex(repr(_rank(self)), _BEFORE)
+
+    @property
     def is_revoked(self) -> bool:
         return self.revoked >= self.lifted
 
@@ -103,6 +122,70 @@ def merged(one: Entry, other: Entry) -> Entry:
         revoked=max(one.revoked, other.revoked),
         changed=max(one.changed, other.changed),
     )
+
+
+def stamp(time: str, member: str, known: Entry) -> str:
+    """Return `at` for a change of a known entry: its time, the member, and the changes before."""
+    parts = [f"{time[:32].replace(' ', 'T')}@{_hex(member, _MEMBER)}"]
+    for digest in (known.digest, *known.before)[: known.version]:
+        if sum(map(len, parts)) + len(parts) + len(digest) <= _STAMP:
+            parts.append(digest)
+    return " ".join(parts)
+
+
+class Conflict(_Strict):
+    """Two changes of a board that did not know one another. lost, holds: `at` of the changes.
+    is_revoked: whether a revocation overrides the lost change.
+    """
+
+    name: str
+    lost: str
+    holds: str
+    is_revoked: bool
+
+    def told(self, members: Iterable[str]) -> str:
+        """Return the conflict as a sentence. members: names that may have made the changes."""
+        names = {_hex(member, _MEMBER): member for member in members}
+        lost = _told(self.lost, names)
+        holds = "a revocation elsewhere" if self.is_revoked else f"that {_told(self.holds, names)}"
+        return (
+            f"device {self.name}: the change {lost} is lost, because {holds} did not know of it"
+            " and holds"
+        )
+
+
+def _told(at: str, names: Mapping[str, str]) -> str:
+    time, _, member = at.partition(" ")[0].partition("@")
+    return f"at {names.get(member, 'another member')} ({time})"
+
+
+def conflict(one: Entry, other: Entry) -> Conflict | None:
+    """Return the change that a merge of these entries of a board loses, or None. The changes before
+    an entry are known as far as `at` names them.
+    """
+    holds, lost = (one, other) if _rank(one) >= _rank(other) else (other, one)
+    revoked = max(one, other, key=lambda entry: entry.revoked)
+    is_revoked = revoked.is_revoked and one.revoked != other.revoked
+    if is_revoked:
+        holds, lost = revoked, other if revoked is one else one
+    if lost.version < holds.version - len(holds.before) or _same(one, other):
+        return None
+    if lost.digest in (holds.digest, *holds.before):
+        return None
+    return Conflict(name=one.name, lost=lost.at, holds=holds.at, is_revoked=is_revoked)
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    """Whether the entries are equal except for times."""
+    left, right = (
+        entry.board and entry.board.model_copy(update={"created": "", "flashed": None})
+        for entry in (one, other)
+    )
+    return left == right
+
+
+def _hex(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def _rank(entry: Entry) -> tuple[int, str, str]:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from gateway.site.errors import SiteError
-from gateway.site.shared_state.board_entry import GROUPS, MOST_BYTES, Entry, group_of, merged
+from gateway.site.shared_state.board_entry import (
+    GROUPS,
+    MOST_BYTES,
+    Entry,
+    conflict,
+    group_of,
+    merged,
+)
 from gateway.site.shared_state.sharing import FRAME, Link, Sharing
 from gateway.site.strict import parse
 
@@ -68,6 +75,7 @@ class BoardSharing(Sharing[Entry]):
             for entry in entries
             if entry.name not in known
             or merged(known[entry.name], entry).mark != known[entry.name].mark
+            or conflict(known[entry.name], entry) is not None
         ]
         if len(known.keys() | {entry.name for entry in news}) > MOST:
             raise SiteError(f"a registry of more than {MOST} boards")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.config.site_members import follow
+from gateway.config.site_members import follow, unlike
 from gateway.errors import OncewayError
 from gateway.runtime.session_rows import session_rows
 from gateway.site.forwarding.messages import FIRST as forwarding_frames
@@ -21,6 +21,7 @@ from gateway.site.replication.messages import FIRST as copy_frames
 from gateway.site.rules import session_list as listings
 from gateway.site.shared_state.boards import FIRST as sharing_frames
 from gateway.site.shared_state.retained import FIRST as retained_frames
+from gateway.site.wiring.conflicts import Conflicts
 from gateway.site.wiring.forwarding import Forwarding
 from gateway.site.wiring.local_member import Site, StoreParts
 from gateway.site.wiring.registry import SiteRegistry
@@ -73,8 +74,10 @@ class Membership:
     """
 
     def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
-        assert config.site is not None  # noqa: S101 - said above
+        section = config.site
+        assert section is not None  # noqa: S101 - said above
         follow(config)
+        _tell_unlike(config)
         self._config, self._engine = config, engine
         self._broker = broker = engine.broker
         self._name = config.gateway.name
@@ -82,19 +85,29 @@ class Membership:
         self._doubts = Doubts(config.gateway.data, lambda: broker.utc)
         self._copies = SiteCopies(
             engine,
-            config.site,
+            section,
             config.gateway.data,
             self._send,
             asyncio.get_running_loop(),
             restored=restored,
         )
-        self.registry = SiteRegistry(config.gateway.data, self._send)
-        self._retained = SiteRetained(engine, self._send, asyncio.get_running_loop())
+        self._conflicts = Conflicts(broker.log_throttle)
+        self.registry = SiteRegistry(
+            config.gateway.data,
+            self._send,
+            self._name,
+            lambda found: self._conflicts.tell(
+                found.told(config.site.members if config.site else ())
+            ),
+        )
+        self._retained = SiteRetained(
+            engine, self._send, asyncio.get_running_loop(), self._conflicts.tell
+        )
         self._changing: asyncio.Task[None] | None = None
         """Change to another list of members."""
         text = f"{config.site_folder}: the changed list of members does not take effect"
         self._change_job = Job("site_change", text, LOOP_S)
-        self._build(config.site, os.access(config.site_folder / RETURNED, os.F_OK))
+        self._build(section, os.access(config.site_folder / RETURNED, os.F_OK))
         generation = last_generation(config.gateway.data) or ""
         self._net = Net(
             config, generation, self._joined, self._left, self._received, self._list_changed
@@ -129,7 +142,7 @@ class Membership:
             self._send,
             asyncio.get_running_loop(),
         )
-        copies, sharing, retained = self._copies, self.registry.sharing, self._retained.sharing
+        copies, sharing, retained = self._copies, self.registry.sharing, self._retained
         self._channels = [
             Channel(
                 0,
@@ -140,7 +153,7 @@ class Membership:
             Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
             Channel(forwarding_frames, forwarding.joined, forwarding.left, forwarding.received),
             Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
-            Channel(retained_frames, retained.joined, retained.left, self._retained.received),
+            Channel(retained_frames, retained.joined, retained.left, retained.received),
             Channel(copy_frames, copies.joined, copies.left, copies.received),
         ]
         """Channels, in order of their first bytes."""
@@ -157,6 +170,7 @@ class Membership:
         while section is not None and follow(self._config):
             names = ", ".join(map(printable, section.members))
             log.warning("the site has these members now: %s", names)
+            _tell_unlike(self._config)
             await self._net.close()
             while is_busy(self._site.holder):  # noqa: ASYNC110 - a commit that moves a session
                 await asyncio.sleep(_LOOK_S)
@@ -313,7 +327,8 @@ class Membership:
         whether it has given a lease; without one, each new client is looked up. `boards`: number of
         changes of the device registry that it may not have yet. `retained`: the same for retained
         messages. The row of this member has `copies`: how its spool and those of others are
-        replicated (`replicas.py`).
+        replicated (`replicas.py`), `conflicts`: the last changes that were lost
+        (`conflicts.py`), and `file`: how [site.members] of the file differs from the signed list.
         """
         here, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()
@@ -327,4 +342,11 @@ class Membership:
                 row["problem"] = row["problem"] or "it answers no queries about sessions"
         parts = self._site, self._forwarding, self._retained
         figures = {name: count for part in parts for name, count in part.figures().items()}
-        return [here | {"figures": figures, "copies": self._copies.figures()}, *others]
+        here |= {"figures": figures, "copies": self._copies.figures()}
+        here |= {"conflicts": self._conflicts.told(), "file": unlike(self._config)}
+        return [here, *others]
+
+
+def _tell_unlike(config: Config) -> None:
+    if (text := unlike(config)) is not None:
+        log.warning("%s", printable(text))

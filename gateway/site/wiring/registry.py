@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gateway.boards.admission import FILE
 from gateway.errors import OncewayError
-from gateway.site.shared_state.board_entry import Entry
+from gateway.site.shared_state.board_entry import CONFLICT, Conflict, Entry
 from gateway.site.shared_state.boards import MOST, BoardSharing
 from gateway.site.shared_state.sharing import Link
 from gateway.system.jobs import Job
@@ -34,10 +34,19 @@ _NAMES = 10
 
 
 class SiteRegistry:
-    """The registry's sharing, from `start` to `close`."""
+    """The registry's sharing, from `start` to `close`. member: name of this gateway. lost: called
+    with each change that was lost.
+    """
 
-    def __init__(self, folder: Path, send: Callable[[str, bytes], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        send: Callable[[str, bytes], None],
+        member: str = "",
+        lost: Callable[[Conflict], None] = lambda _: None,
+    ) -> None:
         self._path = folder / FILE
+        self._member, self._lost = member, lost
         self.sharing = BoardSharing(send, self._enter)
         self._incoming: dict[str, tuple[Link[Entry], Sequence[Entry]]] = {}
         """The last frame of entries, by member."""
@@ -97,7 +106,8 @@ class SiteRegistry:
     async def _exchange(self, entries: Sequence[Entry]) -> list[Entry]:
         """Merge entries into the registry. Return all its entries."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "provisioning.share_pipe", str(self._path)),
+            *(sys.executable, "-P", "-m", "provisioning.share_pipe"),
+            *(str(self._path), self._member),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -114,17 +124,23 @@ class SiteRegistry:
             raise OncewayError(words[-500:])
         if words:
             log.warning("%s: %s", self._path, words[-500:])
-        found = await asyncio.to_thread(_entries, out)
+        found, conflicts = await asyncio.to_thread(_parsed, out)
+        for conflict in conflicts:
+            self._lost(conflict)
         if len(found) > MOST:
             raise OncewayError(f"it has {len(found)} boards; at most {MOST} are shared")
         return found
 
 
-def _entries(lines: bytes) -> list[Entry]:
-    """Return the entries of lines. They are parsed in another thread, a line at a time, so that
-    the event loop runs in between.
+def _parsed(out: bytes) -> tuple[list[Entry], list[Conflict]]:
+    """Return the entries and conflicts in lines. They are parsed in another thread, a line at a
+    time, so that the event loop runs in between.
     """
-    entries = [Entry.model_validate_json(line) for line in lines.splitlines()]
-    for entry in entries:
-        entry.mark  # noqa: B018 - computed here, not on the event loop
-    return entries
+    entries, conflicts = [], []
+    for line in out.decode().splitlines():
+        if line.startswith(CONFLICT):
+            conflicts.append(Conflict.model_validate_json(line.removeprefix(CONFLICT)))
+        else:
+            entries.append(Entry.model_validate_json(line))
+            entries[-1].mark  # noqa: B018 - computed here, not on the event loop
+    return entries, conflicts

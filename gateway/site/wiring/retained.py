@@ -8,6 +8,9 @@ publications through `forwarding.py`, not from here.
 The gateway's own messages exist only in its memory and are not shared; on their topics, entries of
 others are ignored.
 
+If clients changed a topic on both sides while there was no link, the older change is lost, and a
+person is told.
+
 A publication here is sent to others when it is on disk. An entry of another member is confirmed
 when it is in memory, and goes to disk with the next commit. If that fails, the two gateways differ
 when their next link begins, and the entry is sent again.
@@ -19,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
@@ -27,6 +30,7 @@ from gateway.mqtt.errors import quote
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX
 from gateway.site.shared_state.retained import RetainedSharing
 from gateway.site.shared_state.retained_entry import NEVER, Entry
+from gateway.system.logs import printable
 
 if TYPE_CHECKING:
     from gateway.runtime.engine import Engine
@@ -34,27 +38,48 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NAMES = 10
+"""Largest number of topics in one sentence."""
 RETRY_S = 0.5
 """Seconds for which entries of other members wait if the disk is busy or full."""
 
 
+class _Apart(NamedTuple):
+    """A time without a link to a member, as versions of retained messages. since: the newest one
+    here at its begin. until: its end, by this gateway's clock.
+    """
+
+    since: int
+    until: int
+
+
 class SiteRetained:
     """The sharing of retained messages, from creation to `close`. send: sends a frame to a member,
-    or drops it.
+    or drops it. lost: called with a sentence about a change that was lost.
     """
 
     def __init__(
-        self, engine: Engine, send: Callable[[str, bytes], None], loop: asyncio.AbstractEventLoop
+        self,
+        engine: Engine,
+        send: Callable[[str, bytes], None],
+        loop: asyncio.AbstractEventLoop,
+        lost: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._engine = engine
         self._broker = broker = engine.broker
         self._loop = loop
         self._changed: dict[int, set[str]] = {}
         """Changed topics, by commit."""
+        self._lost = lost
+        self._newest = 0
+        """Highest version of a retained message here."""
+        self._apart: dict[str, _Apart] = {}
         self._left_out = 0
         """Number of other members' messages for which this gateway had no room."""
         self.sharing = RetainedSharing(send, self._held, self._enter)
         self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
+        self._before = self._newest
+        """`_newest` at the start, before which all changes may be known elsewhere."""
         broker.retained.watch = self._watch
 
     def close(self) -> None:
@@ -78,6 +103,7 @@ class SiteRetained:
         for topic in topics:
             entry = self._held(topic)
             marks[topic] = None if entry is None else entry.mark
+            self._newest = max(self._newest, entry.version if entry is not None else 0)
         return marks
 
     def _held(self, topic: str) -> Entry | None:
@@ -101,6 +127,15 @@ class SiteRetained:
 
     # -- what others hold
 
+    def joined(self, member: str) -> None:
+        since = self._apart.get(member, _Apart(self._before, 0)).since
+        self._apart[member] = _Apart(since, self._broker.utc or 0)
+        self.sharing.joined(member)
+
+    def left(self, member: str) -> None:
+        self._apart[member] = _Apart(self._newest, 0)
+        self.sharing.left(member)
+
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
         self._engine.begin()
@@ -113,6 +148,7 @@ class SiteRetained:
             broker.promise()
             self._loop.call_later(RETRY_S, self._try_again, link)
             return
+        self._tell_conflicts(link.member, entries)
         with broker.step:
             for entry in entries:
                 self._take(entry)
@@ -147,6 +183,28 @@ class SiteRetained:
         )
         if topic.count("/") >= broker.limits.topic_levels or not take(broker, message):
             self._leave_out(topic)
+
+    def _tell_conflicts(self, member: str, entries: Iterable[Entry]) -> None:
+        """Tell which topics different clients changed on both sides while there was no link."""
+        apart = self._apart.get(member)
+        lost = []
+        for entry in entries:
+            held = self._held(entry.name)
+            if held is None or apart is None or held.client == entry.client:
+                continue
+            older, where = (held, "here") if held.mark < entry.mark else (entry, f"at {member}")
+            if (
+                older.payload
+                and apart.since < min(held.version, entry.version)
+                and entry.version <= apart.until
+            ):
+                lost.append(f"{quote(entry.name)} of {quote(older.client)} {where}")
+        if lost:
+            more = f" and {len(lost) - _NAMES} more" if len(lost) > _NAMES else ""
+            self._lost(
+                f"retained messages were changed on both sides while there was no link to"
+                f" {printable(member)}; the older change is lost: {', '.join(lost[:_NAMES])}{more}"
+            )
 
     def _leave_out(self, topic: str) -> None:
         self._left_out += 1

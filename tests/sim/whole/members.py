@@ -48,11 +48,11 @@ class Member:
         site = Site(gateway.engine, gateway.name, names, send, parts, loop)
         forwarding = Forwarding(gateway.engine, gateway.name, names, send, loop)
         self._retained = SiteRetained(gateway.engine, send, loop)
-        retained = self._retained.sharing
+        retained = self._retained
         self._copies = copies = Shelved(gateway, send)
         self._channels = (
             Channel(COPIES, copies.joined, copies.left, copies.received),
-            Channel(RETAINED, retained.joined, retained.left, self._retained.received),
+            Channel(RETAINED, retained.joined, retained.left, retained.received),
             Channel(FORWARDING, forwarding.joined, forwarding.left, forwarding.received),
             Channel(0, site.joined, site.left, site.received),
         )

@@ -68,8 +68,12 @@ class Member:
         world = self.world
         world.loop.now = self.sites.now
         self._build()
+        self.lost: list[str] = []
         self.retained = SiteRetained(
-            world.engine, self._send, cast(asyncio.AbstractEventLoop, world.loop)
+            world.engine,
+            self._send,
+            cast(asyncio.AbstractEventLoop, world.loop),
+            self.lost.append,
         )
         self.copies = None
         if self.folder is not None:
@@ -115,11 +119,11 @@ class Member:
         )
 
     def joined(self, member: str) -> None:
-        for part in filter(None, (self.site, self.forwarding, self.retained.sharing, self.copies)):
+        for part in filter(None, (self.site, self.forwarding, self.retained, self.copies)):
             part.joined(member)
 
     def left(self, member: str) -> None:
-        for part in filter(None, (self.site, self.forwarding, self.retained.sharing, self.copies)):
+        for part in filter(None, (self.site, self.forwarding, self.retained, self.copies)):
             part.left(member)
 
     def received(self, member: str, frame: bytes) -> None:

@@ -18,7 +18,7 @@ from gateway.site.shared_state.retained import FIRST
 from gateway.site.shared_state.retained_entry import MOST_VERSION
 from gateway.store.apply import apply
 from tests.broker.harness import Client
-from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
+from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
 from tests.site.wiring.test_local_member import Sites
 
 NOON = 1_800_000_000_000_000
@@ -147,6 +147,63 @@ def test_after_a_partition_the_later_one_by_the_clock_holds_at_all(sites: Sites)
     together(sites)
     for name in sites.names:
         assert held(sites, name) == {"t": b"b, later"}
+
+
+def told(sites: Sites, name: str) -> str:
+    """Return what a member has told about lost changes since the last call."""
+    lost = sites.members[name].lost
+    text = "\n".join(lost)
+    lost.clear()
+    return text
+
+
+def test_topic_that_was_changed_on_both_sides_tells_who_lost(sites: Sites) -> None:
+    know_the_time(sites, *sites.names)
+    retain(sites, "a", "both", "before")
+    retain(sites, "b", "mine", "before")
+    apart(sites, "a")
+    retain(sites, "a", "both", "a")
+    retain(sites, "a", "mine", "a")
+    retain(sites, "b", "both", "b")
+    assert not any(told(sites, name) for name in sites.names)
+    together(sites)
+    assert "link to b; the older change is lost: 'both' of 'publisher-a' here" in told(sites, "a")
+    assert "link to a; the older change is lost: 'both' of 'publisher-a' at a" in told(sites, "b")
+    retain(sites, "b", "both", "later")
+    retain(sites, "a", "both", "latest")
+    apart(sites, "a")
+    retain(sites, "a", "both", "one side")
+    together(sites)
+    assert not any(told(sites, name) for name in "ab")
+
+
+def test_lost_changes_of_gateways_that_ran_in_turn_are_told(sites: Sites) -> None:
+    know_the_time(sites, *sites.names)
+    retain(sites, "a", "t", "before")
+    apart(sites, "a")
+    retain(sites, "b", "t", "b")
+    sites.members["a"].power_cut()
+    know_the_time(sites, "a")
+    retain(sites, "a", "t", "a")
+    together(sites)
+    assert "'t' of 'publisher-b' at b" in told(sites, "a")
+    assert "'t' of 'publisher-b' here" in told(sites, "b")
+
+
+def test_only_other_clients_and_messages_can_lose(sites: Sites) -> None:
+    """A client that has gone to another gateway, and a message that expired, lose nothing."""
+    know_the_time(sites, *sites.names)
+    retain(sites, "a", "short", "m", properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 30})
+    apart(sites, "a")
+    sites.pass_time(31)
+    retain(sites, "b", "short", "new")
+    for name in "ab":
+        client = Peer(sites, name, "hops", clean=True)
+        client.publish("t", name, 1, wait=SOON_S, retain=True)
+        client.client.break_line()
+        sites.settle()
+    together(sites)
+    assert not any(told(sites, name) for name in sites.names)
 
 
 def test_replacement_wins_with_any_clock(sites: Sites) -> None:

@@ -1,0 +1,28 @@
+"""The standard streams of a command, whatever its caller has made of them."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def streams() -> Iterator[None]:
+    """Run a command. A stream that the caller closed (`>&-`) is /dev/null, so that no file of the
+    command takes its number. If the reader of a pipe ends first (`| head -1`), the command ends
+    with exit code 1, without a word.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
+    try:
+        yield
+    except BrokenPipeError:
+        sys.exit(1)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                # Python tries to write the rest of the buffer once more when it ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

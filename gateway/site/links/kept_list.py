@@ -1,0 +1,84 @@
+"""A list that the site's authority has signed, in a running gateway.
+
+In: the file of the list, which commands replace, and newer lists of other members. Out: the newest
+one in the file, and a job for each of reading and writing.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.errors import OncewayError
+from gateway.system.jobs import FILE_S, Job
+
+
+class _List(Protocol):
+    def refresh(self) -> bool: ...
+
+    def save(self) -> None: ...
+
+
+class KeptList:
+    """A list and its file. what: the list, in words. spawn: starts a task that ends before the
+    gateway does. may_log: whether a minute has passed since it was asked with this name. saved:
+    called when a list of another member is in the file. mends: whether `save` replaces a damaged
+    file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        what: str,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        may_log: Callable[[str], bool],
+        saved: Callable[[], None] = lambda: None,
+        mends: bool = False,
+    ) -> None:
+        self._name = name
+        self._spawn, self._may_log, self._saved = spawn, may_log, saved
+        self._mends = mends
+        self._reading = Job(name, f"{folder}: {what} cannot be read", FILE_S)
+        self._writing = Job(f"{name}_file", f"{folder}: {what} cannot be written", 3 * FILE_S)
+        self._list: _List | None = None
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [self._reading, self._writing]
+
+    def use(self, kept: _List) -> None:
+        """Keep this list from now on."""
+        self._list = kept
+        self.look()
+
+    def look(self) -> bool:
+        """Read the file if it has changed, and write again what could not be written. Return
+        whether the file has a newer list.
+        """
+        assert self._list is not None  # noqa: S101 - a gateway that has started
+        found = False
+        try:
+            found = self._list.refresh()
+        except OncewayError as error:
+            self._reading.fail(error)
+        else:
+            self._reading.succeed()
+        failed = self._writing.error or (self._mends and self._reading.error)
+        if failed and self._may_log(self._name):  # once a minute
+            self.keep()
+        return found
+
+    def keep(self) -> None:
+        """Write a newer list of another member."""
+        self._spawn(self._save())
+
+    async def _save(self) -> None:
+        assert self._list is not None  # noqa: S101 - a gateway that has started
+        try:
+            await asyncio.to_thread(self._list.save)
+        except OncewayError as error:
+            self._writing.fail(error)
+        else:
+            self._writing.succeed()
+            self._saved()

@@ -1,0 +1,36 @@
+"""Changes that were lost because another member had made a newer one that did not know of them.
+
+In: a sentence about each. Out: one line in the log, and the last sentences for people.
+"""
+
+import logging
+from collections import deque
+
+from gateway.system.log_throttle import LogThrottle
+
+log = logging.getLogger(__name__)
+
+MOST = 16
+"""Number of sentences that are remembered."""
+
+
+class Conflicts:
+    """The lost changes since the start. throttle: the limit of log lines."""
+
+    def __init__(self, throttle: LogThrottle) -> None:
+        self._throttle = throttle
+        self._last: deque[str] = deque(maxlen=MOST)
+        self.count = 0
+
+    def tell(self, text: str) -> None:
+        """Tell a person, once for each sentence."""
+        if text in self._last:
+            return
+        self._last.append(text)
+        self.count += 1
+        if self._throttle.allows(text):
+            log.warning("%s", text)
+
+    def told(self) -> list[str]:
+        """Return the last sentences, the newest one last."""
+        return list(self._last)
