@@ -23,6 +23,8 @@ class Nameless:
 
     clients: set[str] = field(default_factory=set)
     _rows: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)
+    _others: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)
+    """Rows of the gateway itself, which are numbered with them."""
 
     def keeps(self, hop: str, data: dict[str, Any], row: Sighting) -> bool:
         """Take a row, if its publisher gave no identity. Return whether it is one."""
@@ -31,6 +33,10 @@ class Nameless:
             self._rows.append((hop, data, row))
             return True
         return False
+
+    def count(self, hop: str, data: dict[str, Any], row: Sighting) -> None:
+        """Take a row of the gateway itself."""
+        self._others.append((hop, data, row))
 
     def give(self, ways: MutableMapping[Key, dict[str, list[Sighting]]]) -> None:
         """Put each row to its publication, after all were taken."""
@@ -48,8 +54,10 @@ class Nameless:
         """Yield mistakes in the identity that the gateway has given, by gateway: its name, the
         epoch, and numbers from 1 in the order of the store.
         """
+        if not self.clients:  # copies of batches, which faults make, keep their rows' identities
+            return
         numbers: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
-        for hop, data, row in self._rows:
+        for hop, data, row in self._rows + self._others:
             gateway, _, epoch = row.origin.partition("/")
             if hop == "spool":
                 continue

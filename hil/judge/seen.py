@@ -156,15 +156,11 @@ class Seen:
             case hop, "publication" if data.get("topic") == lists.TOPIC:
                 row = _at_hop(event)
                 self.listed[row.origin, row.position][hop].append(row)
+                self.nameless.count(hop, data, row)
                 if hop == "batch":
                     self.landed_lists.append((_key(data), row))
             case hop, "publication" if hop in HOPS and hop != "board":
-                if self.nameless.keeps(hop, data, row := _at_hop(event)):
-                    return
-                self.ways[_key(data)][hop].append(row)
-                self.places[data["origin"], data["position"]].add(_key(data))
-                if hop == "spool":
-                    self.stores.add(data["origin"])
+                self._take_sighting(event)
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
             case hop, "complete":
@@ -184,6 +180,15 @@ class Seen:
                 self.contradictions.append(data["text"])
             case program, "erred":
                 self.errors.append(f"{program} met an internal error: {data['error']}")
+
+    def _take_sighting(self, event: Event) -> None:
+        """Add a row as seen at a hop."""
+        if event.hop == "spool":
+            self.stores.add(event.data["origin"])
+        row = _at_hop(event)
+        if not self.nameless.keeps(event.hop, event.data, row):
+            self.ways[_key(event.data)][event.hop].append(row)
+            self.places[row.origin, row.position].add(_key(event.data))
 
     def _take_board_event(self, event: Event) -> None:
         """Add an event of a board or client."""
