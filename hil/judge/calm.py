@@ -1,5 +1,6 @@
-"""Checks a run in which nothing is broken: then nothing has to be said again, refused, or begun
-anew. A program that repairs its own mistakes passes all other checks.
+"""Checks a run in which nothing is broken: then the gateway refuses nothing and ends no
+connection, and nothing is sent again. A program that repairs its own mistakes passes all other
+checks.
 
 In: a history. Out: a sentence for each of these without a cause. A run has a cause if it has a
 fault, another broker, several gateways, or a spool that may be full.
@@ -61,7 +62,7 @@ def _repeated(events: Iterable[Event]) -> Iterable[str]:
                     found[f"let {data['device']} send a PUBLISH again"] += 1
     for line, count in connections.items():
         if count > CONNECTIONS * max(1, starts[line]):
-            found[f"began a connection of {line} anew"] = count - 1
+            found[f"ended a connection of {line}"] = count - 1
     for what, count in sorted(found.items()):
         if count:
             yield f"the gateway {what}, {count} time(s), and nothing was broken"

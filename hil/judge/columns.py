@@ -162,8 +162,8 @@ def hasty(
                 row = _sampled(way["board"][0]), found.columns["written"] * 1000, size
                 batches[found.origin, found.columns["batch"]].append(row)
     return [
-        f"batch {number} of {origin} landed with {len(rows)} of {most} rows, and none of them was"
-        f" older than {waited:.2f} s"
+        f"batch {number} of {origin} landed with {len(rows)} of {most} rows, and its oldest row was"
+        f" {waited:.2f} s old"
         for (origin, number), rows in sorted(batches.items())
         if len(rows) < most and sum(size for _, _, size in rows) < FULL_BYTES
         for first, written, _ in [min(rows)]

@@ -28,7 +28,7 @@ TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-jour
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
 MOST_BYTES = 8_000_000
-"""Largest size of a file there, also of the log of the store, but for STORE."""
+"""Largest size of a file there, also of the log of the store, except STORE."""
 STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
 """Client of the session of the gateway's bridge."""
@@ -102,8 +102,8 @@ def _left(event: Event, tables: set[str]) -> Iterator[str]:
 
 
 def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
-    """Yield tables with more rows than what they are for accounts for. A table that is in no list
-    here must be empty.
+    """Yield tables with more rows than those of the tables to which they belong. A table that is in
+    no list here must be empty.
     """
     most = FEW | {name: sum(tables.get(one, 0) for one in of) for name, of in ACCOUNTED.items()}
     for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):

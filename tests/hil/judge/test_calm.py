@@ -1,4 +1,4 @@
-"""What a product does without a cause, in a run in which nothing is broken."""
+"""Acts of a product without a cause, in a run in which nothing is broken."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def connack(t: int) -> Event:
     [
         ([REFUSED], "the gateway refused uno-1 a publication or its release, 1 time(s)"),
         ([counted(3)], "the gateway let uno-1 send a PUBLISH again, 3 time(s)"),
-        ([connack(t) for t in range(5)], "the gateway began a connection of uno-1 anew, 4 time(s)"),
+        ([connack(t) for t in range(5)], "the gateway ended a connection of uno-1, 4 time(s)"),
         (
             [Event(S, "board", "resent", KEY)],
             "the gateway let client-1 send a PUBLISH again, 1 time(s)",
