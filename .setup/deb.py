@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sbom
 from manual import pages
-from targets import TARGETS, Target, here
+from targets import TARGETS, Target, this_machine
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
@@ -57,7 +57,7 @@ main()
 
 def main() -> None:
     (wheel,) = (BUILD / "wheel").glob("onceway-*.whl")
-    for target in TARGETS if "--all" in sys.argv else [here()]:
+    for target in TARGETS if "--all" in sys.argv else [this_machine()]:
         print(build(target, wheel).relative_to(ROOT))
 
 

@@ -85,9 +85,9 @@ def cyclonedx(found: list[Part], version: str) -> dict[str, Any]:
 
 def _licence(item: Distribution) -> str:
     """Return the licence expression, or the older free text."""
-    said = item.metadata.get("License-Expression") or item.metadata.get("License") or ""
-    if said and "\n" not in said and len(said) < 80:
-        return said
+    expression = item.metadata.get("License-Expression") or item.metadata.get("License") or ""
+    if expression and "\n" not in expression and len(expression) < 80:
+        return expression
     classes = item.metadata.get_all("Classifier") or []
     return " or ".join(
         line.rpartition(" :: ")[2] for line in classes if line.startswith("License :: ")

@@ -45,7 +45,7 @@ TARGETS = [
 ]
 
 
-def here() -> Target:
+def this_machine() -> Target:
     """Return the target of this machine. Raises SystemExit when there is none."""
     architecture = _output("dpkg", "--print-architecture")
     python = int(_output("/usr/bin/python3", "-c", "import sys; print(sys.version_info.minor)"))

@@ -192,8 +192,8 @@ class Calls:
                    status="config-files", version=None, active=())  # fmt: skip
         self._dpkg("--purge", "onceway", status="not-installed", version=None, active=())
         wants = (self._userland.path / "etc/systemd/system").glob("*.wants/onceway*")
-        if left := [path.name for path in wants]:
-            raise Wrong(f"a purge leaves {left}")
+        if remaining := [path.name for path in wants]:
+            raise Wrong(f"a purge leaves {remaining}")
         self._dpkg("--install", "first.deb", failing=("preinst-install",), fails=True,
                    status="not-installed", version=None, active=())  # fmt: skip
         self._dpkg("--install", "first.deb")
@@ -201,8 +201,10 @@ class Calls:
         self._userland.run("dpkg", "--purge", "taker")
 
     def _enabled(self) -> list[str]:
-        said = self._userland.run("sh", "-c", f"systemctl is-enabled {' '.join(SERVICES)} || true")
-        return said.split()
+        output = self._userland.run(
+            "sh", "-c", f"systemctl is-enabled {' '.join(SERVICES)} || true"
+        )
+        return output.split()
 
     def _dpkg(
         self,
@@ -225,12 +227,12 @@ class Calls:
         # a service that is about to start is not waited for
         self._userland.run("sh", "-c", f"! {command}" if fails else command)
         shutil.rmtree(fail)
-        what = f"{command} ({', '.join(failing)})" if failing else command
-        self._check(what, version=version, status=status, active=active)
+        title = f"{command} ({', '.join(failing)})" if failing else command
+        self._check(title, version=version, status=status, active=active)
 
     def _check(
         self,
-        what: str,
+        call: str,
         *,
         version: str | None = FIRST,
         status: str = "installed",
@@ -239,11 +241,11 @@ class Calls:
         shown = "dpkg-query -W -f '${db:Status-Status} ${Version}' onceway 2>/dev/null || true"
         found, _, number = self._userland.run("sh", "-c", shown).partition(" ")
         if (found or "not-installed") != status:
-            raise Wrong(f"{what}: the package is {found}, not {status}")
+            raise Wrong(f"{call}: the package is {found}, not {status}")
         if status == "installed" and number != version:
-            raise Wrong(f"{what}: version {number} is there, not {version}")
+            raise Wrong(f"{call}: version {number} is there, not {version}")
         states = "systemctl show --property=ActiveState --value"
         for unit in SERVICES:
             state = self._userland.run(*states.split(), unit).strip()
             if (state == "active") != (unit in active):
-                raise Wrong(f"{what}: {unit} is {state}")
+                raise Wrong(f"{call}: {unit} is {state}")

@@ -73,11 +73,11 @@ def _try_release(release: int, path: Path, accounts: list[str]) -> bool:
                 print(f"Debian {release}, {account}: {command}: rc {code} {took}")
                 log = f"{release}-{account}-{command.split()[1]}.log"
                 shutil.copy(path / OUTPUT, LOGS / log)
-                said = (LOGS / log).read_text(errors="replace").splitlines()
+                output = (LOGS / log).read_text(errors="replace").splitlines()
                 if code:
-                    print(*(line for line in said if line.startswith(FAILURES)), sep="\n")
+                    print(*(line for line in output if line.startswith(FAILURES)), sep="\n")
                     print(f"its whole output: {LOGS / log}")
-                print("\n".join(said[-LAST_LINES if code else -1 :]), flush=True)
+                print("\n".join(output[-LAST_LINES if code else -1 :]), flush=True)
                 failed |= code != 0
     return failed
 

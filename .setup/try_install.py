@@ -21,7 +21,7 @@ from previous import RELEASE
 from previous import package as previous_package
 from readme import commands, lines
 from repack import repack
-from targets import TARGETS, here
+from targets import TARGETS, this_machine
 from try_calls import Calls
 from try_problems import Problems
 from try_upgrade import Upgrades
@@ -93,32 +93,32 @@ def _try_wheel(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     subprocess.run([*pip, *constraints, f"onceway[gateway] @ file://{wheel}"], check=True)
 
-    def said(*words: str) -> str:
+    def output(*words: str) -> str:
         done = subprocess.run([onceway, *words], capture_output=True, text=True, cwd=folder)
         return done.stdout + done.stderr
 
-    shown = said("--help")
+    shown = output("--help")
     groups = ("gateway", "uplink", "device", "board", "radio", "site")
     for command in (*groups, "doctor", "backup", "hil"):
         _expect(shown, f"│ {command} ")
         more = f"pip install 'onceway[hil] @ file://{wheel}'"
-        _expect(said(command, "--help"), more if command == "hil" else "Usage")
+        _expect(output(command, "--help"), more if command == "hil" else "Usage")
     _, slave = os.openpty()
     port = os.ttyname(slave)
     os.close(slave)  # otherwise the port is in use
     own = ("--registry", "registry.db")
-    _expect(said("device", "add", "roof-1", "--port", port, "--dry-run", *own), "hex/uno.hex")
+    _expect(output("device", "add", "roof-1", "--port", port, "--dry-run", *own), "hex/uno.hex")
     print(f"the wheel in a venv has every command ({time.monotonic() - start:.1f} s)", flush=True)
 
 
 def _try_release(release: int, path: Path) -> None:
-    machine = here().architecture
+    machine = this_machine().architecture
     target = next(one for one in TARGETS if (one.release, one.architecture) == (release, machine))
     package = BUILD / f"onceway_{__version__}+{target.name}.deb"
     userland = Userland(path)
 
-    def say(what: str, since: float) -> None:
-        print(f"Debian {release}: {what} ({time.monotonic() - since:.1f} s)", flush=True)
+    def say(step: str, since: float) -> None:
+        print(f"Debian {release}: {step} ({time.monotonic() - since:.1f} s)", flush=True)
 
     start = time.monotonic()
     _bootstrap(userland, release, package)
@@ -174,7 +174,7 @@ def _try_release(release: int, path: Path) -> None:
         _expect(userland.run("onceway", "--version"), f"onceway {NEXT}")
         _active(userland)
         _more_readings(userland, 2)
-        _there(path, "var/lib/onceway/before-upgrade.db")
+        _expect_present(path, "var/lib/onceway/before-upgrade.db")
         _apart(userland)
         say("upgraded, readings go on", start)
 
@@ -190,12 +190,12 @@ def _try_release(release: int, path: Path) -> None:
         _each_once(userland)
 
         userland.run("apt-get", "remove", "--yes", "onceway")
-        _gone(path, "usr/lib/onceway", "usr/bin/onceway")
-        _there(path, "etc/onceway/gateway.toml", "var/lib/onceway/gateway.db")
-        said = userland.run("apt-get", "purge", "--yes", "onceway")
-        _gone(path, "etc/onceway")
-        _there(path, "var/lib/onceway/gateway.db", "srv/onceway/landing")
-        _expect(said, "/var/lib/onceway stays: it holds readings")
+        _expect_absent(path, "usr/lib/onceway", "usr/bin/onceway")
+        _expect_present(path, "etc/onceway/gateway.toml", "var/lib/onceway/gateway.db")
+        output = userland.run("apt-get", "purge", "--yes", "onceway")
+        _expect_absent(path, "etc/onceway")
+        _expect_present(path, "var/lib/onceway/gateway.db", "srv/onceway/landing")
+        _expect(output, "/var/lib/onceway stays: it holds readings")
         say("removed and purged; readings stay", start)
 
     with userland.booted():
@@ -223,10 +223,10 @@ def _try_release(release: int, path: Path) -> None:
 
 
 def _exposure(userland: Userland, service: str) -> float:
-    said = userland.run("systemd-analyze", "security", "--no-pager", service)
-    found = re.search(r"exposure level for \S+: ([\d.]+)", said)
+    output = userland.run("systemd-analyze", "security", "--no-pager", service)
+    found = re.search(r"exposure level for \S+: ([\d.]+)", output)
     if found is None:
-        raise Wrong(f"systemd-analyze does not rate {service}: {said[-200:]}")
+        raise Wrong(f"systemd-analyze does not rate {service}: {output[-200:]}")
     return float(found[1])
 
 
@@ -248,7 +248,7 @@ def _try_arm64(release: int, path: Path) -> None:
     """
     start = time.monotonic()
     qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    if qemu is None or here().architecture == "arm64":
+    if qemu is None or this_machine().architecture == "arm64":
         return
     python = next(t.python for t in TARGETS if t.release == release)
     interpreter = f"usr/bin/python3.{python}"
@@ -287,8 +287,8 @@ def _add_board(userland: Userland) -> None:
     folder = userland.path / "opt/board"
     folder.mkdir()
     program = BUILD / "firmware/sim/simboard"
-    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    libraries = re.findall(r"=> (\S+)", said)
+    output = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    libraries = re.findall(r"=> (\S+)", output)
     for file in (program, BUILD / "firmware/sim/optiboot.hex", *libraries):
         if not re.search(r"/(libc|ld-linux.*)\.so", str(file)):
             shutil.copy(file, folder)
@@ -369,17 +369,17 @@ def _each_once(userland: Userland) -> None:
         raise Wrong(f"of {max(found)} readings these did not land once: {wrong[:20]}")
 
 
-def _expect(said: str, what: str) -> None:
-    if what not in said:
-        raise Wrong(f"{what!r} was expected in: {said}")
+def _expect(output: str, text: str) -> None:
+    if text not in output:
+        raise Wrong(f"{text!r} was expected in: {output}")
 
 
-def _gone(path: Path, *names: str) -> None:
-    if left := [name for name in names if os.path.lexists(path / name)]:
-        raise Wrong(f"still there: {left}")
+def _expect_absent(path: Path, *names: str) -> None:
+    if present := [name for name in names if os.path.lexists(path / name)]:
+        raise Wrong(f"still there: {present}")
 
 
-def _there(path: Path, *names: str) -> None:
+def _expect_present(path: Path, *names: str) -> None:
     if missing := [name for name in names if not (path / name).exists()]:
         raise Wrong(f"missing: {missing}")
 

@@ -41,7 +41,7 @@ class Problems(Protocol):
         self, state: str, begin: Callable[[], None], end: Callable[[], None], name: str
     ) -> None: ...
 
-    def told(self, event: str, problem: str) -> None: ...
+    def expect_report(self, event: str, problem: str) -> None: ...
 
 
 class Others:
@@ -62,7 +62,7 @@ class Others:
         """Let a problem with these words begin and end: one message at each."""
         before = len(self._posts())
 
-        def told() -> str:
+        def events() -> str:
             posts = map(json.loads, self._posts()[before:])
             return " ".join(post["event"] for post in posts if words in str(post["problems"]))
 
@@ -76,13 +76,13 @@ class Others:
 
         begin()
         wait_for(f"the problem {words!r}", look)
-        wait_for(f"news of {words!r}", told)
+        wait_for(f"news of {words!r}", events)
         time.sleep(SETTLE_S)
         end()
         wait_for(f"the end of {words!r}", lambda: "" if look() else "over")
-        wait_for(f"news of the end of {words!r}", lambda: told() * ("ends" in told()))
-        if told() != "begins ends":
-            raise Wrong(f"{words!r} was told as: {told()}")
+        wait_for(f"news of the end of {words!r}", lambda: events() * ("ends" in events()))
+        if events() != "begins ends":
+            raise Wrong(f"{words!r} was told as: {events()}")
 
     def _posts(self) -> list[str]:
         """Return what the webhook has received, a line each."""
@@ -129,7 +129,7 @@ class Others:
         self._unit("air", "sh", "-c", RIG, "sh", "-m", "hil.air.server", "--socket", ether)
         modem = ("-m", "hil.air.kiss_modem", "--air", ether, "--port", "/run/modem/tty")
         self._unit("modem", "sh", "-c", RIG, "sh", *modem)
-        self._problems.told("ends", "/run/modem/tty: ")
+        self._problems.expect_report("ends", "/run/modem/tty: ")
         self._plug_in("aerial", "--radio", "--air", ether, "--name", RADIO, "--at", "100,0")
         where = ("--board", "uno-lora", "--port", "/run/aerial/tty")
         self._run("onceway", "device", "add", RADIO, *where)

@@ -161,12 +161,12 @@ class Problems:
             shown = self._userland.enter(words)
             if shown.returncode != 3 or row["problem"] not in shown.stdout:
                 raise Wrong(f"{state}: {words} end with {shown.returncode}: {shown.stdout}")
-        self.told("begins", row["problem"])
+        self.expect_report("begins", row["problem"])
         end()
         self.well(name)
-        self.told("ends", row["problem"])
+        self.expect_report("ends", row["problem"])
 
-    def told(self, event: str, problem: str) -> None:
+    def expect_report(self, event: str, problem: str) -> None:
         """Wait until an e-mail and a webhook have reported this event."""
 
         def look() -> str:

@@ -117,9 +117,9 @@ class Visitors:
     def _clients(self) -> list[Client]:
         return [*self._publishers, *self._subscribers]
 
-    def run(self, what: Callable[[], Coroutine[None, None, None]]) -> None:
+    def run(self, method: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run one of the methods below in the userland's network."""
-        self._thread.submit(lambda: self._loop.run_until_complete(what())).result()
+        self._thread.submit(lambda: self._loop.run_until_complete(method())).result()
 
     async def subscribe(self) -> None:
         for subscriber in self._subscribers:

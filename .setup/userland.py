@@ -48,8 +48,8 @@ class Userland:
 
             def init() -> str:
                 if nspawn.poll() is not None:
-                    said = self.path.with_suffix(".console").read_text(errors="replace")
-                    raise Wrong(f"systemd-nspawn has ended: {said[-2000:]}")
+                    output = self.path.with_suffix(".console").read_text(errors="replace")
+                    raise Wrong(f"systemd-nspawn has ended: {output[-2000:]}")
                 return children.read_text()
 
             self.leader = int(wait_for("the userland's init", init))
@@ -68,9 +68,9 @@ class Userland:
             raise Wrong(f"{' '.join(command)}: {done.stdout}\n{log}")
         return done.stdout
 
-    def wait(self, what: str, *command: str) -> str:
+    def wait(self, subject: str, *command: str) -> str:
         """Wait until a command prints something and succeeds."""
-        return wait_for(what, lambda: self._try(*command))
+        return wait_for(subject, lambda: self._try(*command))
 
     def outside(self, *command: str) -> None:
         """Run a command in the folder before the boot, with this machine's network."""
@@ -81,13 +81,13 @@ class Userland:
     def size_mb(self) -> float:
         """Return the size of all installed files, in megabytes."""
         skip = [f"--exclude={self.path}/{part}" for part in _NOT_COUNTED]
-        said = subprocess.run(
+        output = subprocess.run(
             ["du", "--summarize", "--one-file-system", "--block-size=1000", *skip, self.path],
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        return int(said.split()[0]) / 1000
+        return int(output.split()[0]) / 1000
 
     def _try(self, *command: str) -> str:
         done = self.enter(command)
@@ -125,10 +125,10 @@ def debootstrap(path: Path, release: int, *options: str, include: str = INCLUDE)
         raise Wrong(f"debootstrap: {made.stdout[-2000:]}")
 
 
-def wait_for(what: str, look: Callable[[], str]) -> str:
+def wait_for(subject: str, look: Callable[[], str]) -> str:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         if found := look().strip():
             return found
         time.sleep(0.2)
-    raise Wrong(f"{what} did not come within {PATIENCE_S} s")
+    raise Wrong(f"{subject} did not come within {PATIENCE_S} s")

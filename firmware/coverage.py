@@ -17,7 +17,7 @@ LEAST = 95.0
 
 
 def main(folder: Path) -> int:
-    taken: Counter[tuple[str, int, int]] = Counter()
+    counts: Counter[tuple[str, int, int]] = Counter()
     for built in sorted(folder.rglob("built")):
         notes = [str(note.resolve()) for note in built.parent.glob("*.gcda")]
         command = ["gcov", "--json-format", "--stdout", "--branch-probabilities", *notes]
@@ -27,21 +27,21 @@ def main(folder: Path) -> int:
                 for one in file["lines"]:
                     for number, branch in enumerate(one["branches"]):
                         place = Path(file["file"]).name, one["line_number"], number
-                        taken[place] += branch["count"]
-    return show(folder, taken)
+                        counts[place] += branch["count"]
+    return show(folder, counts)
 
 
-def show(folder: Path, taken: Counter[tuple[str, int, int]]) -> int:
+def show(folder: Path, all_counts: Counter[tuple[str, int, int]]) -> int:
     """Print the shares, and list the branches that are left. Returns the exit code."""
-    names = sorted({name for name, _, _ in taken})
+    names = sorted({name for name, _, _ in all_counts})
     for name in names:
-        counts = [count for (file, _, _), count in taken.items() if file == name]
+        counts = [count for (file, _, _), count in all_counts.items() if file == name]
         print(f"{name:24} {sum(map(bool, counts)):5} of {len(counts):5}")
-    left = sorted(place for place, count in taken.items() if not count)
-    lines = [f"{name}:{line} branch {number}\n" for name, line, number in left]
+    missing = sorted(place for place, count in all_counts.items() if not count)
+    lines = [f"{name}:{line} branch {number}\n" for name, line, number in missing]
     (folder / "coverage.txt").write_text("".join(lines))
-    share = 100 * (1 - len(left) / len(taken)) if taken else 0.0
-    print(f"{share:.1f} % of {len(taken)} branches are taken; {LEAST} % is the least")
+    share = 100 * (1 - len(missing) / len(all_counts)) if all_counts else 0.0
+    print(f"{share:.1f} % of {len(all_counts)} branches are taken; {LEAST} % is the least")
     return int(share < LEAST)
 
 

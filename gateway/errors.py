@@ -7,15 +7,15 @@ class OncewayError(Exception):
     """An expected failure. The command line prints it without a traceback and exits with
     `exit_code`.
 
-    what: what went wrong, one sentence without a full stop. where: file, port, key or URL, if any.
-    hint: what the reader can do, if known.
+    text, what: the failure, one sentence without a full stop. where: file, port, key or URL, if
+    any. hint: what the reader can do, if known.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, where: str | None = None, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, text: str, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(text)
+        self.what = text  # prose: the word of the JSON keys, see the glossary
         self.where = where
         self.hint = hint
 

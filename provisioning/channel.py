@@ -32,6 +32,7 @@ class Wanted:
 
 
 OPEN = Wanted()
+"""No option was given: each value is chosen here."""
 
 
 def radios(registry: Registry) -> list[dict[str, Any]]:

@@ -172,8 +172,8 @@ async def _greeting(
         if any(found.refused == identity.name for found in listener.ports):
             raise _other_key(identity, port) from None
         if any(found.starts >= _LOOPS for found in listener.ports):
-            said = f"the board {identity.name!r} starts again and again"
-            raise OncewayError(f"{said}. It was flashed and read back", port, BY_WATCHDOG) from None
+            text = f"the board {identity.name!r} starts again and again"
+            raise OncewayError(f"{text}. It was flashed and read back", port, BY_WATCHDOG) from None
         if any(found.unheard for found in listener.ports):
             text = f"{UNHEARD.format(repr(identity.name))}. It was flashed and read back"
             raise OncewayError(text, port, WHERE_UNHEARD) from None

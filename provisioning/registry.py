@@ -109,8 +109,8 @@ class Registry:
                 "Run the command with sudo" if denied else _todo(error),
             ) from error
         except sqlite3.OperationalError as error:
-            what, todo = cause(error, path.parent)
-            text = f"cannot open the device registry: {what} ({error})"
+            reason, todo = cause(error, path.parent)
+            text = f"cannot open the device registry: {reason} ({error})"
             raise OncewayError(text, str(path), todo) from error
         except sqlite3.DatabaseError as error:
             raise OncewayError(
@@ -144,7 +144,7 @@ class Registry:
             yield
         except sqlite3.Error as error:
             text_of_cause, todo = cause(error)
-            if text_of_cause == DAMAGED.what:
+            if text_of_cause == DAMAGED.reason:
                 todo = "Restore a backup: onceway registry import"
             text = f"the device registry cannot be used: {text_of_cause} ({error})"
             raise OncewayError(text, str(self.path), todo) from error

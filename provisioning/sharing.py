@@ -65,11 +65,26 @@ def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str
             conflicts.append(found)
         entries[entry.name] = merged(known, entry) if known else entry
     _revoke_renamed(entries, [*before.values(), *sent])
+    conflicts += _twins(entries, {entry.name for entry in sent})
     for name, entry in entries.items():
         row = _row(entry, rows.get(name))
         if entry != before.get(name) or _digest(row) != stands.get(name):
             _write(connection, entry, row, rows.get(name))
     return Shared(list(entries.values()), left_out, conflicts)
+
+
+def _twins(entries: dict[str, Entry], sent: set[str]) -> list[Conflict]:
+    """Return pairs of boards with one number by radio, of which one was sent."""
+    known: dict[tuple[int, int], Entry] = {}
+    found = []
+    for entry in sorted(entries.values(), key=lambda entry: entry.name):
+        plan = None if entry.is_revoked else _plan(entry)
+        if plan is None:
+            continue
+        first = known.setdefault((plan.network, plan.device), entry)
+        if first is not entry and sent & {first.name, entry.name}:
+            found.append(Conflict(name=first.name, lost=first.at, holds=entry.at, twin=entry.name))
+    return found
 
 
 def _revoke_renamed(entries: dict[str, Entry], of_old_name: Iterable[Entry]) -> None:
@@ -160,13 +175,17 @@ def _write(
     )
 
 
-def _is_possible(entry: Entry) -> bool:
+def _plan(entry: Entry) -> RadioPlan | None:
+    """Return the settings of a board by radio; None without them, or if they are not possible."""
     try:
-        if entry.board is not None and entry.board.radio is not None:
-            RadioPlan.from_json(entry.board.radio)
+        text = entry.board.radio if entry.board is not None else None
+        return None if text is None else RadioPlan.from_json(text)
     except (OncewayError, ValueError, KeyError, TypeError):
-        return False
-    return True
+        return None
+
+
+def _is_possible(entry: Entry) -> bool:
+    return entry.board is None or entry.board.radio is None or _plan(entry) is not None
 
 
 def _digest(row: Row | None) -> str:

@@ -56,16 +56,16 @@ def add(
     _tell(name, f"is in {users.path}", file, config, as_json)
 
 
-def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json: bool) -> None:
+def _tell(name: str, text: str, file: Path | None, config: Path | None, as_json: bool) -> None:
     """Make the running gateway read the users again, and report whether it has done so. Exit code
     1: it runs, but has not.
     """
-    taken, refused, why = False, None, ""
+    accepted, refused, why = False, None, ""
     try:
         if file is None:
             (found,) = ask(folder_of(None, config), do="reload")
             refused = found["wrong"]
-            taken, why = refused is None, "; the running gateway has taken it"
+            accepted, why = refused is None, "; the running gateway has taken it"
     except NotRunning:
         why = "; a gateway takes it when it starts"
     except OncewayError as error:
@@ -73,9 +73,9 @@ def _tell(name: str, what: str, file: Path | None, config: Path | None, as_json:
     if refused is not None:
         why = f"; the running gateway has not taken it: {refused}"
     if as_json:
-        typer.echo(json.dumps({"user": name, "taken": taken}))
+        typer.echo(json.dumps({"user": name, "taken": accepted}))
     else:
-        typer.echo(f"{name} {what}{why}")
+        typer.echo(f"{name} {text}{why}")
     if refused is not None:
         raise typer.Exit(1)
 

@@ -62,8 +62,8 @@ class Identifiers:
             return "begins with none of the prefixes that are allowed (access.prefixes)"
         first, colon, _ = client.partition(_BEHIND)
         if way == "any" or user is None:  # `%c` in an [[acl]] would be the other user's
-            taken = first != user and self._is_user(first)
-            return "is kept for a user (access.identifiers)" if taken else None
+            reserved = first != user and self._is_user(first)
+            return "is kept for a user (access.identifiers)" if reserved else None
         if first == user and (not colon or way == "user name prefix"):
             return None
         more = ", nor does it begin with it and a colon" if way == "user name prefix" else ""

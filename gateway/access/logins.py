@@ -156,9 +156,9 @@ class Logins:
     def ask(self, order: Ask) -> None:
         """Queue a check."""
         line = self._line(order)
-        gone = line.waiting.add(order.connection.peer.address, order)
-        if gone is not None:
-            self._loop.call_soon(self._answered, gone, _BUSY)
+        displaced = line.waiting.add(order.connection.peer.address, order)
+        if displaced is not None:
+            self._loop.call_soon(self._answered, displaced, _BUSY)
         if line.under_way < line.at_once:
             line.under_way += 1
             self._loop.call_soon(self._next, line)
@@ -196,8 +196,8 @@ class Logins:
         if alike is None or refusal is None:
             self._answered(order, refusal)
         else:
-            left = max(0.0, alike.at - self._loop.time())
-            self._loop.call_later(left, self._answered, order, refusal)
+            delay = max(0.0, alike.at - self._loop.time())
+            self._loop.call_later(delay, self._answered, order, refusal)
 
     def _alike(self, order: Ask) -> _Alike | None:
         """Return the answer to each wrong name and password while the address waits, or None."""
@@ -248,8 +248,8 @@ class Logins:
             if alike is not None:
                 return alike.refusal
             failures = self._addresses.fail(address, now)
-            told = failures >= 4 and not failures & failures - 1  # 4, 8, 16 …
-            if told and self._throttle.has_room():
+            logged = failures >= 4 and not failures & failures - 1  # 4, 8, 16 …
+            if logged and self._throttle.has_room():
                 log.warning(
                     "%s: %d wrong passwords: each further attempt waits longer",
                     address,

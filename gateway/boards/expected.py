@@ -133,7 +133,7 @@ class BoardState:
     """Seconds between two readings; NEVER if no reading is due, None if unknown."""
     heard: float | None
     """Time of the last reading; None before the first one."""
-    what: str = ""
+    sentence: str = ""
     """The problem as a sentence without a full stop. It stays the same while the problem lasts."""
     todo: str = ""
     """Advice for a person on how to solve the problem."""
@@ -247,7 +247,7 @@ class Expected:
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     @property
-    def doubled(self) -> list[tuple[str, str]]:
+    def refused_twins(self) -> list[tuple[str, str]]:
         """Return boards in session of whose name a second board is refused: name, and its port."""
         return [
             (name, seen.refused)
@@ -445,7 +445,7 @@ class Expected:
     @staticmethod
     def _log(name: str, state: BoardState) -> None:
         if state.is_problem:
-            log.warning("%s. %s", state.what, state.todo)
+            log.warning("%s. %s", state.sentence, state.todo)
         else:
             log.warning("%s: the problem of the board is over", name)
 

@@ -93,7 +93,7 @@ class Boards:
         self.last_publications = LastPublications()
         self.answers: dict[str, answers.Answer] = {}
         """Each board's answer to its last command, since the gateway's start."""
-        self.taken: Callable[[str, str, bytes, int | None], None] | None = None
+        self.on_publication: Callable[[str, str, bytes, int | None], None] | None = None
         """Callback with name, topic, payload and time (µs since 1970) of each publication."""
 
         self.answered: Callable[[str], None] | None = None
@@ -117,8 +117,8 @@ class Boards:
         if reason is None:
             if known is not None and known.topic == topic:
                 del self._refusals[name]
-            if self.taken is not None:
-                self.taken(name, topic, payload, utc)
+            if self.on_publication is not None:
+                self.on_publication(name, topic, payload, utc)
             if topic.endswith(_TOPIC_END) and len(payload) <= _MOST_BYTES:
                 self._take(name, payload, utc)
             elif any(self._faults(name)):

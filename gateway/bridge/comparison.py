@@ -83,9 +83,11 @@ class Comparison:
         *,
         known: bool,
         mark: str,
+        only: Collection[str] | None = None,
     ) -> Difference:
         """Compare. before: our messages before the survey. arrived: topics that the other broker
         has sent later. known: the other broker has all that it had. mark: that of the bridge.
+        only: the topics that were read, None for all.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {
@@ -95,7 +97,8 @@ class Comparison:
         }
         readable = self._readable(survey)
         found = Difference(len(theirs_of))
-        for at, topic in enumerate(sorted({*before, *theirs_of, *agreement.topics()})):
+        topics = {*before, *theirs_of, *agreement.topics()} if only is None else only
+        for at, topic in enumerate(sorted(topics)):
             if at % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             message = retained.get(topic)

@@ -9,7 +9,9 @@ a round trip of PINGREQ brings no message. So what crosses by itself does not cr
 connection it begins when everything has left that waited at first. A topic that changes during the
 comparison is left alone, for its change crosses by itself.
 
-A long connection is compared again: after a message was lost, and rarely without any sign.
+A long connection is compared again: after a message was lost, and rarely without any sign. Topics
+that may differ because messages passed each other (`collisions.py`) are compared alone, seconds
+later.
 """
 
 from __future__ import annotations
@@ -17,20 +19,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.bridge.agreed import AgreedFile
 from gateway.bridge.agreement import Agreement, Digest, Step, digest, digest_of
-from gateway.bridge.comparison import Comparison
+from gateway.bridge.collisions import Collisions
+from gateway.bridge.comparison import Comparison, Difference
 from gateway.bridge.comparison_pauses import ComparisonPauses
 from gateway.bridge.crossings import Crossings
 from gateway.bridge.far import FarConnection
 from gateway.bridge.near import NearClient
 from gateway.bridge.own_topics import OwnTopics
 from gateway.bridge.survey import Survey
-from gateway.bridge.translate import Translator, Unfit, decoded, without_mark
+from gateway.bridge.translate import Translator, Unfit, decoded, without, without_marks
+from gateway.broker.core import Core
 from gateway.broker.exchanges import pass_through
 from gateway.broker.fan_out import deliver, explained, lacks
 from gateway.broker.fan_out import publish as fan_out
@@ -100,8 +104,8 @@ class Convergence:
         self.agreement = Agreement(0, {}, 0)
         self._read = False
         """Whether `agreement` was read from the disk."""
-        self.differ: int | None = None
-        """Topics that differ, None if that is unknown."""
+        self._differ: int | None = None
+        """Topics that differ, without topics in doubt; None if that is unknown."""
         self._stuck = 0
         """Topics that differ and cannot cross."""
         self.here = self.there = 0
@@ -112,6 +116,8 @@ class Convergence:
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
         self._comparison = Comparison(engine.broker, section, self.refused, own)
+        self._collisions: Collisions | None = None
+        """The collisions of this connection."""
         self._crossing = False
         """Whether messages cross that make both brokers equal."""
         self._careful = False
@@ -130,11 +136,17 @@ class Convergence:
             return "off"
         if self.error:
             return self.error
-        if self.differ is None:
+        if self._differ is None:
             return "waiting"
-        if self._crossing:
+        if self._crossing or self.differ is None:
             return "comparing"
         return "differ" if self.differ else "equal"
+
+    @property
+    def differ(self) -> int | None:
+        """Topics that differ, None if that is unknown."""
+        in_doubt = self._collisions is not None and self._collisions.topics
+        return None if in_doubt else self._differ
 
     async def crossings(self) -> Crossings:
         """Return a new `Crossings` for a new connection."""
@@ -148,7 +160,8 @@ class Convergence:
             self._read = True
         if not self._section.retained:
             return Crossings(lambda topic, state: None, lambda topics, sent: None, self.refused)
-        return Crossings(self._note, self._doubt, self.refused)
+        self._collisions = Collisions(asyncio.get_running_loop().time, self._changed.set)
+        return Crossings(self._note, self._doubt, self.refused, self._collisions)
 
     async def _remember_refused(self) -> None:
         """Remember the retained messages that are set aside, because the other broker can never
@@ -174,14 +187,14 @@ class Convergence:
             self._changed.set()
         if not found:
             return None
-        done = self._file.doubt(found, sent=sent)
-        done.add_done_callback(self._doubted)
-        return done
 
-    def _doubted(self, done: asyncio.Future[bool]) -> None:
-        """Drop all agreements if the disk does."""
-        if not done.cancelled() and not done.result():
-            self.agreement.void()
+        def doubted(done: asyncio.Future[bool]) -> None:
+            if not done.cancelled() and not done.result():
+                self.agreement.void()  # as the disk does
+
+        done = self._file.doubt(found, sent=sent)
+        done.add_done_callback(doubted)
+        return done
 
     def begin(self, link: Link) -> None:
         """Compare, and keep the mark up to date, until `end`."""
@@ -195,7 +208,7 @@ class Convergence:
 
     def end(self) -> None:
         self._careful = self._crossing
-        self.differ, self._crossing = None, False
+        self._differ, self._crossing, self._collisions = None, False, None
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -214,7 +227,7 @@ class Convergence:
             try:
                 size = await self._compare(link)
                 self.error = ""
-                if not self.differ or self.differ == self._stuck:
+                if not self._differ or self._differ == self._stuck:
                     await self._keep_marks(link, max(AGAIN_S, size / BYTES_PER_S))
                     self._pauses.forgive()
                     continue
@@ -239,22 +252,27 @@ class Convergence:
     async def _read_mark(self, link: Link, survey: Survey) -> int | None:
         """Connect, and return the number of the mark, None without one."""
         await survey.begin(f"{link.client}-r", link.far.address)
-        await survey.read([self._mark_topic(link)])
-        return _number(survey.found.pop(self._mark_topic(link), None))
+        await survey.read([_mark_topic(link)])
+        return _number(survey.found.pop(_mark_topic(link), None))
 
     async def _keep_marks(self, link: Link, seconds: float) -> None:
-        """Cover changes by marks, until it is time to compare again."""
-        loop = asyncio.get_running_loop()
+        """Cover changes by marks, and compare topics in doubt, until it is time to compare all."""
+        loop, collisions = asyncio.get_running_loop(), link.crossings.collisions
         until, lost = loop.time() + seconds, link.lost()
         while loop.time() < until:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(RETRY_S, seconds)):
+                async with asyncio.timeout(min(RETRY_S, seconds, collisions.left_s)):
                     await self._changed.wait()
             if self._changed.is_set():
                 await asyncio.sleep(_SOON_S)
                 await self._keep_mark(link)
             elif link.lost() != lost:
                 return
+            if not collisions.left_s:
+                await self._compare_doubted(link)
+            now = loop.time()
+            if collisions.forgets and await self._is_silent(link):
+                collisions.forget(now)
 
     def _fail(self, error: str) -> None:
         if error != self.error:
@@ -286,32 +304,51 @@ class Convergence:
             elif agreement.topics():
                 await self._file.clear()  # before a message crosses, and a higher mark is there
                 agreement.void()
-            await link.far.settled()
-            found = await self._comparison.difference(
-                agreement, survey, before, link.crossings.arrived, known=known, mark=link.mark
-            )
+            found = await self._difference(link, survey, before, known)
             self.here, self.there, self._stuck = len(before), found.there, found.stuck
-            await self._agree(link, before, found.equal)
             steps = found.steps
-            await survey.read_names(
-                (prefix + topic for topic, do in steps.items() if do is Step.TAKE),
-                self._section.qos,
-            )
-            self.differ, self._crossing = len(steps) + self._stuck, True
-            sent = [topic for topic, do in steps.items() if do is Step.SEND]
-            await self._cross(link, survey, steps)
-            await self._settle(link)
-            if self.differ == self._stuck:
-                self.here = len({message.topic for message in self._comparison.ours()})
-                self.there += sum(topic in before for topic in sent)
-                self.there -= sum(prefix + topic in survey.found for topic in sent)
-            self._crossing = self._careful = False
+            takes = (prefix + topic for topic, do in steps.items() if do is Step.TAKE)
+            await survey.read_names(takes, self._section.qos)
+            await self._make_equal(link, survey, before, steps)
+            self._careful = False
             await self._first_mark(link, survey, number or 0)
         finally:
             survey.end()
             now = asyncio.get_running_loop().time()
             self._pauses.ended(now, survey.size, differed=bool(steps))
         return survey.size
+
+    async def _compare_doubted(self, link: Link) -> None:
+        """Compare the topics in doubt, and let cross what differs."""
+        before = await self._quiet(link)
+        topics, collisions = link.crossings.doubted, link.crossings.collisions
+        survey = Survey(self._section, self._engine.broker.limits)
+        try:
+            await survey.begin(f"{link.client}-r", link.far.address)
+            names = (self._section.prefix + topic for topic in topics)
+            await survey.read_names(names, self._section.qos)
+            found = await self._difference(link, survey, before, True, topics)
+            await self._make_equal(link, survey, before, found.steps)
+        finally:
+            survey.end()
+            collisions.ended(survey.size)
+        if self._differ != self._stuck:
+            collisions.doubt(topics)
+
+    async def _make_equal(
+        self, link: Link, survey: Survey, before: dict[str, Retained], steps: dict[str, Step]
+    ) -> None:
+        """Let cross what differs. before: our retained messages before the survey."""
+        self._differ, self._crossing = len(steps) + self._stuck, True
+        sent = [topic for topic, do in steps.items() if do is Step.SEND]
+        await self._cross(link, survey, steps)
+        await self._settle(link)
+        if self._differ == self._stuck:
+            prefix = self._section.prefix
+            self.here = len({message.topic for message in self._comparison.ours()})
+            self.there += sum(topic in before for topic in sent)
+            self.there -= sum(prefix + topic in survey.found for topic in sent)
+        self._crossing = False
 
     async def _quiet(self, link: Link) -> dict[str, Retained]:
         """Wait until nothing waits for the other side, in either direction. On a busy connection,
@@ -334,13 +371,14 @@ class Convergence:
 
     async def _is_silent(self, link: Link) -> bool:
         crossings, came = link.crossings, link.crossings.messages
-        if crossings.open or self._waiting() or link.tries_suspects():
+        broker, section = self._engine.broker, self._section
+        if crossings.open or _waiting(broker, section) or link.tries_suspects():
             return False
         await link.far.settled()
-        return not (crossings.messages - came or crossings.open or self._waiting())
+        return not (crossings.messages - came or crossings.open or _waiting(broker, section))
 
     def _snapshot(self, link: Link) -> dict[str, Retained]:
-        link.crossings.arrived.clear()
+        link.crossings.begin_reading()
         return {found.topic: found for found in self._comparison.ours()}
 
     def _queue(self) -> tuple[int, int]:
@@ -349,32 +387,40 @@ class Convergence:
         flow = None if session is None else session.send_flow
         return (0, 0) if flow is None else (flow.next - flow.messages, flow.next)
 
-    def _waiting(self) -> int:
-        session = self._engine.broker.sessions.get(self._section.client)
-        return 0 if session is None else session.send_flow.messages
-
-    async def _agree(
-        self, link: Link, before: dict[str, Retained], equal: dict[str, Digest]
-    ) -> None:
-        """Note topics that are equal at both ends."""
-        agreement, retained = self.agreement, self._engine.broker.retained
+    async def _difference(
+        self,
+        link: Link,
+        survey: Survey,
+        before: dict[str, Retained],
+        known: bool,
+        only: Collection[str] | None = None,
+    ) -> Difference:
+        """Return what differs, and note topics that are equal at both ends."""
+        await link.far.settled()
+        agreement, crossings = self.agreement, link.crossings
+        found = await self._comparison.difference(
+            agreement, survey, before, crossings.arrived, known=known, mark=link.mark, only=only
+        )
+        equal, retained = found.equal, self._engine.broker.retained
         fresh = [topic for topic, state in equal.items() if agreement.differs(topic, state)]
         if (disk := self._doubt(fresh, True)) is not None:
             await disk
-        for topic in fresh:
-            if retained.get(topic) is before.get(topic) and topic not in link.crossings.arrived:
+        for topic in {*fresh, *equal.keys() & crossings.doubted}:
+            if retained.get(topic) is before.get(topic) and topic not in crossings.arrived:
                 agreement.note(topic, equal[topic])
+                crossings.collisions.was_read(topic, equal[topic])
+        return found
 
     # -- what crosses
 
     async def _cross(self, link: Link, survey: Survey, steps: dict[str, Step]) -> None:
         """Send and take the differing messages, a bounded number per second."""
-        retained = self._engine.broker.retained
+        broker, retained = self._engine.broker, self._engine.broker.retained
         seen = {topic: retained.get(topic) for topic in steps}
         failed, rest = 0, list(steps)
         while rest:
             batch, rest = rest[:PER_BATCH], rest[PER_BATCH:]
-            await _until(lambda: self._waiting() <= _MOST_WAITING)
+            await _until(lambda: _waiting(broker, self._section) <= _MOST_WAITING)
             takes = [topic for topic in batch if steps[topic] is Step.TAKE]
             if (disk := self._doubt(takes, False)) is not None:
                 await disk
@@ -382,11 +428,12 @@ class Convergence:
                 if retained.get(topic) is not seen[topic] or topic in link.crossings.arrived:
                     continue  # it has changed since, and crosses by itself
                 if steps[topic] is Step.SEND:
+                    link.crossings.collisions.was_read(topic, digest_of(seen[topic]))
                     failed += not self._send(link, topic, seen[topic])
                 else:
                     packet = survey.found.get(self._section.prefix + topic)
                     failed += not await self._take(link, topic, packet)
-            self.differ = len(rest) + failed + self._stuck
+            self._differ = len(rest) + failed + self._stuck
             await asyncio.sleep(BATCH_S if rest else 0)
         _, last = self._queue()
         await _until(lambda: self._queue()[0] >= last)
@@ -400,7 +447,7 @@ class Convergence:
         session = broker.sessions.get(self._section.client)
         if session is None or session.connection is None:
             return False
-        qos = self._section.qos
+        qos, mark = self._section.qos, None if topic in link.crossings.doubted else link.mark
         if message is not None:
             qos = min(qos, message.qos)
         if self._careful:
@@ -410,7 +457,7 @@ class Convergence:
             b"" if message is None else message.payload,
             qos,
             True,
-            properties=b"" if message is None else without_mark(message.properties, link.mark),
+            properties=b"" if message is None else without_marks(message.properties, mark),
             expires=None if message is None else message.expires,
         )
         if is_full(broker, session, run, 1):
@@ -427,11 +474,15 @@ class Convergence:
         engine, broker = self._engine, self._engine.broker
         packet: Publish | None = Publish(topic, b"", retain=True)
         if theirs is not None:
+            if topic in link.crossings.doubted:
+                theirs = replace(theirs, properties=without(theirs.properties or {}))
             packet = Translator(self._section.prefix, True, link.mark).to_near(theirs)
         session = broker.sessions.get(self._section.client)
         if packet is None or session is None:
             return False
         properties = packet.properties or {}
+        state = digest(packet.payload, properties)
+        link.crossings.collisions.was_read(topic, state)
         expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
         engine.begin()
         with broker.step:
@@ -451,17 +502,14 @@ class Convergence:
             fan_out(broker, run, session.client)
             broker.settle()
         await engine.commits.kept()
-        self._note(topic, digest(packet.payload, packet.properties))
+        self._note(topic, state)
         return True
 
     # -- the mark
 
-    def _mark_topic(self, link: Link) -> str:
-        return _MARK_TOPIC + link.mark
-
     async def _first_mark(self, link: Link, survey: Survey, least: int) -> None:
         """Write a mark and read it, which shows whether the other broker keeps it."""
-        agreement, topic = self.agreement, self._mark_topic(link)
+        agreement, topic = self.agreement, _mark_topic(link)
         if not agreement.has_fresh and not (agreement.topics() and not agreement.knows(least)):
             self.proves = True
             return
@@ -494,7 +542,7 @@ class Convergence:
             await asyncio.sleep((1 - self._marks) * _MARK_S)
         self._marks -= 1
         number = agreement.begin_mark()
-        link.far.send(Publish(self._mark_topic(link), str(number).encode(), 0, 0, True))
+        link.far.send(Publish(_mark_topic(link), str(number).encode(), 0, 0, True))
         await link.far.settled()
         await self._file.write(agreement.marked(number), number)
 
@@ -509,6 +557,16 @@ class Convergence:
             is_newer = topic in crossings.sent or topic in crossings.came
             if not is_newer and state == digest_of(retained.get(topic)):
                 self.agreement.note(topic, state)
+
+
+def _waiting(broker: Core, section: BridgeSection) -> int:
+    """Return the number of messages that the other broker has not fully acknowledged."""
+    session = broker.sessions.get(section.client)
+    return 0 if session is None else session.send_flow.messages + len(session.send_flow.released)
+
+
+def _mark_topic(link: Link) -> str:
+    return _MARK_TOPIC + link.mark
 
 
 async def _until(done: Callable[[], bool]) -> None:

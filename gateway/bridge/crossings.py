@@ -1,14 +1,17 @@
 """Retained messages that cross a bridge while it is connected.
 
 In: what the exchange of one connection sends and receives. Out: notes in the agreement
-(`agreement.py`), and topics that have to be in doubt before their messages cross.
+(`agreement.py`), topics that have to be in doubt before their messages cross, and collisions
+(`collisions.py`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from gateway.bridge.agreement import Digest, digest
+from gateway.bridge.collisions import Collisions
 from gateway.mqtt.packets import Puback, Publish, Pubrec
 from gateway.mqtt.reason import ReasonCode
 
@@ -27,8 +30,12 @@ class Crossings:
         note: Callable[[str, Digest], None],
         doubt: Callable[[Iterable[str], bool], Awaitable[object] | None],
         refused: dict[str, Digest],
+        collisions: Collisions | None = None,
     ) -> None:
         self._note = note
+        self.collisions = collisions or Collisions(time.monotonic)
+        self.doubted: list[str] = []
+        """Topics of collisions that are being read."""
         self.doubt = doubt
         self.refused = refused
         """Messages that the other broker can never accept, by topic."""
@@ -52,6 +59,16 @@ class Crossings:
         """
         return len(self._arriving) + self.held_back
 
+    def begin_reading(self) -> None:
+        """Note that all messages of the other broker are about to be read, or those in doubt."""
+        self.arrived.clear()
+        self.doubted = self.collisions.take()
+
+    def returns(self, topic: str, packet: Publish) -> None:
+        """Note that a message came back in a loop and does not cross."""
+        if packet.retain:
+            self.collisions.returns(topic, digest(packet.payload, packet.properties))
+
     # -- to the other broker
 
     def leaves(self, packet: Publish) -> None:
@@ -60,6 +77,7 @@ class Crossings:
             self._leaving.pop(packet.packet_id, None)
             return
         state = digest(packet.payload, packet.properties)
+        self.collisions.crosses(packet.topic, (True, packet.qos), state)
         if packet.qos:
             self._leaving[packet.packet_id] = packet.topic, state
         else:
@@ -90,6 +108,7 @@ class Crossings:
         if packet.retain:
             found = packet.topic, digest(packet.payload, packet.properties)
             self.arrived.add(packet.topic)
+            self.collisions.crosses(packet.topic, (False, packet.qos), found[1])
         if packet.qos:
             self._arriving[packet.packet_id] = found
         elif found is not None:

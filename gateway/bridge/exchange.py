@@ -173,6 +173,7 @@ class Exchange:
             return self._done_with(far, packet)
         elif (other := self._translator.came_back_from(packet)) is not None:
             self._counts.came_back(packet, other)
+            self._crossings.returns(packet.topic.removeprefix(self._section.prefix), packet)
             return self._done_with(far, packet)
         elif (found := self._translator.to_near(packet)) is not None:
             self._counts.crosses(packet)
@@ -222,6 +223,8 @@ class Exchange:
         for packet in expired:
             why = "it has expired while this gateway had no room"
             self._refuse(far, packet, ReasonCode.QUOTA_EXCEEDED, why)
+        for packet in fresh:
+            self._crossings.arrives(packet)
         near.take(list(fresh))
 
     def _completed(self, packet: Pubcomp) -> None:
@@ -349,6 +352,7 @@ class Exchange:
         suspects, identifier = self._suspects, packet.packet_id
         if (other := self._translator.came_back_from(packet)) is not None:
             self._counts.came_back(packet, other)
+            self._crossings.returns(packet.topic, packet)
             self._queue.take_out(packet)
             return None
         if not crosses(self._section, packet.topic):

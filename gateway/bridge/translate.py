@@ -113,13 +113,13 @@ def returned(properties: Properties | None, mark: str) -> bool:
     return mark in marks and marks[-1] != mark
 
 
-def without_mark(properties: bytes, mark: str) -> bytes:
-    """Return encoded properties of a message without the bridge's own mark, so that the message may
-    cross once more.
+def without_marks(properties: bytes, mark: str | None) -> bytes:
+    """Return encoded properties of a message without a bridge's mark, so that the message may cross
+    that bridge once more. mark: None for all bridges.
     """
     if MARK.encode() not in properties:
         return properties
-    return pass_through(_without(decoded(properties), mark))
+    return pass_through(without(decoded(properties), mark))
 
 
 def decoded(properties: bytes) -> Properties:
@@ -128,8 +128,9 @@ def decoded(properties: bytes) -> Properties:
     return decode_properties(Reader(block, "PUBLISH"), SERVER_PUBLISH_PROPERTIES) or {}
 
 
-def _without(properties: Properties, mark: str) -> Properties:
-    user = [item for item in _user(properties) if item != (MARK, mark)]
+def without(properties: Properties, mark: str | None = None) -> Properties:
+    """Return properties of a message without a bridge's mark. mark: None for all bridges."""
+    user = [item for item in _user(properties) if item != (MARK, mark or item[1])]
     others = {key: item for key, item in properties.items() if key != PropertyId.USER_PROPERTY}
     return others | ({PropertyId.USER_PROPERTY: user} if user else {})
 

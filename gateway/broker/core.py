@@ -120,7 +120,7 @@ class Core(Ledger):
 
     def lacks_room(self, size: int) -> str:
         """Return why the disk cannot take this many bytes more, in words, or ""."""
-        return self.disk_lack or FULL.what * (self.changes.bytes + size > self.disk_room)
+        return self.disk_lack or FULL.reason * (self.changes.bytes + size > self.disk_room)
 
     def must_wait(self, commit: int) -> bool:
         """Whether a commit still has to reach a second disk, where required."""

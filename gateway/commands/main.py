@@ -168,12 +168,12 @@ def _of_machine(error: Exception) -> OncewayError | None:
     if isinstance(error, OncewayError):
         return advised(error)
     if type(error).__module__ == "sqlite3":
-        what, todo = cause(error)
-        told = OncewayError(f"the database cannot be used: {what} ({error})", None, todo)
-        told.exit_code = STORE
-        return told
+        reason, todo = cause(error)
+        failure = OncewayError(f"the database cannot be used: {reason} ({error})", None, todo)
+        failure.exit_code = STORE
+        return failure
     found = of_machine(error)
-    return found and OncewayError(f"{found.what} ({error})", None, found.todo)
+    return found and OncewayError(f"{found.reason} ({error})", None, found.todo)
 
 
 def _named() -> str:
@@ -242,8 +242,8 @@ def _run() -> None:
     except PermissionError as failed:
         _tell(_forbidden(failed), as_json)
     except Exception as failed:
-        if (told := _of_machine(failed)) is None:
+        if (failure := _of_machine(failed)) is None:
             raise
-        _tell(told, as_json)
+        _tell(failure, as_json)
     except KeyboardInterrupt:  # before typer handles it
         sys.exit(128 + signal.SIGINT)

@@ -17,7 +17,7 @@ class Mistake(NamedTuple):
     """One mistake. place: the place of the value. line: its line in the file, if known."""
 
     place: Place
-    what: str
+    what: str  # prose: JSON key
     line: int | None = None
 
 
@@ -30,12 +30,12 @@ class ConfigError(OncewayError):
 
     def __init__(
         self,
-        what: str,
+        text: str,
         where: str | None = None,
         hint: str | None = None,
         mistakes: Sequence[Mistake] = (),
     ) -> None:
-        super().__init__(what, where, hint)
+        super().__init__(text, where, hint)
         self.mistakes = mistakes
 
     @classmethod
@@ -50,8 +50,8 @@ class ConfigError(OncewayError):
     def lines(self) -> list[str]:
         """Return one line for each mistake."""
         return [
-            f"{self.where}: {what}" if line is None else f"{self.where}:{line}: {what}"
-            for _, what, line in self.mistakes
+            f"{self.where}: {text}" if line is None else f"{self.where}:{line}: {text}"
+            for _, text, line in self.mistakes
         ] or super().lines
 
     @property
@@ -78,7 +78,7 @@ def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
         mine = {"type": "value_error", "loc": place, "input": {}, "msg": str(failed)}
         found.append(mine | {"ctx": {"error": failed}})
     places = {explain(item): (*item["loc"], *_within(item)) for item in found}
-    return [Mistake(place, what) for what, place in places.items()]
+    return [Mistake(place, text) for text, place in places.items()]
 
 
 def _within(problem: Any) -> Place:

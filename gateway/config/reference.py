@@ -36,12 +36,12 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One table. header: as in the file. given: whether the table is in force if the file
+    """One table. header: as in the file. in_force: whether the table is in force if the file
     lacks it.
     """
 
     header: str
-    given: bool
+    in_force: bool
     meaning: str
     keys: list[Key]
 
@@ -57,7 +57,7 @@ def as_toml() -> str:
     parts = [_TOP]
     for entry in entries():
         lines = _comment(entry.meaning)
-        lines.append(entry.header if entry.given else f"#{entry.header}")
+        lines.append(entry.header if entry.in_force else f"#{entry.header}")
         for key in entry.keys:
             lines += _comment(key.meaning + (" Must be given." if key.needed else ""))
             lines.append(f"#{key.name} = {key.default}".rstrip())

@@ -578,16 +578,16 @@ class AclSection(Section):
     all clients but those with the name of a board of the device registry.
     """
 
-    def allowed(self, what: str, user: str, client: str, *, owned: bool) -> list[str]:
+    def allowed(self, action: str, user: str, client: str, *, owned: bool) -> list[str]:
         """Return the filters that allow a client something, with its names filled in. A name with a
         wildcard or a slash would widen a filter, so filters that mention such a name are left out.
         So are filters for reading that mention an identifier that another user may take. owned:
         whether the identifier is the user's own.
         """
-        found: list[str] = getattr(self, what)
-        if what == "subscribe":
+        found: list[str] = getattr(self, action)
+        if action == "subscribe":
             found = found or self.read
-        fills = _is_plain(client) and (owned or what not in ("read", "subscribe"))
+        fills = _is_plain(client) and (owned or action not in ("read", "subscribe"))
         return [
             item.replace("%u", user).replace("%c", client)
             for item in found

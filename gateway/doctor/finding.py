@@ -21,23 +21,23 @@ class Finding:
 
     part: str
     state: State
-    what: str
+    what: str  # prose: JSON key
     """The sentence, without a full stop."""
     todo: str | None = None
     """The remedy: a command, or something to do. None if nothing is to be done."""
 
 
-def ok(part: str, what: str) -> Finding:
-    return Finding(part, State.OK, what)
+def ok(part: str, text: str) -> Finding:
+    return Finding(part, State.OK, text)
 
 
-def warning(part: str, what: str, todo: str) -> Finding:
-    return Finding(part, State.WARNING, what, todo)
+def warning(part: str, text: str, todo: str) -> Finding:
+    return Finding(part, State.WARNING, text, todo)
 
 
-def wrong(part: str, what: str, todo: str) -> Finding:
-    return Finding(part, State.WRONG, what, todo)
+def wrong(part: str, text: str, todo: str) -> Finding:
+    return Finding(part, State.WRONG, text, todo)
 
 
-def unseen(part: str, what: str, todo: str | None = None) -> Finding:
-    return Finding(part, State.UNSEEN, what, todo)
+def unseen(part: str, text: str, todo: str | None = None) -> Finding:
+    return Finding(part, State.UNSEEN, text, todo)

@@ -37,7 +37,7 @@ _PAUSE_S = 1.0
 class Named(Protocol):
     """A protocol for asyncio that knows its client's address from a proxy."""
 
-    told: tuple[str, int] | None
+    proxied_address: tuple[str, int] | None
     """Host and port of the client, as a proxy has told them; None for the peer's own."""
 
 
@@ -109,14 +109,14 @@ class CountedServer:
     async def _begin(self, connection: socket.socket, peer: tuple[str, int]) -> None:
         address = format_address(peer)
         try:
-            told = None
+            proxied = None
             if self._proxies is not None:
                 async with asyncio.timeout(TIMEOUT_S):
-                    told = await self._told(connection, peer[0])
-            if told is not None:
-                address = self._recount(peer, told)
+                    proxied = await self._read_header(connection, peer[0])
+            if proxied is not None:
+                address = self._recount(peer, proxied)
             await self._loop.connect_accepted_socket(
-                lambda: self._named(told),
+                lambda: self._named(proxied),
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=TIMEOUT_S if self._context else None,
@@ -133,7 +133,7 @@ class CountedServer:
             blame(address, error)
             connection.close()
 
-    async def _told(self, connection: socket.socket, host: str) -> tuple[str, int] | None:
+    async def _read_header(self, connection: socket.socket, host: str) -> tuple[str, int] | None:
         """Return the client's address from a proxy's header, or None for the peer's own."""
         if self._proxies is not None and host in self._proxies:
             return await read_header(connection)
@@ -141,18 +141,18 @@ class CountedServer:
             raise ProxyHeaderError("a PROXY header from an address that is not in proxy_protocol")
         return None
 
-    def _recount(self, peer: tuple[str, int], told: tuple[str, int]) -> str:
+    def _recount(self, peer: tuple[str, int], proxied: tuple[str, int]) -> str:
         """Count the connection for its client, in place of the proxy. Return the client's
         address.
         """
-        task, address = asyncio.current_task(), format_address(told)
+        task, address = asyncio.current_task(), format_address(proxied)
         if task is not None:
             self._under_way.discard(format_address(peer), task)
             self._count(address, task)
         return address
 
-    def _named(self, told: tuple[str, int] | None) -> asyncio.BaseProtocol:
+    def _named(self, proxied: tuple[str, int] | None) -> asyncio.BaseProtocol:
         protocol = self._protocol()
-        if told is not None:
-            protocol.told = told  # type: ignore[attr-defined]
+        if proxied is not None:
+            protocol.proxied_address = proxied  # type: ignore[attr-defined]
         return protocol

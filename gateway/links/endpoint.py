@@ -37,7 +37,7 @@ class Endpoint:
     """A listening endpoint. host: a name, an address, or "" for all addresses of IPv4 and IPv6.
     port: 0 lets the system choose; see `addresses`. tls: accept only TLS. sockets: listening
     sockets in place of host and port. proxies: addresses and networks of proxies that name their
-    clients (`proxy_header.py`); a protocol then has an attribute `told` (`counted_server.py`).
+    clients (`proxy_header.py`); a protocol then has a `proxied_address` (`counted_server.py`).
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class Counted(Between):
             self._shared.drop(excess, "too many connections before their WebSocket upgrade")
 
     def data_received(self, data: bytes) -> None:
-        clear = self.masks.passed(data)
+        clear = self.masks.checked(data)
         self._chunk = len(clear)
         self._unfinished += len(clear)
         self._shared.hold(self, self._unfinished)

@@ -63,17 +63,17 @@ def server(handler: Handler, name: str, longest_body: int = 0) -> web.Server:
             task,
             loop,
             client_max_size=longest_body,
-            remote=_told(protocol.transport),
+            remote=_proxied_host(protocol.transport),
         )
 
     return web.Server(answer, request_factory=request, access_log=None, logger=quiet)
 
 
-def _told(transport: Any) -> str | None:
+def _proxied_host(transport: Any) -> str | None:
     """Return the client's host as a proxy has told it, or None."""
     between = transport.get_protocol() if transport is not None else None
-    told = between.told if isinstance(between, Between) else None
-    return told[0] if told is not None else None
+    address = between.proxied_address if isinstance(between, Between) else None
+    return address[0] if address is not None else None
 
 
 class Complaints:
@@ -111,14 +111,14 @@ class Between(asyncio.Protocol):
 
     transport: asyncio.Transport
     address: str
-    told: tuple[str, int] | None = None
+    proxied_address: tuple[str, int] | None = None
 
     def __init__(self, handler: asyncio.Protocol) -> None:
         self._handler = handler
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.address = format_address(self.told or transport.get_extra_info("peername"))
+        self.address = format_address(self.proxied_address or transport.get_extra_info("peername"))
         self._handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

@@ -27,7 +27,7 @@ class Masks:
         self._skip = 0
         """Bytes until the next frame: mask and payload."""
 
-    def passed(self, data: bytes) -> bytes:
+    def checked(self, data: bytes) -> bytes:
         """Return the bytes to pass on."""
         if self.lacking:
             return b""

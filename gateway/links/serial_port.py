@@ -291,7 +291,7 @@ class SerialPort:
         try:
             data = tty.read(_READ_SIZE)
         except OSError as error:
-            self._gone(error)
+            self._on_port_lost(error)
             return
         intact, damaged = self.link.statistics.frames_received, self._damaged
         now = self._loop.time()
@@ -325,7 +325,7 @@ class SerialPort:
         self._due = 0.0
         self._handle(self.link.tick(self._loop.time()))
 
-    def _gone(self, error: OSError) -> None:
+    def _on_port_lost(self, error: OSError) -> None:
         if self.is_open:
             self._problem = "gone"
             log.warning(
@@ -406,7 +406,7 @@ class SerialPort:
             try:
                 written = self._tty.write(outgoing)
             except OSError as error:
-                self._loop.call_soon(self._do, self._gone, error)
+                self._loop.call_soon(self._do, self._on_port_lost, error)
                 return
             self._outgoing = outgoing[written : written + _OUTGOING_LIMIT]
             if self._outgoing:

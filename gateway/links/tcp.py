@@ -31,7 +31,7 @@ class TcpTransport(asyncio.Protocol):
     """Value of `unsent` above which no more of a large payload is written until
     `Receiver.writable`. A transport with it takes a `memoryview`."""
 
-    told: tuple[str, int] | None = None
+    proxied_address: tuple[str, int] | None = None
     peer: Peer
     _transport: asyncio.Transport
     _receiver: Receiver | None = None
@@ -59,7 +59,7 @@ class TcpTransport(asyncio.Protocol):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.peer = Peer(
             self._listener,
-            format_address(self.told or transport.get_extra_info("peername")),
+            format_address(self.proxied_address or transport.get_extra_info("peername")),
             certificate_name=common_name(transport.get_extra_info("peercert")),
         )
         self._receiver = self._accept(self)

@@ -248,7 +248,7 @@ class WebSocketListener:
             return websocket
         counted = cast(Counted, transport.get_protocol())
         counted.upgraded()
-        seen = counted.told or transport.get_extra_info("peername")
+        seen = counted.proxied_address or transport.get_extra_info("peername")
         if isinstance(seen, tuple):
             seen = self._proxies.client(request) or seen[0], seen[1]
         address = format_address(seen)

@@ -74,23 +74,23 @@ _VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not 
 
 @dataclass(slots=True)
 class _Known:
-    """One known problem. since: when the problem began. told: time of the last message about the
-    problem; None before the first one, and after its end was reported. text: its words in that
+    """One known problem. since: when the problem began. reported: time of the last message about
+    the problem; None before the first one, and after its end was reported. text: its words in that
     message. away: since when the problem is absent. ends: how often its end was reported, each time
     within RELAPSE_S after the one before.
     """
 
     since: float
-    told: float | None = None
+    reported: float | None = None
     text: str = ""
     away: float | None = None
     ends: int = 0
 
     def is_back(self, now: float) -> None:
         """Record that the problem is present."""
-        begins = self.away is not None and self.told is None
+        begins = self.away is not None and self.reported is None
         self.since = now if begins else min(self.since, now)  # the clock was ahead
-        self.told = None if self.told is None else min(self.told, now)
+        self.reported = None if self.reported is None else min(self.reported, now)
         self.away = None
 
     def is_away(self, now: float) -> float:
@@ -100,7 +100,7 @@ class _Known:
 
     def end(self, at: float) -> None:
         """Record that the end was reported."""
-        self.told, self.away, self.ends = None, at, self.ends + 1
+        self.reported, self.away, self.ends = None, at, self.ends + 1
 
 
 class Notices:
@@ -130,7 +130,7 @@ class Notices:
                 if message.event == "ends":
                     known.end(message.at)
                 else:
-                    known.told = max(known.told or 0.0, message.at)
+                    known.reported = max(known.reported or 0.0, message.at)
         self._before = set(self._known)
 
     def _called(self, text: str) -> str:
@@ -158,13 +158,17 @@ class Notices:
         due["ends"] = self._ended([one for one in self._known if one not in present], now, quiet)
         for one, text in () if quiet else present.items():
             known = self._known[one]
-            if known.told is None and now - known.since >= self._after_s:
+            if known.reported is None and now - known.since >= self._after_s:
                 due["begins"].append(text)
-            elif known.told is not None and self._repeat_s and now - known.told >= self._repeat_s:
+            elif (
+                known.reported is not None
+                and self._repeat_s
+                and now - known.reported >= self._repeat_s
+            ):
                 due["goes on"].append(text)
             else:
                 continue
-            known.told, known.text = now, text
+            known.reported, known.text = now, text
         return [Message(event, texts, self._gateway, now) for event, texts in due.items() if texts]
 
     def _ended(self, absent: list[str], now: float, quiet: bool) -> list[str]:
@@ -175,7 +179,7 @@ class Notices:
             away_s = known.is_away(now)
             if one in self._before:
                 continue
-            if known.told is None:
+            if known.reported is None:
                 if not known.ends or away_s >= RELAPSE_S or len(self._known) > 2 * MOST:
                     del self._known[one]
             elif away_s >= self._calm_s(known.ends) and not quiet:

@@ -65,7 +65,7 @@ class Outbox:
             self.lost += max(0, len(waiting) + len(messages) - MOST)
             waiting.extend(messages)
 
-    def taken(self, channel: str, message: Message) -> None:
+    def drop_accepted(self, channel: str, message: Message) -> None:
         """Drop a message that a channel has accepted."""
         waiting = self._waiting[channel]
         if waiting and waiting[0] is message:

@@ -209,7 +209,7 @@ class _Line:
                 tried += 1
             else:
                 self.failure, tried = None, 0
-                self._outbox.taken(self.name, message)
+                self._outbox.drop_accepted(self.name, message)
                 await self._save()
 
 

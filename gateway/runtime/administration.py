@@ -1,4 +1,4 @@
-"""Ends of connections and sessions that the gateway itself, or an administrator, wants."""
+"""Ends connections and sessions on behalf of the gateway itself, or of an administrator."""
 
 import logging
 from collections.abc import Callable

@@ -85,7 +85,7 @@ class Clock:
         self._ahead = now - self._boot() // 1000
         self._tell(now, None)
 
-    def told(self, trust: bool = False) -> dict[str, int | str | None]:
+    def times(self, trust: bool = False) -> dict[str, int | str | None]:
         """Return the times of the system and of the gateway, in µs since 1970, and the doubt.
         trust: believe the system clock from now on.
         """

@@ -568,14 +568,14 @@ class Commits:
         messages submitted since then.
         """
         space = self._writer.space
-        self._broker.disk_lack = FULL.what if space.short else ""
+        self._broker.disk_lack = FULL.reason if space.short else ""
         self._broker.disk_room = max(0, space.room - under_way)
 
     def _on_failure(self, error: Exception) -> None:
         if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
             self._loop.call_soon_threadsafe(self._engine.fail, error, "a commit was written")
             return
-        why = cause(error, self._folder).what
+        why = cause(error, self._folder).reason
         self._loop.call_soon_threadsafe(self._engine.do, self._refuse, why)
 
     def _refuse(self, lack: str) -> None:

@@ -16,7 +16,7 @@ class Places(Protocol):
 
     def state_of(self, session: Session) -> str | None: ...
 
-    def given(self) -> Mapping[str, str]: ...
+    def moved_out(self) -> Mapping[str, str]: ...
 
 
 def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
@@ -26,7 +26,7 @@ def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
     for session in list(broker.sessions.values()):
         if not session.ended:
             yield asdict(view(session, broker.now)) | place_of(session, places)
-    for client, member in places.given().items() if places is not None else ():
+    for client, member in places.moved_out().items() if places is not None else ():
         yield gone(client, member)
 
 

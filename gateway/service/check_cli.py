@@ -70,7 +70,7 @@ def check_config(
 
 
 def _wrong(config: Config) -> Iterator[Mistake]:
-    """Return mistakes in the files that a sound configuration names."""
+    """Yield mistakes in the files that a sound configuration names."""
     checks: list[tuple[Place, Callable[[], object]]] = [
         (("gateway", "data"), lambda: Users(config.users_file))
     ]
@@ -90,8 +90,8 @@ def _wrong(config: Config) -> Iterator[Mistake]:
 
 
 def _try_landing(config: Config, file: Path) -> list[dict[str, str]]:
-    """Return the result of a test of the landing place, or None if none is configured. Raises
-    OncewayError.
+    """Test the landing place with temporary files. Return a row with the result, or no row if no
+    landing place is configured. Raises OncewayError if the test fails.
     """
     from gateway.uplink import credentials
     from gateway.uplink.landing import without_password

@@ -318,7 +318,7 @@ class Control:
 
     async def _everything(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         if request["do"] == "clock":
-            yield self._engine.clock.told(trust=request["text"] == "trust")
+            yield self._engine.clock.times(trust=request["text"] == "trust")
             return
         uplink = await self._uplink.state() if self._source.broker.config.uplink else None
         yield everything(self._source, uplink)

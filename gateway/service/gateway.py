@@ -353,7 +353,7 @@ def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
     except OSError as error:
         why = cause(error)
         raise StoreError(
-            f"cannot write the files beside the store: {why.what} ({error.strerror})",
+            f"cannot write the files beside the store: {why.reason} ({error.strerror})",
             str(folder),
             why.todo,
         ) from error

@@ -149,7 +149,7 @@ class Management:
         mirror.start()
         self.watch(*mirror.jobs)
         self._open.append(mirror)
-        self._registry.boards.taken = mirror.take
+        self._registry.boards.on_publication = mirror.take
         return mirror
 
     def _start_notify(self, section: NotifySection) -> None:

@@ -60,8 +60,8 @@ def _insert(table: str, rows: int) -> str:
 def put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert or replace rows of a table."""
     at = 0
-    while left := len(rows) - at:
-        chunk = max((size for size in _CHUNKS if size <= left), default=left)
+    while remaining := len(rows) - at:
+        chunk = max((size for size in _CHUNKS if size <= remaining), default=remaining)
         database.execute(_insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk])))
         at += chunk
 
@@ -95,7 +95,7 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
                 row_checks.put_checks(database, table, rows)
 
 
-def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
+def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
     """Return the keys of rows that a commit deletes, each with its table and column."""
     return (
         (f"subscription WHERE (session, filter) {_PAIRS}", commit.unsubscribed),
@@ -110,9 +110,9 @@ def _gone(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
     )
 
 
-def _delete_all(database: sqlite3.Connection, gone: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Delete rows. gone: condition for a JSON array of keys, and the keys."""
-    for which, keys in gone:
+def _delete_all(database: sqlite3.Connection, deleted: Iterable[tuple[str, Sequence[Any]]]) -> None:
+    """Delete rows. deleted: condition for a JSON array of keys, and the keys."""
+    for which, keys in deleted:
         if keys:
             database.execute(f"DELETE FROM {which}", (json.dumps(keys),))  # noqa: S608 - from this file
 
@@ -178,7 +178,7 @@ def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | No
         _put_all(database, commit)
         if commit.finished:
             _delete_queued(database, commit.finished)
-        _delete_all(database, _gone(commit))
+        _delete_all(database, _deleted_keys(commit))
         if isinstance(commit.neighbours, Moves):
             _move(database, commit.neighbours)
         checks = checks or SpoolChecks(each=1)

@@ -57,8 +57,8 @@ def backup(folder: Path, target: Path) -> None:
         new.unlink(missing_ok=True)
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
-        what, todo = cause(error, path.parent, target.parent)
-        text = f"{path} could not be copied: {what} ({error})"
+        reason, todo = cause(error, path.parent, target.parent)
+        text = f"{path} could not be copied: {reason} ({error})"
         raise StoreError(text, str(target), todo) from error
 
 
@@ -83,8 +83,8 @@ def restore(folder: Path, source: Path) -> Path | None:
         new.chmod(0o640)
         share(new)
         sync(new)
-        there = path.exists()
-        if there:
+        existed = path.exists()
+        if existed:
             _empty_log(path)
             for end in ("-wal", "-shm"):  # left over after a failure; the new database would use it
                 if path.with_name(path.name + end).exists():
@@ -94,10 +94,10 @@ def restore(folder: Path, source: Path) -> Path | None:
         os.replace(new, path)  # at any moment a whole store exists
         sync(folder)
     except (sqlite3.Error, OSError) as error:
-        what, todo = cause(error, folder)
-        text = f"the backup cannot be restored: {what} ({error})"
+        reason, todo = cause(error, folder)
+        text = f"the backup cannot be restored: {reason} ({error})"
         raise StoreError(text, str(source), todo) from error
-    return old if there else None
+    return old if existed else None
 
 
 def _empty_log(path: Path) -> None:

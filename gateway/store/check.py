@@ -36,7 +36,7 @@ class Rule:
 
     table: str
     broken: str
-    what: str
+    text: str
 
 
 _NO_SESSION = "session NOT IN (SELECT id FROM session)"
@@ -120,10 +120,10 @@ def check(folder: Path) -> list[str]:
     except sqlite3.DatabaseError as error:
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
-        what, todo = cause(error, folder)
-        if what not in (DAMAGED.what, UNKNOWN.what):
+        reason, todo = cause(error, folder)
+        if reason not in (DAMAGED.reason, UNKNOWN.reason):
             raise StoreError(
-                f"the store cannot be read: {what} ({error})", str(path), todo
+                f"the store cannot be read: {reason} ({error})", str(path), todo
             ) from error
         return [str(error)]
     return [log, *found] if log else found
@@ -138,7 +138,7 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
         (count,) = database.execute(
             f"SELECT count(*) FROM {rule.table} WHERE {rule.broken}"  # noqa: S608
         ).fetchone()
-        found += [f"{rule.what}: {count}"] if count else []
+        found += [f"{rule.text}: {count}"] if count else []
     return found + [str(item) for item in missing(database, frozenset(tables))]
 
 

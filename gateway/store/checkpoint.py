@@ -48,8 +48,8 @@ class LogJob(Job):
     """The checkpoints as a background job. path: path of the database."""
 
     def __init__(self, path: Path) -> None:
-        what = "the store's write-ahead log cannot be copied into the database"
-        super().__init__("checkpoint", what, CHECKPOINT_S)
+        failure = "the store's write-ahead log cannot be copied into the database"
+        super().__init__("checkpoint", failure, CHECKPOINT_S)
         self.too_large = False
         """Whether the log has WAL_WARN_BYTES and could not be cut."""
         self._path = path
@@ -63,15 +63,15 @@ class LogJob(Job):
     def problem(self) -> str | None:
         if not (self.too_large or self.overdue):
             return None
-        what = (
+        text = (
             f"the store's write-ahead log has more than {WAL_WARN_BYTES // 1_000_000} MB"
             if self.too_large
-            else f"{self.what} for more than {self.bound_s:.0f} s"
+            else f"{self.failure} for more than {self.bound_s:.0f} s"
         )
         if self.error is not None:
-            return f"{what} ({self.error})"
+            return f"{text} ({self.error})"
         holders = ", ".join(self.holders) or "a program that has ended meanwhile"
-        return f"{what}: {holders} keeps a view of the database open"
+        return f"{text}: {holders} keeps a view of the database open"
 
 
 class Checkpointer:

@@ -99,8 +99,12 @@ def restore(
             typer.echo(f"dropped, since boards begin new sessions: {line}")
         old = copies.restore(folder, source)
     if as_json:
-        told = {"data": str(folder), "from": str(source), "old": None if old is None else str(old)}
-        typer.echo(json.dumps(told | {"dropped": dropped}))
+        fields = {
+            "data": str(folder),
+            "from": str(source),
+            "old": None if old is None else str(old),
+        }
+        typer.echo(json.dumps(fields | {"dropped": dropped}))
         return
     typer.echo(f"{folder}: restored from {source}")
     if old is not None:

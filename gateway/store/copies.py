@@ -272,7 +272,7 @@ def bring_all(folder: Path, database: sqlite3.Connection) -> int:
     """
     if not (folder / FILE).is_file():
         return 0
-    brought = 0
+    count = 0
     with database:
         database.execute("BEGIN IMMEDIATE")
         (last,) = database.execute("SELECT id FROM spool_last").fetchone()
@@ -280,21 +280,21 @@ def bring_all(folder: Path, database: sqlite3.Connection) -> int:
             put(
                 database,
                 "spool",
-                [(last + brought + index, *row[1:]) for index, row in enumerate(rows, 1)],
+                [(last + count + index, *row[1:]) for index, row in enumerate(rows, 1)],
             )
-            brought += len(rows)
-    return brought
+            count += len(rows)
+    return count
 
 
 def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows of all lines, as `adopted` returns them."""
     try:
         with closing(Copies(folder)) as shelf:
-            for number, _, _, told in sorted(shelf.lines()):
+            for number, _, _, source in sorted(shelf.lines()):
                 first = 0
                 while rows := shelf.page(number, first, _PAGE_ROWS, _PAGE_BYTES):
                     first = rows[-1][0] + 1
-                    yield adopted(json.loads(told), rows)
+                    yield adopted(json.loads(source), rows)
     except (sqlite3.DatabaseError, ValueError) as error:
         if not is_damaged(error):
             raise

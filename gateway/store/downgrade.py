@@ -91,16 +91,16 @@ def downgrade(folder: Path, version: int) -> list[str]:
     path = existing(folder)
     try:
         with closing(connect(path)) as database:
-            held = int(database.execute("PRAGMA user_version").fetchone()[0])
+            found = int(database.execute("PRAGMA user_version").fetchone()[0])
             get_name = "SELECT value FROM meta WHERE key = 'gateway'"
             name = database.execute(get_name).fetchone() or ("",)
     except sqlite3.Error as error:
         raise unusable(folder, error) from error
-    if not OLDEST <= version < min(held, SCHEMA_VERSION + 1):
+    if not OLDEST <= version < min(found, SCHEMA_VERSION + 1):
         raise StoreError(
-            f"it has schema {held} and cannot be written as {version}",
+            f"it has schema {found} and cannot be written as {version}",
             str(path),
-            f"An older one is from {OLDEST} to {held - 1}" if held > OLDEST else None,
+            f"An older one is from {OLDEST} to {found - 1}" if found > OLDEST else None,
         )
     try:
         open_store(folder, name[0]).close()  # refuses a damaged store, and upgrades an older one

@@ -49,12 +49,12 @@ def why_other_generation(
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
         return mark
-    here = _read(folder)
-    if here is not None and known is None and _get(database, "boot") is None:
+    beside = _read(folder)
+    if beside is not None and known is None and _get(database, "boot") is None:
         return "it is new, and the one that ran here is gone"
-    if known is not None and here is None:
+    if known is not None and beside is None:
         return f"the file {NAME} is not beside it"
-    if known is not None and here not in known.split():
+    if known is not None and beside not in known.split():
         return f"the file {NAME} beside it belongs to another one"
     serial = serial_number()
     if None not in (machine, serial) and machine != serial:

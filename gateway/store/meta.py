@@ -122,7 +122,7 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
     wanted = {"epoch": "the epoch", "gateway": "the gateway's name"}
     if found.keys() & {"generation", "uptime", "axis", "machine"}:
         wanted["boot"] = "the count of starts"
-    lost = {key: f"{what} is gone (meta.{key})" for key, what in wanted.items() if key not in found}
+    lost = {key: f"{part} is gone (meta.{key})" for key, part in wanted.items() if key not in found}
     for key, value in found.items():
         if key is None:
             lost[""] = "a row of meta: its key cannot be"
@@ -134,7 +134,7 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
 def refusal(database: sqlite3.Connection) -> str | None:
     """Return why a start refuses the store, or None."""
     return next(
-        (what for key, what in damage(database).items() if not key.startswith(UPLINK)), None
+        (problem for key, problem in damage(database).items() if not key.startswith(UPLINK)), None
     )
 
 

@@ -66,7 +66,6 @@ class _Import:
         self._messages: list[tuple[int, int, int]] = []
         """Number of publications, weight and row of each message."""
         self._subscriptions = 0
-        self._queued = 0
         self._unsent = 0
         """The number of the next message to send; 0 before the flow record."""
         self._queued = 0
@@ -105,14 +104,14 @@ class _Import:
         return None if value is None else value + self._later
 
     def _session(
-        self, client: str, expiry: int, left: int, incarnation: int, user: str | None
+        self, client: str, expiry: int, departed: int, incarnation: int, user: str | None
     ) -> None:
         order = self._order
         if key_of(client, user, incarnation) != order.key:
             raise Unfit("it is the session of another client")
         self._incarnation = incarnation
-        left = max(0, min(left + self._later, order.now))
-        self._put("session", order.session, client, expiry, left, incarnation, user)
+        departed = max(0, min(departed + self._later, order.now))
+        self._put("session", order.session, client, expiry, departed, incarnation, user)
 
     def _subscription(self, *values: Any) -> None:
         order = self._order
@@ -177,8 +176,8 @@ class _Import:
         self._queued += count
         if self._queued > self._order.most_queued:
             raise Unfit("more waits in it than a queue may hold (limits.queue_messages)")
-        held, size, row = self._messages[message - 1]
-        if skip + count > held:
+        length, size, row = self._messages[message - 1]
+        if skip + count > length:
             raise Unfit("a place in its queue is longer than its message")
         if first > self._unsent:  # a number is sent only when the disk knows all earlier ones
             if self._next <= self._unsent:

@@ -45,16 +45,16 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
         "SELECT expiry, left FROM session WHERE id = ?", (order.session,)
     ).fetchone()
     teach(database)
-    (gone,) = database.execute(
+    (unsound,) = database.execute(
         f"SELECT count(*) FROM queue WHERE session = ? AND {UNSOUND}",  # noqa: S608
         (order.session,),
     ).fetchone()
-    if found is None or gone:
+    if found is None or unsound:
         log.error(
             "session of %s: %s, so it does not leave for %s. The session ends, and its client"
             " learns it by Session Present 0",
             name(name_of(order.key)),
-            f"{gone:,} places of its queue are damaged or gone"
+            f"{unsound:,} places of its queue are damaged or gone"
             if found
             else "it is gone from the store",
             order.member,
@@ -62,8 +62,8 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
         database.execute("DELETE FROM given WHERE key = ?", (order.key,))
         _delete(database, order.session)
         return
-    expiry, left = found
-    order.ends = None if expiry == NEVER else left + expiry * 1000
+    expiry, departed = found
+    order.ends = None if expiry == NEVER else departed + expiry * 1000
     order.released = []
     parts = 0
     for part in _cut(_records(database, order, order.released)):

@@ -124,7 +124,7 @@ class Moved(NeighbourRows):
     """The store's knowledge of session moves between the gateways of a site."""
 
     places: Sequence[PlaceRow] = ()
-    given: Sequence[GivenRow] = ()
+    moved_out: Sequence[GivenRow] = ()
     is_suspect: bool = False
     """Whether the store was restored and its sessions are not yet marked as suspect."""
     members: frozenset[str] | None = None
@@ -155,5 +155,5 @@ def had_site(state: Recovered) -> bool:
     """Return whether a store knows of other gateways."""
     moved = moved_of(state)
     return (
-        bool(moved.places or moved.given or moved.moving_sessions or moved.members is not None)
+        bool(moved.places or moved.moved_out or moved.moving_sessions or moved.members is not None)
     ) or any(client.startswith(FORWARDER_PREFIX) for _, client, *_ in state.sessions)

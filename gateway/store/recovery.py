@@ -158,10 +158,10 @@ def recover(
 
 def _refuse_numbers(database: sqlite3.Connection) -> None:
     """Raise Refused if a number above the highest given number is in use."""
-    for what, query in _NUMBERS.items():
+    for text, query in _NUMBERS.items():
         (highest,) = database.execute(query).fetchone()
         if highest is not None and not 0 <= highest <= HIGHEST:
-            raise Refused(f"{what.format(highest)}: this number was never given")
+            raise Refused(f"{text.format(highest)}: this number was never given")
 
 
 _NUMBERS = {

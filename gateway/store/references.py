@@ -69,12 +69,12 @@ class Missing:
     `refused`: a row without which no start is possible. session: its number, 0 for none.
     """
 
-    what: str
+    text: str
     kind: Kind = "other"
     session: int = 0
 
     def __str__(self) -> str:
-        return self.what
+        return self.text
 
 
 _MESSAGES = f"""
@@ -156,13 +156,13 @@ def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
             client, user = known[item.row[0]]
             yield _ended(item.row[0], client, user, str(item))
     for session, client in database.execute(_CROSSED):
-        what = f"row {session} of session: its client is another one in the index"
-        yield _ended(session, client, known[session][1], what)
+        text = f"row {session} of session: its client is another one in the index"
+        yield _ended(session, client, known[session][1], text)
 
 
-def _ended(session: int, client: str, user: str | None, what: str) -> Missing:
+def _ended(session: int, client: str, user: str | None, text: str) -> Missing:
     kind: Kind = "anew" if user == INSIDE else "session"
-    return Missing(f"session of {name(client)}: {what}", kind, session)
+    return Missing(f"session of {name(client)}: {text}", kind, session)
 
 
 _KINDS: dict[str, Kind] = {
@@ -178,8 +178,8 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     """Check the references of existing sessions, except those that the next start ends anyway."""
     noted = _with_flows(database)
     found = [
-        (session, _words(what, places, int(count)))
-        for session, what, places, count in database.execute(_MESSAGES)
+        (session, _words(problem, places, int(count)))
+        for session, problem, places, count in database.execute(_MESSAGES)
     ]
     found += [
         # a gap longer than the queue means a wrong number
@@ -197,22 +197,22 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     query = "SELECT id, client, user, expiry FROM session"
     known = {row[0]: row[1:] for row in database.execute(query)}
     missing = []
-    for session, what in found:
+    for session, text in found:
         if session not in known:
-            missing.append(Missing(f"a session that has ended (number {session}): {what}"))
+            missing.append(Missing(f"a session that has ended (number {session}): {text}"))
             continue
         client, user, expiry = known[session]
         if not expiry:
             continue
         kind: Kind = "own" if user == INSIDE else "session"
-        missing.append(Missing(f"session of {name(client)}: {what}", kind, session))
+        missing.append(Missing(f"session of {name(client)}: {text}", kind, session))
     return missing
 
 
-def _words(what: str, places: int, count: int) -> str:
-    if what == "gone":
+def _words(problem: str, places: int, count: int) -> str:
+    if problem == "gone":
         return f"the content of {count:,} messages of its queue is gone"
-    if what == "length":
+    if problem == "length":
         return f"{count:,} messages of its queue are not as long as they say"
     return _DAMAGED if places == 1 else f"{places:,} places of its queue are damaged"
 
@@ -223,11 +223,11 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     """
     swept = _are_swept(database)
     for session, following, flying, released, places in _begun(database):
-        gone = set(flying)
+        missing = set(flying)
         for first, count in places:
-            gone -= _identifiers(first, count, following)
-        if gone:
-            yield session, f"{len(gone):,} messages that were under way are gone"
+            missing -= _identifiers(first, count, following)
+        if missing:
+            yield session, f"{len(missing):,} messages that were under way are gone"
         if swept and (idle := _idle(following, flying | released, places)):
             yield (
                 session,
@@ -359,15 +359,15 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         "SELECT key, count(*) FROM given_part WHERE key NOT IN (SELECT key FROM given) GROUP BY key"
     )
     found = [
-        (key, f"{gone:,} parts of the session that moved to {printable(member)} are missing")
-        for key, member, gone in incomplete.fetchall()
+        (key, f"{count:,} parts of the session that moved to {printable(member)} are missing")
+        for key, member, count in incomplete.fetchall()
     ]
     found += [
         (key, f"{count:,} parts of it have no row in given") for key, count in alone.fetchall()
     ]
     return [
-        (key, Missing(f"session of {_name_of(key)}, which was given away: {what}", "given"))
-        for key, what in found
+        (key, Missing(f"session of {_name_of(key)}, which was given away: {problem}", "given"))
+        for key, problem in found
     ]
 
 
@@ -380,12 +380,12 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
         "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
     ):
         yield Missing(f"batch {number} is gone, except for the list of its readings")
-    for number, rows, there in database.execute(
+    for number, rows, present in database.execute(
         "SELECT number, rows, (SELECT count(*) FROM spool WHERE id BETWEEN first AND last) AS there"
         " FROM batch WHERE landed IS NULL AND rows <> there"
     ):
         yield Missing(
-            f"batch {number}, which has not landed: {rows - there:,} of its {rows:,} rows of the"
+            f"batch {number}, which has not landed: {rows - present:,} of its {rows:,} rows of the"
             " spool are gone"
         )
 
@@ -401,7 +401,7 @@ def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[
         ).fetchone(),
         database.execute("SELECT value FROM meta WHERE key = ?", (GONE,)).fetchone(),
     )
-    told = json.loads(known[0]) if known else []
+    holes_known = json.loads(known[0]) if known else []
     begin = cut if after is None else after
     holes = database.execute(
         "SELECT before + 1, id - 1 FROM (SELECT id,"
@@ -413,7 +413,7 @@ def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[
     return [
         (first, end)
         for first, end in holes.fetchall()
-        if end != last and not any(low <= first and end <= high for low, high in told)
+        if end != last and not any(low <= first and end <= high for low, high in holes_known)
     ]
 
 
@@ -434,8 +434,8 @@ def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
-    for key, what in meta.damage(database).items():
-        yield Missing(what, "other" if key.startswith(meta.UPLINK) else "refused")
+    for key, problem in meta.damage(database).items():
+        yield Missing(problem, "other" if key.startswith(meta.UPLINK) else "refused")
 
 
 def name(client: object) -> str:

@@ -232,13 +232,13 @@ def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
 
 def _has_left(database: sqlite3.Connection, number: int) -> bool:
     """Return whether a row left the spool in a batch, or by a person's decision."""
-    last, noted, gone = database.execute(
+    last, noted, skipped = database.execute(
         "SELECT coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),"
         " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0),"
         " (SELECT value FROM meta WHERE key = 'spool.gone')"
     ).fetchone()
-    told = json.loads(gone) if gone else []
-    return number <= max(last, noted) or any(first <= number <= end for first, end in told)
+    ranges = json.loads(skipped) if skipped else []
+    return number <= max(last, noted) or any(first <= number <= end for first, end in ranges)
 
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:

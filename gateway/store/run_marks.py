@@ -46,8 +46,8 @@ def skip_ahead(database: sqlite3.Connection) -> None:
     """Give no spool id of a lost log a second time."""
     (last,) = database.execute("SELECT id FROM spool_last").fetchone()
     found = database.execute("SELECT value FROM meta WHERE key = ?", (GONE,)).fetchone()
-    gone = [*(json.loads(found[0]) if found else []), (last + 1, last + SKIPPED)]
+    skipped = [*(json.loads(found[0]) if found else []), (last + 1, last + SKIPPED)]
     database.executemany(
         "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-        [("spool.last", str(last + SKIPPED)), (GONE, json.dumps(gone))],
+        [("spool.last", str(last + SKIPPED)), (GONE, json.dumps(skipped))],
     )

@@ -117,15 +117,15 @@ def _copy_all(
             continue
         gaps[table], senseless = _copy(source, target, table)
         lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
-    for key, what in meta.damage(target).items():
-        if " is gone (" in what:
+    for key, problem in meta.damage(target).items():
+        if " is gone (" in problem:
             continue
         if key != "members":  # `_keep_numbering` says that each of them is new
             target.execute("DELETE FROM meta WHERE key = ?", (key,))
         target.executemany(
             "INSERT INTO meta SELECT 'epoch', ? WHERE ? = 'epoch'", [(*(drawn or ("",)), key)]
         )
-        lost.append(what)
+        lost.append(problem)
     if log := wal.damage(path):
         lost.insert(0, log)
     known = _keep_numbering(source, target, gaps)
@@ -145,7 +145,7 @@ def _copy_all(
     teach(target)
     for rule in (*CELLS, *RULES, LEFT_BEHIND):
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
-        lost += [f"{rule.what}: {count}"] if count else []
+        lost += [f"{rule.text}: {count}"] if count else []
     lost += _end_what_is_not_whole(target)  # rows that make no sense are gone now, too
     _note_holes(target)
     target.execute("COMMIT")

@@ -352,10 +352,12 @@ def unusable(folder: Path, error: Exception) -> StoreError:
     # SQLITE_ERROR: a sum beyond 64 bits, no such table
     damaged = code == sqlite3.SQLITE_ERROR or str(error).startswith("Could not decode")
     if isinstance(error, sqlite3.OperationalError) and not damaged:
-        what, todo = why = cause(error, folder)
+        reason, todo = why = cause(error, folder)
         if why == UNKNOWN:
             todo = f"Is the disk full, or read-only? If not: onceway store check --data {folder}"
-        return StoreError(f"the store cannot be opened: {what} ({error})", str(folder / FILE), todo)
+        return StoreError(
+            f"the store cannot be opened: {reason} ({error})", str(folder / FILE), todo
+        )
     return StoreError(
         f"the store is damaged ({str(error) or type(error).__name__})",
         str(folder / FILE),

@@ -107,7 +107,7 @@ class Space:
 
     def _above(self) -> int:
         """Return the free bytes beyond the bound."""
-        outside = self._free() + self._held()
+        outside = self._free() + self._allocated()
         in_all = outside + self._page * self._ask("freelist_count") - self._uncopied()
         return min(outside - _OUTSIDE * self._size, in_all - _IN_ALL * self._size)
 
@@ -142,7 +142,7 @@ class Space:
             except OSError:
                 self.release()
 
-    def _held(self) -> int:
+    def _allocated(self) -> int:
         """Return the bytes of the reserve that are allocated on the disk."""
         try:
             return (self._folder / NAME).stat().st_blocks * 512

@@ -92,14 +92,16 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
             try:
                 yield database
             except (TypeError, ValueError, struct.error) as error:
-                what = next(map(str, missing(database)), str(error))
+                reason = next(map(str, missing(database)), str(error))
                 hint = f"See: onceway store check --data {folder}"
-                raise StoreError(f"the store is damaged ({what})", str(path), hint) from error
+                raise StoreError(f"the store is damaged ({reason})", str(path), hint) from error
     except sqlite3.DatabaseError as error:
         if (closed := closed_to_us(path, error)) is not None:
             raise closed from error
-        what, todo = cause(error, folder)
-        raise StoreError(f"the store cannot be read: {what} ({error})", str(path), todo) from error
+        reason, todo = cause(error, folder)
+        raise StoreError(
+            f"the store cannot be read: {reason} ({error})", str(path), todo
+        ) from error
 
 
 @contextmanager
@@ -181,8 +183,8 @@ def places(folder: Path) -> tuple[set[str], dict[str, str]]:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'given'").fetchone():
             return set(), {}  # the store of an older gateway
         suspect = database.execute("SELECT key FROM place WHERE doubtful")
-        given = database.execute("SELECT key, member FROM given")
-        return {name_of(key) for (key,) in suspect}, {name_of(key): name for key, name in given}
+        moved = database.execute("SELECT key, member FROM given")
+        return {name_of(key) for (key,) in suspect}, {name_of(key): name for key, name in moved}
 
 
 def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:
@@ -227,7 +229,7 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
         number,
         client,
         expiry,
-        left,
+        departed,
         incarnation,
         user,
         next_number,
@@ -258,7 +260,7 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
         user=user,
         device=incarnation != 0,
         expiry_s=expiry_of(expiry),
-        away_s=None if left is None else max(0, int(now - left / 1000)),
+        away_s=None if departed is None else max(0, int(now - departed / 1000)),
         queued=unsent + len(flying),
         queued_bytes=unsent_bytes + unsent * OVERHEAD + flown_bytes,
         inflight=len(flying) + len(released) // 2,

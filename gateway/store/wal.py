@@ -136,7 +136,7 @@ def _descriptor(path: Path) -> int:
 def _checksum(data: bytes, order: str) -> tuple[int, int]:
     first = second = 0
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for left, right in zip(words[::2], words[1::2], strict=True):
-        first = (first + left + second) & 0xFFFF_FFFF
-        second = (second + right + first) & 0xFFFF_FFFF
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFF_FFFF
+        second = (second + odd + first) & 0xFFFF_FFFF
     return first, second

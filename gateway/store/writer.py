@@ -270,12 +270,12 @@ def _say(error: Exception, folder: Path) -> None:
             name,
         )
         return
-    what, todo = cause(error, folder)
+    reason, todo = cause(error, folder)
     if not isinstance(error, sqlite3.OperationalError):
         todo = "Stop the gateway and run: onceway store check"
     log.error(
         "the store takes no data: %s (%s, %s). Nothing is acknowledged until it does. %s",
-        what,
+        reason,
         error,
         name,
         todo,

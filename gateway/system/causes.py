@@ -15,9 +15,9 @@ from gateway.errors import OncewayError
 
 
 class Cause(NamedTuple):
-    """The cause of an error. what: a clause. todo: the remedy, a sentence without a full stop."""
+    """The cause of an error. reason: a clause. todo: the remedy, a sentence without a full stop."""
 
-    what: str
+    reason: str
     todo: str
 
 
@@ -136,7 +136,7 @@ def _of_folder(folder: Path) -> Cause | None:
     return None
 
 
-def remedy(what: str) -> str:
+def remedy(reason: str) -> str:
     """Return the remedy for a cause that is known by its words; empty for other words."""
     known = {*_SQLITE.values(), *_EXTENDED.values(), *_SYSTEM.values()}
-    return next((one.todo for one in known if one.what == what), "")
+    return next((one.todo for one in known if one.reason == reason), "")

@@ -30,16 +30,16 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Job:
-    """A background job. name: label of the metrics. what: the failed work, as a clause ("X is not
-    done"). bound_s: longest time in seconds from its begin to its success. clock: monotonic, in
-    seconds.
+    """A background job. name: label of the metrics. failure: the failed work, as a clause ("X is
+    not done"). bound_s: longest time in seconds from its begin to its success. clock: monotonic,
+    in seconds.
     """
 
     def __init__(
-        self, name: str, what: str, bound_s: float, clock: Callable[[], float] = monotonic
+        self, name: str, failure: str, bound_s: float, clock: Callable[[], float] = monotonic
     ) -> None:
         self.name = name
-        self.what = what
+        self.failure = failure
         self.bound_s = bound_s
         self.failures = 0
         """Number of failures since the start."""
@@ -67,7 +67,7 @@ class Job:
         """The problem as a sentence, or None."""
         if not self.overdue:
             return None
-        return f"{self.what} for more than {self.bound_s:.0f} s ({self.error or 'it hangs'})"
+        return f"{self.failure} for more than {self.bound_s:.0f} s ({self.error or 'it hangs'})"
 
     def begin(self) -> None:
         """Note that there is work. Further calls before the next success change nothing."""
@@ -79,7 +79,7 @@ class Job:
         self._due, self._succeeded = None, self._clock()
         if self.error is not None:
             self.error, self.todo = None, ""
-            log.warning("%s no longer: it has succeeded", self.what)
+            log.warning("%s no longer: it has succeeded", self.failure)
 
     def go_round(self) -> None:
         """Note a finished round of a loop; the next round begins."""
@@ -95,11 +95,11 @@ class Job:
         self.todo = "" if known is UNKNOWN else known.todo
         timed_out = isinstance(error, TimeoutError)
         text = str(error) or ("it takes too long" if timed_out else type(error).__name__)
-        self.error = text if known is UNKNOWN else f"{known.what}: {text}"
+        self.error = text if known is UNKNOWN else f"{known.reason}: {text}"
         if first:
             expected = known is not UNKNOWN or isinstance(error, OncewayError | TimeoutError)
             internal = None if expected else error
-            log.error("%s (%s). It is tried again", self.what, self.error, exc_info=internal)
+            log.error("%s (%s). It is tried again", self.failure, self.error, exc_info=internal)
 
 
 class InternalErrors(Job):
@@ -116,7 +116,7 @@ class InternalErrors(Job):
         """The last error as a sentence, or None."""
         if self._last is None or self._clock() - self._last > FORGET_S:
             return None
-        return f"{self.what}: {self.error}. Please report it with its lines of the log"
+        return f"{self.failure}: {self.error}. Please report it with its lines of the log"
 
     def take(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception of an event loop. An OSError, which a peer may cause, is only logged."""
@@ -130,11 +130,11 @@ class InternalErrors(Job):
 
 class SavedFile:
     """A small file that a job writes again and again, whole or not at all. No fsync: after a power
-    cut the last state may be missing. what: the content, as a noun phrase. mode: its permissions.
+    cut the last state may be missing. content: a noun phrase. mode: its permissions.
     """
 
-    def __init__(self, file: Path, what: str, mode: int = 0o666) -> None:
-        self.job = Job(file.name, f"{file}: {what} cannot be written", FILE_S)
+    def __init__(self, file: Path, content: str, mode: int = 0o666) -> None:
+        self.job = Job(file.name, f"{file}: {content} cannot be written", FILE_S)
         self.unwritten: str | None = None
         """The text of the last failed write, which is tried again; None after a success."""
         self._file = file

@@ -36,8 +36,8 @@ class ProcessLock:
             self._file = os.open(path, flags, 0o640)
         except OSError as error:
             kind = NotAllowed if isinstance(error, PermissionError) else OncewayError
-            what, todo = cause(error)
-            text = f"cannot take the lock: {what} ({error.strerror})"
+            reason, todo = cause(error)
+            text = f"cannot take the lock: {reason} ({error.strerror})"
             raise kind(text, str(path), todo) from error
         try:
             fcntl.fcntl(

@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 
 FILE = "uplink.env"
 _HANDED_OVER = "CREDENTIALS_DIRECTORY"
-_taken: dict[str, str] = {}
+_from_file: dict[str, str] = {}
 """Variables in the environment that came from the file."""
 
 
@@ -37,8 +37,8 @@ def take(config: Path | None) -> None:
         name, found, value = line.strip().partition("=")
         if not found or not name.isidentifier() or "\0" in value:
             raise OncewayError(f"line {number} is not NAME=VALUE", str(file))
-        if os.environ.get(name) in (None, _taken.get(name)):
-            os.environ[name] = _taken[name] = _unquoted(value)
+        if os.environ.get(name) in (None, _from_file.get(name)):
+            os.environ[name] = _from_file[name] = _unquoted(value)
 
 
 def _unquoted(value: str) -> str:

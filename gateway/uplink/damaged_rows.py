@@ -25,7 +25,7 @@ class DamagedRows(Numbers):
         return row or (0, 0)
 
     def damaged_row(self) -> str | None:
-        """Return the name of a damaged row in the uplink's tables; None if there is none."""
+        """Return the name of the first damaged row of all tables that the uplink reads, or None."""
         tables = ("batch", "batch_content", "spool")
         return next((str(item) for table in tables for item in broken(self._db, table)), None)
 

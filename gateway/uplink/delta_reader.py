@@ -61,14 +61,14 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, pa.ArrowException) as error:
-        told, hint = reason(error), None
-        if "nsupported" in told and "features" in told:
+        text, hint = reason(error), None
+        if "nsupported" in text and "features" in text:
             hint = f"deltalake {__version__} does not know all that the table uses: ask with Spark"
-        elif "s3a://" in told:
+        elif "s3a://" in text:
             hint = "deltalake does not find the files of a shallow clone on S3: ask with Spark"
-        elif "No field named" in told:
+        elif "No field named" in text:
             hint = "Is it a table of the ingest?"
-        raise OncewayError(f"cannot read the table: {told}", table, hint) from error
+        raise OncewayError(f"cannot read the table: {text}", table, hint) from error
     return rows
 
 

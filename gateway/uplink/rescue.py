@@ -70,7 +70,7 @@ class Rescued:
     epoch: str
     readings: int
     batches: int
-    there: int
+    there: int  # prose: JSON key
     copies: int = 0
 
 

@@ -63,7 +63,7 @@ def _words(error: Exception) -> str:
     place.
     """
     found = cause(error)
-    return str(error) if found is UNKNOWN else f"on this gateway, {found.what} ({error})"
+    return str(error) if found is UNKNOWN else f"on this gateway, {found.reason} ({error})"
 
 
 class Uplink:

@@ -105,7 +105,7 @@ class Totals:
     messages: int
     bytes: int
     failures: int
-    held: int = 0
+    held: int = 0  # prose: JSON key
 
 
 class NoSpool(StoreError):
@@ -183,9 +183,9 @@ class Spool(DamagedRows):
     def _unusable(self, error: sqlite3.Error) -> StoreError:
         if (closed := closed_to_us(self._path, error)) is not None:
             return closed
-        what, todo = cause(error, self._path.parent)
+        reason, todo = cause(error, self._path.parent)
         return StoreError(
-            f"the gateway's database cannot be used: {what} ({error})", str(self._path), todo
+            f"the gateway's database cannot be used: {reason} ({error})", str(self._path), todo
         )
 
     @contextmanager

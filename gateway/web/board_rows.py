@@ -101,8 +101,8 @@ class BoardRows:
         self._dirty |= {row["name"] for row in self._rows.values() if row["state"] == "pending"}
         self._turn = (self._turn + 1) % ROUND
         self._dirty.update([*self._rows][self._turn :: ROUND])
-        gone = [name for name in self._rows if name not in names]
-        for name in gone:
+        removed = [name for name in self._rows if name not in names]
+        for name in removed:
             del self._rows[name]
         changed = []
         self._dirty &= names
@@ -112,7 +112,7 @@ class BoardRows:
             if self._rows.get(name) != row:
                 self._rows[name] = row
                 changed.append(row)
-        return changed, gone
+        return changed, removed
 
     def _changed_states(self) -> set[str]:
         """Return boards whose state has changed since the last call."""
@@ -131,7 +131,7 @@ class BoardRows:
         kind = self._kinds().get((listed and listed.board) or "")
         firmware = listed.firmware if listed else None
         boards = self._source.boards
-        told = (boards.status(name) if boards else None) or {}
+        status = (boards.status(name) if boards else None) or {}
         answer = boards.answers.get(name) if boards else None
         last = newest(self._readings.of(name).values())
         return {
@@ -148,7 +148,7 @@ class BoardRows:
             "per_hour": self._readings.per_hour(name, self._source.broker.utc),
             "again": port.statistics.retransmissions if port else None,
             "bad": port.statistics.crc_errors if port else None,
-            "life": told.get("life"),
+            "life": status.get("life"),
             "answer": answer and _answer(answer),
             "firmware": firmware and firmware[:12],
             "outdated": bool(firmware and kind and kind.sha256 and kind.sha256 != firmware),
@@ -175,7 +175,7 @@ class BoardRows:
         """Return the problem of a board with its remedy, or None."""
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
-        return f"{state.what}. {state.todo}" if state is not None and state.is_problem else None
+        return f"{state.sentence}. {state.todo}" if state is not None and state.is_problem else None
 
 
 def _answer(answer: Answer) -> dict[str, str]:

@@ -80,7 +80,7 @@ def board_row(source: Source, name: str) -> Row:
     return {
         "name": name,
         "state": state.word,
-        "problem": state.what or None,
+        "problem": state.sentence or None,
         "todo": state.todo or None,
         "interval_s": None if state.interval is None else round(state.interval, 1),
         "never": state.interval == NEVER,

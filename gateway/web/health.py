@@ -60,7 +60,7 @@ class Problem:
     """
 
     part: str
-    what: str
+    what: str  # prose: JSON key
     todo: str = ""
     about: str = ""
 
@@ -70,8 +70,8 @@ class Problem:
         return f"{self.part} {self.about or without_figures(self.what)}"
 
     def public(self) -> dict[str, str]:
-        told = {"part": self.part, "what": self.what}
-        return told | {"todo": self.todo} if self.todo else told
+        fields = {"part": self.part, "what": self.what}
+        return fields | {"todo": self.todo} if self.todo else fields
 
 
 def status(source: Source) -> dict[str, Any]:
@@ -163,9 +163,9 @@ def _publishers(source: Source) -> list[Problem]:
     if not found:
         return []
     count = found.total()
-    who = "one publisher is" if count == 1 else f"{count:,} publishers are"
+    subject = "one publisher is" if count == 1 else f"{count:,} publishers are"
     why = [f"{bound.words if bound else FOR_GOOD} ({number:,})" for bound, number in found.items()]
-    return [Problem("publishers", f"{who} paused: {', '.join(sorted(why))}", about="paused")]
+    return [Problem("publishers", f"{subject} paused: {', '.join(sorted(why))}", about="paused")]
 
 
 def _clients(source: Source) -> list[Problem]:
@@ -211,18 +211,20 @@ def _site(source: Source) -> list[Problem]:
 
 def _backup(source: Source) -> list[Problem]:
     note = last_backup(source.folder)
-    what = None if note is None else note.problem(source.folder, source.broker.utc)
-    return [] if what is None else [Problem(BACKUP, what, about="last")]
+    problem = None if note is None else note.problem(source.folder, source.broker.utc)
+    return [] if problem is None else [Problem(BACKUP, problem, about="last")]
 
 
 def _boards(source: Source) -> list[Problem]:
     """Return silent boards, and problems that boards report or that the gateway has with them."""
     expected = source.expected
-    silent, doubled = (expected.problems, expected.doubled) if expected is not None else ([], [])
-    told = source.boards.problems(source.broker.monotonic) if source.boards is not None else []
+    silent, refused_twins = (
+        (expected.problems, expected.refused_twins) if expected is not None else ([], [])
+    )
+    reported = source.boards.problems(source.broker.monotonic) if source.boards is not None else []
     return [
         *(
-            Problem("boards", state.what, state.todo, f"{name} {state.word}")
+            Problem("boards", state.sentence, state.todo, f"{name} {state.word}")
             for name, state in silent
         ),
         *(
@@ -232,9 +234,9 @@ def _boards(source: Source) -> list[Problem]:
                 f"Give it a name of its own: sudo onceway device add NAME --port {port}",
                 f"{name} doubled",
             )
-            for name, port in doubled
+            for name, port in refused_twins
         ),
-        *(Problem("boards", text, about=about) for about, text in told),
+        *(Problem("boards", text, about=about) for about, text in reported),
     ]
 
 
@@ -246,7 +248,7 @@ def _serial(source: Source) -> list[Problem]:
     found = []
     ports = source.ports()
     # a port may be open under another of its names
-    taken = {os.path.realpath(port.path) for port in ports if port.is_open}
+    open_ports = {os.path.realpath(port.path) for port in ports if port.is_open}
     for section in source.broker.config.serial:
         mine = [
             port
@@ -265,7 +267,9 @@ def _serial(source: Source) -> list[Problem]:
             dead = [
                 port
                 for port in mine
-                if port.problem and not port.is_open and os.path.realpath(port.path) not in taken
+                if port.problem
+                and not port.is_open
+                and os.path.realpath(port.path) not in open_ports
             ]
             found += [
                 Problem("serial", f"{port.path}: {port.problem}", about=port.path)

@@ -40,15 +40,15 @@ _BEHIND = 64
 @dataclass(slots=True)
 class News:
     """An event, before it is narrowed to a user's sight. overview: None if it has not changed.
-    whose: the board by the text of its problem.
+    owners: the board by the text of its problem.
     """
 
     now: int | None
     axis: int
     boards: list[Row]
-    gone: list[str]
+    removed: list[str]
     overview: Row | None
-    whose: dict[str, str]
+    owners: dict[str, str]
     first: bool = False
     """Whether it belongs to the whole state at the begin of a stream."""
     _event: bytes | None = None
@@ -56,11 +56,11 @@ class News:
     def event(self) -> bytes:
         """Return the event for a user who sees everything."""
         if self._event is None:
-            self._event = self.encode(self.boards, self.gone, self.overview)
+            self._event = self.encode(self.boards, self.removed, self.overview)
         return self._event
 
-    def encode(self, boards: list[Row], gone: list[str], overview: Row | None) -> bytes:
-        parts: Row = {"all": True} if self.first else {"gone": gone}
+    def encode(self, boards: list[Row], removed: list[str], overview: Row | None) -> bytes:
+        parts: Row = {"all": True} if self.first else {"gone": removed}
         if overview is not None:
             parts["overview"] = overview
         return json.dumps({"now": self.now, "axis": self.axis, "boards": boards} | parts).encode()
@@ -115,17 +115,17 @@ class Subscriber:
         rows = [row for row in map(self.sight.row, news.boards) if row is not None]
         names = {row["name"] for row in rows}
         hidden = [row["name"] for row in news.boards if row["name"] not in names]
-        gone = [name for name in [*news.gone, *hidden] if name in self._shown]
-        self._shown = (self._shown | names) - set(gone)
+        removed = [name for name in [*news.removed, *hidden] if name in self._shown]
+        self._shown = (self._shown | names) - set(removed)
         if news.overview is not None:
             self._latest = news
         if self._latest is None or self._latest.overview is None:
-            return news.encode(rows, gone, None)
+            return news.encode(rows, removed, None)
         connected = self._connected()
         counts = sum(name in connected for name in self._shown), len(self._shown)
-        overview = self.sight.overview(self._latest.overview, self._latest.whose, counts)
+        overview = self.sight.overview(self._latest.overview, self._latest.owners, counts)
         changed, self._overview = overview != self._overview, overview
-        return news.encode(rows, gone, overview if changed else None)
+        return news.encode(rows, removed, overview if changed else None)
 
 
 class Live:
@@ -139,7 +139,7 @@ class Live:
         self._history = History()
         self._uplink: UplinkState | None = None
         self._overview: Row = {}
-        self._whose: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
         self.sights = Sights(
             source.broker,
             readings,
@@ -245,19 +245,19 @@ class Live:
 
     def _tell(self) -> None:
         """Send the changes to all subscribers."""
-        rows, gone = self.boards.changes()
+        rows, removed = self.boards.changes()
         counts = len(self.boards.connected), len(self.boards.rows)
         found = overview(self._source, self._uplink, self._history, counts)
         changed, self._overview = found != self._overview, found
         expected = self._source.expected
         problems = expected.problems if expected is not None else []
-        self._whose = {state.what: name for name, state in problems}
+        self._owners = {state.sentence: name for name, state in problems}
         if self._subscribers:
-            news = self._news(rows, gone, found if changed else None)
+            news = self._news(rows, removed, found if changed else None)
             self._subscribers = {one for one in self._subscribers if one.put(news)}
 
     def _news(
-        self, rows: list[Row], gone: list[str], overview: Row | None, *, first: bool = False
+        self, rows: list[Row], removed: list[str], overview: Row | None, *, first: bool = False
     ) -> News:
         axis = int(self._source.broker.now * 1e6)
-        return News(self.utc, axis, rows, gone, overview, self._whose, first)
+        return News(self.utc, axis, rows, removed, overview, self._owners, first)

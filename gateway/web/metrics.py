@@ -394,8 +394,10 @@ def _site(source: Source) -> Iterator[Metric]:
         return
     figures = rows[0]["figures"]
     others = rows[1:]
-    left = date.fromisoformat(rows[0]["until"]) - datetime.now(UTC).date()
-    yield _gauge("site_certificate_days", "Days until this gateway's certificate ends", left.days)
+    remaining = date.fromisoformat(rows[0]["until"]) - datetime.now(UTC).date()
+    yield _gauge(
+        "site_certificate_days", "Days until this gateway's certificate ends", remaining.days
+    )
     yield _gauges(
         "site_member_connected",
         "1 while there is a link to another member of the site",
@@ -458,7 +460,7 @@ def _links(source: Source) -> Iterator[Metric]:
         if port.device is not None:
             device.add_metric([path, port.device], 1)
     yield device
-    yield from _told(source, ports)
+    yield from _board_reports(source, ports)
     for name, text in _LINK_COUNTERS.items():
         yield _counters(
             f"link_{name}",
@@ -507,20 +509,20 @@ def _radios(source: Source) -> Iterator[Metric]:
         airtime.add_metric([radio.path, radio.band, "down"], radio.sent_s)
     yield airtime
     heard = {board.name: board for radio in radios for board in radio.boards}
-    for name, text, told in _SIGNAL_FIGURES:
-        found = {board: told(signal) for board, signal in heard.items()}
+    for name, text, figure_of in _SIGNAL_FIGURES:
+        found = {board: figure_of(signal) for board, signal in heard.items()}
         known = {board: value for board, value in found.items() if value is not None}
         yield _gauges(name, text, "device", known)
 
 
-def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
+def _board_reports(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
     """Yield the figures that boards report, and counts of payload conflicts."""
     yield _counter(
         "board_contradictions",
         "Publications of boards that came again with another payload",
         0 if source.boards is None else source.boards.payload_conflicts,
     )
-    told = {
+    statuses = {
         path: status
         for path, port in ports.items()
         if source.boards is not None
@@ -532,7 +534,7 @@ def _told(source: Source, ports: dict[str, PortStatus]) -> Iterator[Metric]:
             name,
             text,
             "port",
-            {path: status[figure] for path, status in told.items() if figure in status},
+            {path: status[figure] for path, status in statuses.items() if figure in status},
         )
 
 

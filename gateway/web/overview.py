@@ -53,7 +53,7 @@ class Sample:
     down.
     """
 
-    came: int
+    received: int
     waiting: int
     landed: int | None
     """Landed messages; None without an uplink, or if its state could not be read."""
@@ -75,10 +75,12 @@ class History:
         if self._spools != bool(broker.config.spooled):
             self._spools = not self._spools
             self._samples.clear()  # the other count begins
-        told = broker.statistics
-        came = broker.spool.next if self._spools else sum(told.received) - told.repeated
+        statistics = broker.statistics
+        received = (
+            broker.spool.next if self._spools else sum(statistics.received) - statistics.repeated
+        )
         landed = uplink.totals.messages if uplink else None
-        self._samples.append(Sample(came, broker.spool.count, landed, is_down(uplink)))
+        self._samples.append(Sample(received, broker.spool.count, landed, is_down(uplink)))
 
     def per_day(self) -> float | None:
         """Return the number of spool rows that arrive in a day, estimated from the last samples.
@@ -86,8 +88,8 @@ class History:
         """
         if len(self._samples) < 2 or not self._spools:
             return None
-        came = self._samples[-1].came - self._samples[0].came
-        return came * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
+        received = self._samples[-1].received - self._samples[0].received
+        return received * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
 
     def public(self) -> dict[str, list[int]]:
         """Return series of equal length for small plots: messages that arrived and landed between
@@ -96,7 +98,7 @@ class History:
         samples = list(self._samples)
         pairs = list(pairwise(samples))
         return {
-            "came": [later.came - before.came for before, later in pairs],
+            "came": [later.received - before.received for before, later in pairs],
             "waiting": [later.waiting for _, later in pairs],
             "landed": [_growth(before.landed, later.landed) for before, later in pairs],
             "down": [int(later.down) for _, later in pairs],
@@ -170,7 +172,7 @@ def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[di
 def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
     """Return all problems that need a person."""
     beyond = [
-        Problem(part, what, about=about) for part, about, what in _beyond_health(source, uplink)
+        Problem(part, text, about=about) for part, about, text in _beyond_health(source, uplink)
     ]
     return [*problems(source), *beyond]
 

@@ -89,14 +89,14 @@ class PageFlash:
 
     async def choices(self) -> dict[str, Any]:
         """Return ports that are plugged in or that the gateway serves, and kinds of boards."""
-        code, out, said = await _run(["board", "ports", "--json"], LOOK_S, _ignore)
+        code, out, errors = await _run(["board", "ports", "--json"], LOOK_S, _ignore)
         if code:
-            log.error("`onceway board ports` failed: %s", said)
+            log.error("`onceway board ports` failed: %s", errors)
         self._plugged = json.loads(out) if not code else []
         titles = [{"name": name, "title": kind.title} for name, kind in kinds().items()]
-        return {"ports": self._there(), "kinds": titles}
+        return {"ports": self._sorted_ports(), "kinds": titles}
 
-    def _there(self) -> list[dict[str, Any]]:
+    def _sorted_ports(self) -> list[dict[str, Any]]:
         """Return the ports; those with a likely board and those that the gateway serves
         come first.
         """
@@ -166,8 +166,8 @@ class PageFlash:
         error: str | None = None
         outcome: str | None = None
         try:
-            code, out, said = await _run(words, LEND_S, self._hear)
-            error, outcome = _result(code, out, said)
+            code, out, errors = await _run(words, LEND_S, self._hear)
+            error, outcome = _result(code, out, errors)
         except TimeoutError:
             error = "The command was stopped because it took too long. Try again."
         except Exception:
@@ -183,8 +183,8 @@ class PageFlash:
     async def _hear(self, line: str) -> bool:
         """Handle a line of output if it reports progress. Return whether it does."""
         try:
-            told = json.loads(line)
-            stage, share = str(told["stage"]), float(told["share"])
+            progress = json.loads(line)
+            stage, share = str(progress["stage"]), float(progress["share"])
         except (ValueError, KeyError, TypeError):
             return False
         if self._job is not None:
@@ -213,7 +213,7 @@ class PageFlash:
         return get
 
 
-def _result(code: int, out: str, said: str) -> tuple[str | None, str | None]:
+def _result(code: int, out: str, errors: str) -> tuple[str | None, str | None]:
     """Return error and outcome of a command that has ended."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         found = json.loads(out)
@@ -227,10 +227,10 @@ def _result(code: int, out: str, said: str) -> tuple[str | None, str | None]:
     with suppress(
         ValueError, KeyError, TypeError
     ):  # with `--json` the command writes errors as JSON, too
-        found = json.loads(said)
+        found = json.loads(errors)
         hint = f". {found['hint']}" if found.get("hint") else ""
         return f"{found['error']}{hint}"[:_LONGEST], None
-    return said.strip()[-_LONGEST:] or "The command failed: see the gateway's log.", None
+    return errors.strip()[-_LONGEST:] or "The command failed: see the gateway's log.", None
 
 
 async def _ignore(line: str) -> bool:
@@ -253,15 +253,15 @@ async def _run(
     )
     assert process.stdout is not None  # noqa: S101 - both are pipes
     assert process.stderr is not None  # noqa: S101
-    said: list[str] = []
+    errors: list[str] = []
     try:
         async with asyncio.timeout(within):
             reading = asyncio.ensure_future(process.stdout.read())
             while line := (await process.stderr.readline()).decode(errors="replace"):
-                if not await hear(line) and len(said) < _MOST_LINES:
-                    said.append(printable(line.rstrip("\n")))
+                if not await hear(line) and len(errors) < _MOST_LINES:
+                    errors.append(printable(line.rstrip("\n")))
             out = (await reading).decode(errors="replace")
-            return await process.wait(), out, " ".join(said)
+            return await process.wait(), out, " ".join(errors)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, 9)

@@ -131,8 +131,8 @@ class PageLogins:
                 await asyncio.sleep(begun + ALIKE_S - now)
                 return alike
             failures = self._addresses.fail(address, now)
-            told = failures >= 4 and not failures & failures - 1
-            if told and self._throttle.has_room():
+            logged = failures >= 4 and not failures & failures - 1
+            if logged and self._throttle.has_room():
                 log.warning("page: %s: %d wrong passwords", address, failures)
             return 403, "User name or password is wrong."
         return self._let_in(user, address, passwords)

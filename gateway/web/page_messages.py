@@ -139,7 +139,7 @@ async def publish(engine: Engine, user: str, message: Publish) -> str | None:
         if not done.done():
             done.set_result(problem)
 
-    def came(packet: Packet | None) -> None:
+    def handle(packet: Packet | None) -> None:
         match packet:
             case Connack(reason=reason) if reason < _FAILURE:
                 message.packet_id = 1
@@ -155,7 +155,7 @@ async def publish(engine: Engine, user: str, message: Publish) -> str | None:
             case None:
                 end(_GONE)
 
-    client = Client(engine, "page", user, came)
+    client = Client(engine, "page", user, handle)
     try:
         async with asyncio.timeout(PATIENCE_S):
             return await done
@@ -165,10 +165,10 @@ async def publish(engine: Engine, user: str, message: Publish) -> str | None:
         client.leave()
 
 
-def _refusal(reason: ReasonCode, what: str) -> str:
+def _refusal(reason: ReasonCode, action: str) -> str:
     match reason:
         case ReasonCode.NOT_AUTHORIZED:
-            return f"The access rules do not let you {what}."
+            return f"The access rules do not let you {action}."
         case ReasonCode.QUOTA_EXCEEDED:
             return _FULL
-    return f"You cannot {what}: {words(reason)}."
+    return f"You cannot {action}: {words(reason)}."

@@ -79,13 +79,13 @@ class PageRegistry:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            _, said = await process.communicate()
+            _, errors = await process.communicate()
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
         if process.returncode == 0:
             return None
-        text = printable(said.decode(errors="replace").strip())[-_LONGEST:]
+        text = printable(errors.decode(errors="replace").strip())[-_LONGEST:]
         log.error("%s: `onceway device %s` failed: %s", device, verb, text)
         return text.removeprefix("error: ") or "The device registry could not be changed."
 

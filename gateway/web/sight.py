@@ -116,30 +116,30 @@ class Sight:
             "answer": row["answer"] if self.topic(f"logs/{name}") else None,
         }
 
-    def problems(self, found: list[Row], whose: dict[str, str]) -> list[Row]:
-        """Return visible problems, and one about the number of others. whose: the board by the text
-        of its problem.
+    def problems(self, found: list[Row], owners: dict[str, str]) -> list[Row]:
+        """Return visible problems, and one about the number of others. owners: the board by the
+        text of its problem.
         """
         shown = [
             item
             for item in found
             if self.whole
             or item["part"] in _NAMELESS
-            or (item["what"] in whose and self.board(whose[item["what"]]))
+            or (item["what"] in owners and self.board(owners[item["what"]]))
         ]
         hidden = len(found) - len(shown)
         if hidden:
             more = "1 problem" if hidden == 1 else f"{hidden:,} problems"
-            what = f"{more} of boards or parts that you may not read"
-            shown.append({"part": "hidden", "what": what, "todo": "Ask an operator"})
+            text = f"{more} of boards or parts that you may not read"
+            shown.append({"part": "hidden", "what": text, "todo": "Ask an operator"})
         return shown
 
-    def overview(self, whole: Row, whose: dict[str, str], boards: tuple[int, int]) -> Row:
+    def overview(self, whole: Row, owners: dict[str, str], boards: tuple[int, int]) -> Row:
         """Return the visible part of an overview. boards: numbers of connected and known boards."""
         if self.whole:
             return whole
         return whole | {
-            "problems": self.problems(whole["problems"], whose),
+            "problems": self.problems(whole["problems"], owners),
             "boards": {"connected": boards[0], "known": boards[1]},
             "members": 0,  # a site's rows have addresses
         }

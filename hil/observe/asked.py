@@ -49,7 +49,7 @@ def differences(folder: Path) -> Iterator[str]:
     whole = pa.concat_tables(files)
     if read.count_rows() != len(whole):
         yield f"{folder.name} has {read.count_rows()} rows, and its files have {len(whole)}"
-    newest = sorted(files, key=lambda rows: _last(rows, "ingested"))[-MOST_FILES:]
+    newest = sorted(files, key=lambda rows: _newest_time(rows, "ingested"))[-MOST_FILES:]
     duckdb = _duckdb([str(folder / unquote(path)) for path in paths])
     for name in (name for name in read.schema.names if name in whole.column_names):
         for value in _ends(newest, name):
@@ -151,7 +151,8 @@ def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
             yield value
 
 
-def _last(rows: pa.Table, name: str) -> Any:
+def _newest_time(rows: pa.Table, name: str) -> Any:
+    """Return the newest time of a column, in seconds since 1970; 0 without the column."""
     return pc.max(rows[name]).as_py().timestamp() if name in rows.column_names else 0
 
 

@@ -73,7 +73,7 @@ def test_silence_is_a_problem_after_three_learnt_intervals(site: Site) -> None:
     assert site.wait(179, HERE) == "fine"
     assert site.wait(1, HERE) == "silent"
     state = site.expected.states["roof-1"]
-    assert state.what == "roof-1: no reading came for more than 3 min; one each 1 min is due"
+    assert state.sentence == "roof-1: no reading came for more than 3 min; one each 1 min is due"
     assert "onceway device expect roof-1 1h" in state.todo
     site.expected.hear("roof-1", site.now)
     assert site.look(HERE) == "fine"
@@ -85,7 +85,7 @@ def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, int
     site.measure(4, interval)
     assert site.wait(interval - 1, UNPLUGGED) == "fine"
     assert site.wait(1, UNPLUGGED) == "unplugged"
-    assert PORT in site.expected.states["roof-1"].what
+    assert PORT in site.expected.states["roof-1"].sentence
     assert site.look(HERE) == "fine"
 
 
@@ -135,14 +135,14 @@ def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
 
 def test_an_impostor_beside_the_board_itself_makes_no_problem_of_it(site: Site) -> None:
     assert site.look(Seen(connected=True, port=PORT, refused="/dev/ttyUSB1")) == "fine"
-    assert site.expected.doubled == [("roof-1", "/dev/ttyUSB1")]
+    assert site.expected.refused_twins == [("roof-1", "/dev/ttyUSB1")]
     site.expected.pause("roof-1", 60)
-    assert site.expected.doubled == []
+    assert site.expected.refused_twins == []
     site.expected.pause("roof-1", 0)
     site.look(Seen(refused="/dev/ttyUSB1"))
-    assert site.expected.doubled == [], "it is the board itself that is refused"
+    assert site.expected.refused_twins == [], "it is the board itself that is refused"
     site.look(HERE)
-    assert site.expected.doubled == []
+    assert site.expected.refused_twins == []
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
     site = Site(tmp_path)
     assert site.wait(179, UNPLUGGED) == "new"
     assert site.wait(1, UNPLUGGED) == "silent"
-    assert "no reading ever came" in site.expected.states["roof-1"].what
+    assert "no reading ever came" in site.expected.states["roof-1"].sentence
 
 
 def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ def test_silence_at_another_gateway_is_no_problem(site: Site, seen: Seen) -> Non
 
 def test_a_problem_has_the_same_words_while_it_lasts(site: Site) -> None:
     site.wait(200, HERE)
-    before = site.expected.states["roof-1"].what
+    before = site.expected.states["roof-1"].sentence
     site.wait(500, HERE)
-    assert site.expected.states["roof-1"].what == before
+    assert site.expected.states["roof-1"].sentence == before
 
 
 @pytest.mark.parametrize("readings", [0, 1, 5])
@@ -314,7 +314,7 @@ def test_a_problem_after_a_command_has_the_same_words(
     for _ in range(3100):
         site.now += 60
         site.look(HERE)
-        said |= {state.what for _, state in site.expected.problems}
+        said |= {state.sentence for _, state in site.expected.problems}
     assert len(said) == 1
 
 

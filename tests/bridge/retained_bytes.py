@@ -1,7 +1,8 @@
 """Bytes that a bridge sends for 1,000 retained topics (`python -m tests.bridge.retained_bytes`).
 
 In: nothing. Out: bytes in each direction. The first comparison; one after an outage in which a
-single topic changed; five minutes in which the line breaks every 10 s. Needs Debian's mosquitto.
+single topic changed; a topic that both ends change at once; another one that both change every
+second for two minutes; five minutes in which the line breaks every 10 s. Needs Debian's mosquitto.
 """
 
 import asyncio
@@ -16,6 +17,10 @@ from tests.service.wire import wire
 
 TOPICS = 1_000
 CUTS, CUT_S = 30, 10.0
+COLLIDING_S = 120
+RESTING_S = 70.0
+"""Seconds after which no earlier message counts as on the way."""
+PREFIX = "site-1/"
 
 
 class Line:
@@ -24,6 +29,9 @@ class Line:
     def __init__(self, port: int) -> None:
         self._port = port
         self.up = self.down = 0
+        self.open = asyncio.Event()
+        """Event: bytes pass."""
+        self.open.set()
         self._ends = set[asyncio.StreamWriter]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,6 +42,7 @@ class Line:
             source: asyncio.StreamReader, target: asyncio.StreamWriter, up: bool
         ) -> None:
             while data := await source.read(65536):
+                await self.open.wait()
                 if up:
                     self.up += len(data)
                 else:
@@ -53,10 +62,10 @@ class Line:
             self._ends.pop().close()
 
 
-async def _say(port: int, topics: range, payload: bytes) -> None:
+async def _say(port: int, topics: range, payload: bytes, prefix: str = "") -> None:
     async with wire(port, Connect("writer")) as client:
         for number in topics:
-            client.send(Publish(f"up/sensor/{number:04}", payload, 0, 0, True))
+            client.send(Publish(f"{prefix}up/sensor/{number:04}", payload, 0, 0, True))
         await publish(client, "other", b"", 1, 1)
 
 
@@ -67,30 +76,37 @@ async def main() -> None:
             line = Line(far.port)
             server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
             port = int(server.sockets[0].getsockname()[1])
-            section = 'up = ["up/#"]\nprefix = "site-1/"\n'
+            section = 'up = ["up/#"]\ndown = ["up/#"]\nprefix = "site-1/"\n'
             async with bridged(folder, port, section) as near:
                 await _say(near.port, range(TOPICS), b"x" * 50)
                 await until(folder, agreed=TOPICS)
                 sys.stdout.write(f"first comparison: {line.up:,} up, {line.down:,} down\n")
                 await until(folder, retained="equal")
-            await _say_there(far.port)
+            await _say(far.port, range(7, 8), b"y", PREFIX)
             line.up = line.down = 0
             async with bridged(folder, port, section) as near:
                 await until(folder, retained="equal")
                 await asyncio.sleep(1)
                 sys.stdout.write(f"one topic changed: {line.up:,} up, {line.down:,} down\n")
+                await asyncio.sleep(RESTING_S)
                 line.up = line.down = 0
+                for number, seconds in ((1, 1), (2, COLLIDING_S)):
+                    for at in range(seconds):
+                        line.open.clear()
+                        await _say(near.port, range(number, number + 1), b"here%d" % at)
+                        await _say(far.port, range(number, number + 1), b"there%d" % at, PREFIX)
+                        line.open.set()
+                        await asyncio.sleep(1)
+                    text = f"{seconds} times changed at both ends at once"
+                    sys.stdout.write(f"{text}: {line.up:,} up, {line.down:,} down; ")
+                    await until(folder, retained="equal")
+                    sys.stdout.write(f"equal after {line.up:,} up, {line.down:,} down\n")
+                    line.up = line.down = 0
                 for _ in range(CUTS):
                     line.cut()
                     await asyncio.sleep(CUT_S)
                 sys.stdout.write(f"{CUTS} breaks: {line.up:,} up, {line.down:,} down\n")
             server.close()
-
-
-async def _say_there(port: int) -> None:
-    async with wire(port, Connect("writer")) as client:
-        client.send(Publish("site-1/up/sensor/0007", b"y", 0, 0, True))
-        await publish(client, "other", b"", 1, 1)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,10 @@ from gateway.config import Config, MirrorSection
 from gateway.mqtt.packets import Connect, Puback, Publish, Suback, Subscribe, Subscription
 from gateway.mqtt.properties import PropertyId
 from tests.bridge.mosquitto import mosquitto
+from tests.bridge.retained_bytes import Line
 from tests.bridge.test_bridge import bridged, onceway, publish, until
 from tests.bridge.test_topologies import held as held_of
-from tests.bridge.test_topologies import states
+from tests.bridge.test_topologies import settles, states
 from tests.links.board import Pty
 from tests.service.boards import Sensor
 from tests.service.process import GatewayProcess
@@ -101,6 +102,37 @@ async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Pa
         wanted = {"up_a": "2", "up_b": "2", "up_both": "ours"}
         await equal(here.port, far.port, **wanted, down_a="2", down_both="theirs")
         await until(tmp_path, retained="equal", retained_here=5, retained_there=5)
+
+
+@pytest.mark.parametrize(
+    "state", ["theirs", pytest.param("", marks=pytest.mark.soak)], ids=["change", "deletion"]
+)
+async def test_topic_that_both_ends_change_at_once_ends_equal(tmp_path: Path, state: str) -> None:
+    """The messages pass each other, so each end has the other's message at first."""
+    both = 'up = ["up/#"]\ndown = ["up/#"]\nprefix = "s/"\n'
+    async with AsyncExitStack() as stack:
+        far = await stack.enter_async_context(mosquitto(tmp_path / "far"))
+        line = Line(far.port)
+        server = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+        stack.callback(server.close)
+        port = server.sockets[0].getsockname()[1]
+        here = await stack.enter_async_context(near(tmp_path, port, both))
+        await say(here.port, up_a="1", up_b="1")
+        await equal(here.port, far.port, up_a="1", up_b="1")
+        await until(tmp_path, retained="equal", agreed=2)
+        line.open.clear()
+        await say(here.port, up_a="ours")
+        await say(far.port, "s/", up_a=state)
+        line.open.set()
+        ends: list[dict[str, bytes]] = []
+
+        async def right() -> bool:
+            ends[:] = [await held(here.port), await held(far.port, "s/")]
+            return ends[0] == ends[1]
+
+        await settles([tmp_path], right, lambda: ends)
+        assert ends[0].get("up/a", b"") in {b"ours", state.encode()}
+        assert ends[0]["up/b"] == b"1"
 
 
 async def test_deletions_cross_after_an_outage_of_the_gateway(tmp_path: Path) -> None:

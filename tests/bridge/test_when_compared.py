@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.bridge.collisions import FIRST_S, ON_THE_WAY_S, Collisions
 from gateway.bridge.converge import AGAIN_S, BUSY_S, RETRY_S, Convergence
 from gateway.bridge.translate import crosses
 from gateway.config import DEVICES_TOPIC, BridgeSection
@@ -41,16 +42,28 @@ class Kept:
         self._changed = asyncio.Event()
         self.marks: list[float] = []
         self.lost = 0
+        loop = asyncio.get_running_loop()
+        self.collisions = Collisions(loop.time, self._changed.set)
+        self.silent = True
+        self.compared: list[tuple[float, list[str]]] = []
+        """Times at which topics in doubt were compared, and the topics."""
+        crossings = SimpleNamespace(collisions=self.collisions)
+        self.link: Any = SimpleNamespace(lost=lambda: self.lost, crossings=crossings)
 
     async def _keep_mark(self, link: object) -> None:
         self._changed.clear()
         self.marks.append(asyncio.get_running_loop().time())
 
+    async def _compare_doubted(self, link: object) -> None:
+        self.compared.append((asyncio.get_running_loop().time(), self.collisions.take()))
+
+    async def _is_silent(self, link: object) -> bool:
+        return self.silent
+
     async def ends_after(self, seconds: float) -> float:
-        link = SimpleNamespace(lost=lambda: self.lost)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await Convergence._keep_marks(self, link, seconds)  # type: ignore[arg-type]
+        await Convergence._keep_marks(self, self.link, seconds)  # type: ignore[arg-type]
         return loop.time() - began
 
 
@@ -84,6 +97,47 @@ def test_changes_get_their_marks_and_put_no_comparison_off() -> None:
     at_once(changing())
 
 
+@pytest.mark.parametrize("changed", [True, False], ids=["crossed", "came back"])
+def test_topic_in_doubt_is_compared_seconds_later(changed: bool) -> None:
+    """A message that came back in a loop changes no agreement."""
+
+    async def doubtful() -> None:
+        kept, loop = Kept(), asyncio.get_running_loop()
+        if changed:
+            loop.call_later(100, kept._changed.set)
+        loop.call_later(100, lambda: kept.collisions.doubt(["a", "b"]))
+        await kept.ends_after(AGAIN_S)
+        ((at, topics),) = kept.compared
+        assert topics == ["a", "b"]
+        assert 100 + FIRST_S <= at <= 100 + 2 * FIRST_S + 1
+
+    at_once(doubtful())
+
+
+def test_topic_in_doubt_is_not_called_equal() -> None:
+    part: Any = object.__new__(Convergence)
+    part.error, part._differ, part._crossing = "", 0, False
+    part._section = BridgeSection(name="cloud", server="mqtt://far", up=["#"])
+    part._collisions = Collisions(lambda: 0.0)
+    assert (part.state, part.differ) == ("equal", 0)
+    part._collisions.doubt(["a"])
+    assert (part.state, part.differ) == ("comparing", None)
+
+
+@pytest.mark.parametrize(("silent", "reads"), [(True, 0), (False, 1)], ids=["silent", "busy"])
+def test_messages_of_both_ends_minutes_apart_are_no_collision(silent: bool, reads: int) -> None:
+    async def apart() -> None:
+        kept, loop = Kept(), asyncio.get_running_loop()
+        kept.silent = silent
+        for at, sent in ((100.0, True), (100 + 2 * RETRY_S + ON_THE_WAY_S, False)):
+            state = b"%d" % sent
+            loop.call_later(at, kept.collisions.crosses, "a", (sent, 1), state)
+        await kept.ends_after(AGAIN_S)
+        assert len(kept.compared) == reads
+
+    at_once(apart())
+
+
 class Reconnected(Kept):
     """The part of a Convergence that begins on a new connection. knows: whether the other broker
     has its mark.
@@ -106,9 +160,8 @@ class Reconnected(Kept):
         raise asyncio.CancelledError
 
     async def begins_after(self) -> float:
-        link = SimpleNamespace(lost=lambda: self.lost)
         with suppress(asyncio.CancelledError):
-            await Convergence._run(self, link)  # type: ignore[arg-type]
+            await Convergence._run(self, self.link)  # type: ignore[arg-type]
         return self.compared_at
 
 

@@ -594,7 +594,7 @@ class World:
     def disk_full(self, short: bool) -> None:
         """The store has no room for messages, or has it again."""
         self.disk.short = short
-        self.broker.disk_lack = FULL.what if short else ""
+        self.broker.disk_lack = FULL.reason if short else ""
 
     def sleep(self, seconds: float) -> None:
         """Time passes; due work is done, and lazy changes come to disk, too."""

@@ -18,7 +18,7 @@ def waiting(box: Outbox, channel: str) -> list[str]:
     found = []
     while (first := box.first(channel)) is not None:
         found += first.problems
-        box.taken(channel, first)
+        box.drop_accepted(channel, first)
         box.write(box.text())
     return found
 
@@ -28,7 +28,7 @@ def test_message_waits_for_the_other_channel_after_a_restart(tmp_path: Path) -> 
     box.put([message(1), message(2)])
     first = box.first("mail")
     assert first is not None
-    box.taken("mail", first)
+    box.drop_accepted("mail", first)
     box.write(box.text())
     again = Outbox(tmp_path, ["mail", "webhook"])
     assert waiting(again, "mail") == ["problem 2"]

@@ -298,6 +298,25 @@ def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
     assert "the change at another member (2026-01-01T00:00:00+00:00) is lost" in found.told("ab")
 
 
+def test_two_boards_with_one_number_by_radio_are_told(two) -> None:
+    a, b = two
+    written(a, "roof-1", KEY, radio=RadioPlan(1, 2))
+    written(b, "roof-2", OTHER, radio=RadioPlan(1, 2))
+    written(b, "roof-3", b"3" * 16, radio=RadioPlan(1, 3))
+    for told in lost(a, b):
+        (text,) = told
+        assert text.startswith("devices roof-1 (at a (")
+        assert ") and roof-2 (at b (" in text
+    assert {device.name: device.channel for device in a.devices()} == {
+        "roof-1": RadioPlan(1, 2),
+        "roof-2": RadioPlan(1, 2),
+        "roof-3": RadioPlan(1, 3),
+    }
+    a.revoke("roof-2")
+    lost(a, b)
+    assert lost(a, b) == [[], []]
+
+
 def test_long_name_and_time_fit_into_a_stamp(two) -> None:
     a, _ = two
     for step in range(9):

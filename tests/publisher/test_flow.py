@@ -38,10 +38,10 @@ def test_a_clean_pubcomp_is_the_end() -> None:
     assert identity(sent) == (7, 1)
     outcome = flow.take(Answer(Kind.PUBREC, sent.packet_id), 0)
     assert read(outcome.out) == [Pubrel(sent.packet_id)]
-    assert outcome.taken is None
+    assert outcome.accepted is None
     outcome = flow.take(Answer(Kind.PUBCOMP, sent.packet_id), 0)
-    assert outcome.taken is not None
-    assert outcome.taken.key == (7, 1)
+    assert outcome.accepted is not None
+    assert outcome.accepted.key == (7, 1)
     assert len(flow) == 0
 
 
@@ -58,7 +58,7 @@ def test_anything_else_sends_the_same_identity_again_after_a_pause(kind: Kind, r
         flow.take(Answer(Kind.PUBREC, sent.packet_id), 0)
     outcome = flow.take(Answer(kind, sent.packet_id, reason, "why"), 0)
     assert outcome.out == b"", "no PUBREL follows a refusal"
-    assert outcome.taken is None
+    assert outcome.accepted is None
     assert outcome.refusal is not None
     assert (outcome.refusal.reason, outcome.refusal.text) == (reason, "why")
     assert flow.send(0) == (b"", [])
@@ -147,9 +147,9 @@ def test_receive_maximum_holds_on_every_connection(receive_maximum: int) -> None
 def test_answers_that_fit_nothing_change_nothing() -> None:
     flow, (sent,) = begun(1)
     other = sent.packet_id % 0xFFFF + 1
-    assert flow.take(Answer(Kind.PUBCOMP, sent.packet_id), 0).taken is None, "no PUBREC came"
-    assert flow.take(Answer(Kind.PUBACK, sent.packet_id), 0).taken is None
-    assert flow.take(Answer(Kind.PUBCOMP, other), 0).taken is None
+    assert flow.take(Answer(Kind.PUBCOMP, sent.packet_id), 0).accepted is None, "no PUBREC came"
+    assert flow.take(Answer(Kind.PUBACK, sent.packet_id), 0).accepted is None
+    assert flow.take(Answer(Kind.PUBCOMP, other), 0).accepted is None
     assert read(flow.take(Answer(Kind.PUBREC, other), 0).out) == [Pubrel(other, 0x92)]  # type: ignore[arg-type]
     assert len(flow) == 1
 
@@ -193,7 +193,7 @@ def test_each_message_is_accepted_once_under_any_fault(seed: int) -> None:
             answer = Answer(Kind.PUBCOMP, packet.packet_id, reason)
         outcome = flow.take(answer, now)
         wire += read(outcome.out)
-        if outcome.taken is not None:
-            assert outcome.taken.key in stored, "a forged success"
-            taken.append(outcome.taken.key)
+        if outcome.accepted is not None:
+            assert outcome.accepted.key in stored, "a forged success"
+            taken.append(outcome.accepted.key)
     assert sorted(taken) == [(7, number) for number in range(1, count + 1)]

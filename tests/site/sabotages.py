@@ -17,7 +17,7 @@ from gateway.site.rules.lookup import Lookup, Search
 from gateway.site.rules.messages import End, Ended, Over, Part, State, Wanted
 from gateway.site.rules.outbound_moves import OutboundMoves, Parts
 from gateway.site.rules.trust import Trust
-from tests.site.world import MemoryHolder
+from tests.site.world import MemoryHolder, Session
 
 
 def _who_was_silent_is_forgotten(
@@ -86,7 +86,14 @@ def _decided_without_a_new_epoch(own: Held | None, decision: Decision) -> bool:
     return decision.older <= own.older
 
 
+def _without_identifiers(self: Session, size: int) -> list[bytes]:
+    return _PARTS(self._replace(received=()), size)
+
+
+_PARTS = Session.parts
+
 SABOTAGES: dict[str, tuple[Any, str, Any]] = {
+    "received identifiers stay behind": (Session, "parts", _without_identifiers),
     "the highest epoch wins": (
         "gateway.site.rules.decision",
         "supersedes",

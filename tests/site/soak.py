@@ -20,6 +20,7 @@ _PAUSES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.2, 3.0)
 
 REACHED = (
     "0x92",
+    "blackout",
     "PUBCOMP",
     "PUBREC",
     "broken off",
@@ -58,7 +59,7 @@ class Schedule:
             *[self.publish] * 8,
             self.leave,
             *[self.crash, self.cut, self.cut, self.pause] * harm,
-            *[self.restart] * (harm > 0),
+            *[self.restart, self.blackout] * (harm > 0),
             *[self.slow_disk, self.expire, self.copy],
             *[self.restore] * (harm > 1),
         )
@@ -133,6 +134,13 @@ class Schedule:
         name = self.random.choice(self.world.names)
         self.world.crash(name)
         self.world.after(self.random.choice((0.0, 0.3, 2.0, 9.0)), partial(self.world.start, name))
+
+    def blackout(self) -> None:
+        """All members crash at once, and start in any order."""
+        self.world.reached["blackout"] += 1
+        for name in self.random.sample(self.world.names, len(self.world.names)):
+            self.world.crash(name)
+            self.world.after(self.random.choice((0.0, 0.3, 2.0)), partial(self.world.start, name))
 
     def restart(self) -> None:
         """Stop a member as for a new version: the others hear that it stops."""

@@ -409,8 +409,12 @@ class Gateway:
         received[identifier] = message
         session = record.session._replace(received=tuple(received.items()))
         self.world.on_routed(client, message)
-        self.holder.commit(partial(self.written.add, message), lambda: None)
+        self.holder.commit(partial(self._write, client, message), lambda: None)
         self.holder.change(client, record._replace(session=session), answer)
+
+    def _write(self, client: str, message: int) -> None:
+        self.world.check_first(client, message)
+        self.written.add(message)
 
     def release(self, connection: Connection, identifier: int, message: int) -> None:
         client = connection.client.name
@@ -789,6 +793,13 @@ class World:
 
     def on_routed(self, client: str, message: int) -> None:
         self.routed[message] += 1
+
+    def check_first(self, client: str, message: int) -> None:
+        """A message goes to one disk, once, unless its client was told that its session is
+        suspect.
+        """
+        marked = next(one for one in self.clients if one.name == client).marked
+        assert marked or not self.is_written(message), f"{client}: message {message} is there twice"
 
     def is_written(self, message: int) -> bool:
         """Whether it is on some disk, or was before that disk was replaced by an older one."""

@@ -90,10 +90,10 @@ TEMPORARY = [pair for pair in ERRORS if "damaged" not in pair[1]]
 @pytest.mark.parametrize(("error", "words"), ERRORS, ids=NAMES)
 def test_cause_has_its_sentence_and_a_remedy(error: Exception, words: str) -> None:
     found = cause(error)
-    assert words in found.what
-    assert found.todo == remedy(found.what) or found == causes.UNKNOWN
+    assert words in found.reason
+    assert found.todo == remedy(found.reason) or found == causes.UNKNOWN
     if "full" not in words:
-        assert "full" not in found.what
+        assert "full" not in found.reason
 
 
 def test_error_that_is_its_own_cause_has_none_of_the_machine() -> None:
@@ -106,7 +106,7 @@ def test_error_that_is_its_own_cause_has_none_of_the_machine() -> None:
 
 def test_causes_differ_in_their_words() -> None:
     known = [one for one in vars(causes).values() if isinstance(one, Cause)]
-    assert len({one.what for one in known}) == len(known)
+    assert len({one.reason for one in known}) == len(known)
     assert all(one.todo for one in known)
 
 
@@ -128,7 +128,7 @@ def test_refusal_and_health_say_the_cause(
     seen.broker.disk_lack, seen.times.error = world.broker.disk_lack, str(error)
     (problem,) = problems(seen)
     assert words in problem.what
-    assert problem.todo == remedy(cause(error).what)
+    assert problem.todo == remedy(cause(error).reason)
     if "full" not in words:
         assert not any("full" in text for text in [*told, problem.what])
     assert "no room" not in Bound.DISK.words

@@ -87,7 +87,7 @@ def test_waiting_time_is_known_without_a_synchronised_clock(tmp_path: Path) -> N
 
 def test_every_health_problem_has_a_remedy(tmp_path: Path) -> None:
     made = source(tmp_path, serial=[{"port": "/dev/ttyNone"}])
-    made.broker.disk_lack = FULL.what
+    made.broker.disk_lack = FULL.reason
     made.broker.spool.full = True
     made.broker.pauses.refused(1, made.broker.now, Bound.SPOOL, "t")
     silent = {"name": "barn", "connected": False, "problem": None}

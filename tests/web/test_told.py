@@ -74,7 +74,7 @@ def _fault(source: Source, number: int) -> None:
 
 
 def _lack(source: Source, number: int) -> None:
-    source.broker.disk_lack = (FULL.what, READ_ONLY.what)[number]
+    source.broker.disk_lack = (FULL.reason, READ_ONLY.reason)[number]
     source.times.error = "ab"[number]
 
 

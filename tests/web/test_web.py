@@ -347,7 +347,7 @@ def a_source(
 
 
 def _fail(source: Source) -> None:
-    source.broker.disk_lack = FULL.what
+    source.broker.disk_lack = FULL.reason
     source.times.error = "database or disk is full"
 
 

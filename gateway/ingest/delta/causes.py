@@ -39,7 +39,9 @@ LITTLE_ROOM = 1_000_000
 _OURS = "gateway."
 """Prefix of the names of our errors in a traceback."""
 
-_NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:Error|Exception|Failure)): (.*)")
+_NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:[Ee]rror|Exception|Failure)): (.*)")
+_OTHERWISE_NAMED = re.compile(r"((?:[a-z_]\w*\.)+[A-Z]\w*): (.*)")
+"""A Python error whose class has another kind of name, as asyncssh.misc.PermissionDenied."""
 _LOST_TASK = re.compile(r".*Lost task [^)]*\) \([^)]*\): ")
 _STATE = re.compile(r" *SQLSTATE: \w+$")
 _PLACE = re.compile(r"(?<![\w.])(?:[a-z][a-z0-9+.-]*:/|/)[^\s'\",;()]+")
@@ -67,6 +69,16 @@ _ADVICE = [
     (
         "JAVA_GATEWAY_EXITED|UnsupportedClassVersion|Java gateway process exited",
         "Spark needs Java 17 or 21: look at `java -version`, at JAVA_HOME, and at the lines above",
+    ),
+    (
+        "Too many open files|unable to create native thread",
+        "A limit of this account or service is reached: raise LimitNOFILE= and TasksMax= of the"
+        " systemd unit, or `ulimit -n` and `ulimit -u`",
+    ),
+    (
+        "Read-only file system|Input/output error|Stale file handle",
+        "Look at the disk or the mount (`journalctl -k`), and mount it again. The next start goes"
+        " on where the table is",
     ),
     (
         r"blockmgr-|temp_(shuffle|local)_|/spark-[0-9a-f]{8}-",
@@ -102,7 +114,8 @@ _ADVICE = [
     ),
     (
         "Permission denied|AccessDenied|Access Denied|AccessControl|Forbidden|\\b403\\b"
-        "|SignatureDoesNotMatch|InvalidAccessKeyId|CREDENTIALS|[Cc]redentials",
+        "|SignatureDoesNotMatch|InvalidAccessKeyId|(Expired|Invalid)Token|RequestTimeTooSkewed"
+        "|CREDENTIALS|[Cc]redentials",
         "May this account read and write there? Look at the owner of the folder, or at the"
         " credentials, at their permissions, and at this machine's clock",
     ),
@@ -122,7 +135,23 @@ _ADVICE = [
         " --conf spark.pyspark.python=…",
     ),
     (
-        "UnknownHost|Connection refused|[Cc]onnection reset|timed out|Unable to connect",
+        "NoSuchBucket|bucket does not exist",
+        "Make the bucket, or correct its name or the endpoint (AWS_ENDPOINT_URL)",
+    ),
+    (
+        "[Hh]ost key is not|HostKeyNotVerifiable",
+        "Enter the server's key in the file that FSSPEC_SFTP_KNOWN_HOSTS names, or in"
+        " ~/.ssh/known_hosts",
+    ),
+    (
+        "PKIX path|CERTIFICATE_VERIFY_FAILED|SSLHandshake|SSLError",
+        "The server's certificate is not trusted here. Java has its own list of authorities"
+        " (keytool -importcert -cacerts), Python takes AWS_CA_BUNDLE",
+    ),
+    (
+        "UnknownHost|Name or service not known|name resolution|Connection refused|No route to host"
+        "|Network is unreachable|[Cc]onnection (reset|lost)|timed out|[Uu]nable to connect"
+        "|not connect to",
         "Is the server up, and can this machine reach it?",
     ),
     ("Python worker exited|Worker died|OOMKilled", _MEMORY),
@@ -240,7 +269,9 @@ def _messages(text: str) -> Iterator[tuple[str, str]]:
         line = line.rpartition("terminated with exception: ")[2]
         line = _LOST_TASK.sub("", line)
         name, message = "", line
-        while found := _NAMED.fullmatch(message.strip()):
+        while found := _NAMED.fullmatch(message.strip()) or (
+            None if name else _OTHERWISE_NAMED.fullmatch(line)
+        ):
             name, message = found[1] if not name.startswith(_OURS) else name, found[2]
         is_message = bool(name) or line.startswith("[")
         message = " ".join(_STATE.sub("", message).split())

@@ -27,6 +27,10 @@ OURS = {
     "spark.sql.session.timeZone": "UTC",
     # Meaning of `timestamp` in a statement: a point in time, not a time of day in some zone.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Meaning of quotes and words in a statement, and of an overwrite: the whole table.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.sources.partitionOverwriteMode": "STATIC",
     # A file of the table that cannot be read is an error, or its keys would count as new.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -47,6 +51,9 @@ SETTINGS = {
     CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # By default Delta reads its own log with 50 tasks, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # By default the sums beside a commit list all files of a small table. The first commit of a new
+    # table then costs a query.
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
     # A micro-batch is in memory for seconds: compressing costs more time than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
@@ -99,8 +106,20 @@ def open_session(named_tables: bool = False) -> SparkSession:
             spark.conf.unset(key)
     if not str(spark.sparkContext.master).startswith("local"):
         spark.sparkContext.addPyFile(str(_package()))
+    _skip_lookup(spark)
     spark.dataSource.register(LandingSource)
     return spark
+
+
+def _skip_lookup(spark: SparkSession) -> None:
+    """Spare a Python process in which Spark looks for data sources in all installed packages. The
+    ingest registers its only one. In a version without this method Spark looks.
+    """
+    jvm = cast(Any, spark._jvm)
+    with suppress(Py4JError, TypeError):
+        none = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        found = getattr(jvm.org.apache.spark.sql.execution.datasources, "DataSourceManager$")
+        getattr(getattr(found, "MODULE$"), "dataSourceBuilders_$eq")(jvm.scala.Option.apply(none))
 
 
 def settings(given: dict[str, str], named_tables: bool) -> dict[str, str]:

@@ -6,10 +6,13 @@ a moment, the tables that `summarise` makes by more than two days.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
@@ -32,6 +35,9 @@ SUMMARISED = ("devices", "quality")
 
 STALE_S = 172_800.0
 """Seconds within which a commit reaches those tables."""
+
+_WHOLE_URL = re.compile(r"/|[a-z][a-z0-9+.-]*:")
+"""Beginning of a path in the log that is not below the table's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +112,27 @@ def damage(name: str) -> str | None:
     if (gap := log_gap(name, table.version())) is not None:
         return gap
     actions = pa.table(table.get_add_actions(flatten=True))
-    entries = connection.ask(location(name), lambda fs, path: list(fs.ls(path, detail=True)))
-    sizes = {
-        str(entry["name"]).rpartition("/")[2]: entry["size"]
-        for entry in entries
-        if entry["type"] == "file"
-    }
-    for path, size in zip(
-        actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True
-    ):
-        if "/" in path:
-            continue  # foreign: partitioned, or a file of another table
+    # the log quotes paths; a whole URL is a file of another table
+    paths = [unquote(path) for path in actions["path"].to_pylist()]
+    depth = None if any("/" in path for path in paths) else 1
+    sizes = connection.ask(location(name), partial(_sizes, depth))
+    for path, size in zip(paths, actions["size_bytes"].to_pylist(), strict=True):
+        if _WHOLE_URL.match(path):
+            continue
         if path not in sizes:
             return f"its file {path} is missing"
         if sizes[path] != size:
             return f"its file {path} has {sizes[path]} bytes instead of {size}"
     return None
+
+
+def _sizes(depth: int | None, fs: Any, root: str) -> dict[str, int]:
+    """Return the size, in bytes, of each file below a folder, by its path from there. depth: number
+    of levels; None: all, as of a partitioned table.
+    """
+    begin = len(root.rstrip("/")) + 1
+    found = fs.find(root, maxdepth=depth, detail=True)
+    return {str(path)[begin:]: entry["size"] for path, entry in found.items()}
 
 
 def _behind(table: str, readings: str, running: bool) -> str | None:

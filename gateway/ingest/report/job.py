@@ -80,7 +80,8 @@ def look(files: Readable) -> Job | None:
         age_s = (datetime.now(UTC) - datetime.fromisoformat(job.at)).total_seconds()
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Job("silent", job.since, job.at) if job.running and age_s > SILENT_S else job
+    # A clock that was set back must not keep a dead stream alive.
+    return Job("silent", job.since, job.at) if job.running and abs(age_s) > SILENT_S else job
 
 
 def _put(files: Folder, state: str, since: str) -> None:

@@ -210,7 +210,7 @@ class Welcome:
         return cls(header.network, header.device, *fields, frame[-TAG_SIZE:])
 
 
-def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:
+def who_frame(network: int, device: int, key: bytes, turn: bytes) -> bytes:
     """Return the WHO that answers a TURN for which the gateway has no session."""
     header = Header(network, device, GATEWAY_GREETING, 2).to_bytes()
     return header + _code(key, _WHO, turn)
@@ -218,4 +218,4 @@ def who(network: int, device: int, key: bytes, turn: bytes) -> bytes:
 
 def is_who(frame: bytes, key: bytes, turn: bytes) -> bool:
     """Return whether a WHO frame proves this key and the receipt of this TURN."""
-    return compare_digest(frame, who(turn[0], turn[1], key, turn))
+    return compare_digest(frame, who_frame(turn[0], turn[1], key, turn))

@@ -108,7 +108,7 @@ class Decoder:
 class _Step:
     """A request, and the required answer."""
 
-    what: str
+    query: str
     request: bytes
     answer: int
 
@@ -192,7 +192,7 @@ class KissModem:
             self._ask(now, again=True)
         elif unanswered:
             events += self._fail(
-                f"no KISS modem answers (asked {self._steps[0].what}): is it plugged in, and has"
+                f"no KISS modem answers (asked {self._steps[0].query}): is it plugged in, and has"
                 " it MeshCore's KISS modem firmware?"
             )
         elif self._done_by is not None and now >= self._done_by:
@@ -287,7 +287,7 @@ class KissModem:
     def _on_error(self, code: int, now: float) -> list[Event]:
         words = ERRORS.get(code, f"error {code}")
         if self._steps and code != BUSY:
-            return self._fail(f"asked {self._steps[0].what}, it says {words}")
+            return self._fail(f"asked {self._steps[0].query}, it says {words}")
         self.counts[f"the modem says {words}"] += 1
         if code == BUSY:
             self._busy = True

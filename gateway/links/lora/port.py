@@ -348,7 +348,7 @@ class LoraListener:
         if writing.cancelled():
             return
         if (error := writing.exception()) is not None:
-            why = cause(error).what
+            why = cause(error).reason
             self._warn(f"{_RECORD} cannot be written: {why} ({error}). Nothing more is sent")
             self._station.not_recorded()
             self._loop.call_later(RETRY_S, self._wake)

@@ -128,7 +128,7 @@ class _Step:
     that sets the required value.
     """
 
-    what: str
+    query: str
     command: bytes
     answer: bytes = b"+OK"
     wanted: bytes = b""
@@ -198,7 +198,7 @@ class Rylr998:
     def tick(self, now: float) -> list[Event]:
         if self._asked is not None and now >= self._asked + ANSWER_WAIT:
             return self._fail(
-                f"no RYLR998 answers (asked {self._steps[0].what}): is it wired to this port, and"
+                f"no RYLR998 answers (asked {self._steps[0].query}): is it wired to this port, and"
                 " set to 115200 baud?"
             )
         if self._leaves is not None and self._accepted and now >= self._leaves:
@@ -280,7 +280,7 @@ class Rylr998:
                 return self._fail(f"it says {_words(text)}, and was told {_words(step.wanted)}")
             if not step.tell:
                 return self._fail(f"it does not take {_words(step.wanted)}: it says {_words(text)}")
-            retry = _Step(f"{step.what}, with {_words(step.tell)}", step.tell)
+            retry = _Step(f"{step.query}, with {_words(step.tell)}", step.tell)
             self._steps.extendleft((replace(step, tell=b""), retry))
         if step.answer == b"+VER=":
             self._version = f"RYLR998, firmware {_words(text.removeprefix(step.answer))}"
@@ -299,7 +299,7 @@ class Rylr998:
             self.counts[f"the modem says {words}"] += 1
             return []
         if self._steps:
-            return self._fail(f"asked {self._steps[0].what}, it says {words}")
+            return self._fail(f"asked {self._steps[0].query}, it says {words}")
         self.counts[f"the modem says {words}"] += 1
         return self._sent(now, False)
 

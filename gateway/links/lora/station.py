@@ -28,9 +28,9 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class RadioReady:
-    """The radio is ready. told: the description that the modem gave of itself."""
+    """The radio is ready. description: the description that the modem gave of itself."""
 
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class RadioStatus:
 
     path: str
     is_open: bool
-    told: str
+    told: str  # prose: JSON key
     problem: str | None
     rule: str
     used: float

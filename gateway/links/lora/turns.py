@@ -30,7 +30,7 @@ from gateway.links.lora.frames import (
     Hello,
     SessionCipher,
     Welcome,
-    who,
+    who_frame,
 )
 from gateway.links.lora.packing import Answer, Turn, outstanding, pack_answer, read_turn, split
 
@@ -405,7 +405,7 @@ class TurnLink:
         if session is not None and not session.closing:
             return "forged or old"
         if device.strays >= self._patience_with(device, number) and device.asked.take(now):
-            self._put(who(self._network, number, device.key, frame), now)
+            self._put(who_frame(self._network, number, device.key, frame), now)
         return "of no session"
 
     def _patience_with(self, device: _Device, number: int) -> int:

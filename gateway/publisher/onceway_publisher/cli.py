@@ -89,8 +89,8 @@ def publish(
             wait_s=max(wait, 1.0),
             stop_s=0,
         )
-        given = _lines() if value is None else [value]
-        asyncio.run(_publish(publisher, _messages(given, common, as_json), wait, as_json))
+        values = _lines() if value is None else [value]
+        asyncio.run(_publish(publisher, _messages(values, common, as_json), wait, as_json))
     except PublisherError as error:
         print(json.dumps({"error": str(error)}) if as_json else f"error: {error}", file=sys.stderr)
         code = next((one for kind, one in _CODES if isinstance(error, kind)), 1)
@@ -131,12 +131,12 @@ def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dic
         known = {"topic", "value", "unit", "name", "time", "retain"}
         if not isinstance(found, dict):
             found = {"value": found}
-        said = {key: value for key, value in {**common, **found}.items() if value is not None}
-        if said.keys() - known or not {"topic", "value"} <= said.keys():
+        fields = {key: value for key, value in {**common, **found}.items() if value is not None}
+        if fields.keys() - known or not {"topic", "value"} <= fields.keys():
             raise Unreadable(
                 f"line {number} needs a topic and a value, and may have unit, name, time and retain"
             )
-        yield said
+        yield fields
 
 
 def _typed(text: str) -> float | bool | str:
@@ -153,13 +153,13 @@ async def _publish(
 ) -> None:
     lost = ""
     async with publisher:
-        while not lost and (said := await asyncio.to_thread(next, messages, None)) is not None:
-            taken = await publisher.publish(said.pop("topic"), said.pop("value"), **said)
-            lost = _print(json.dumps(vars(taken))) if as_json else ""
+        while not lost and (fields := await asyncio.to_thread(next, messages, None)) is not None:
+            sent = await publisher.publish(fields.pop("topic"), fields.pop("value"), **fields)
+            lost = _print(json.dumps(vars(sent))) if as_json else ""
         await publisher.flush(wait)
     if lost:
         raise PublisherError(
-            f"standard output: {lost}. Lines behind sequence {taken.sequence} are not published"
+            f"standard output: {lost}. Lines behind sequence {sent.sequence} are not published"
         )
 
 

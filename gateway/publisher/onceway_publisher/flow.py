@@ -76,7 +76,7 @@ class Outcome:
     """The consequences of an answer."""
 
     out: bytes = b""
-    taken: Message | None = None
+    accepted: Message | None = None
     refusal: Refusal | None = None
 
 
@@ -180,7 +180,7 @@ class Flow:
         del self._sent[answer.id]
         if answer.kind is Kind.PUBCOMP and answer.reason == 0:
             self._closed = 0
-            return Outcome(taken=one.message)
+            return Outcome(accepted=one.message)
         return Outcome(refusal=self._refuse(one.message, answer, now))
 
     def _refuse(self, message: Message, answer: Answer, now: float) -> Refusal:

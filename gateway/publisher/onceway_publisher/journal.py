@@ -132,7 +132,7 @@ class Journal:
         return f"{_read(_MACHINE)} {os.stat(self._path).st_ino}"
 
     def write(
-        self, new: Iterable[tuple[str, bytes, bool]], taken: Iterable[tuple[int, int]]
+        self, new: Iterable[tuple[str, bytes, bool]], accepted: Iterable[tuple[int, int]]
     ) -> list[Message]:
         """Add messages, and forget those that the gateway has; return the new ones, with their
         numbers. All is on disk on return, or nothing has changed. Raises JournalError.
@@ -148,7 +148,7 @@ class Journal:
                 messages.append(Message(incarnation, sequence, topic, payload, retain))
             try:
                 run("BEGIN IMMEDIATE")
-                self._write(messages, taken, (incarnation, sequence))
+                self._write(messages, accepted, (incarnation, sequence))
                 run("COMMIT")
             except BaseException as error:
                 with suppress(sqlite3.Error):
@@ -160,10 +160,10 @@ class Journal:
             return messages
 
     def _write(
-        self, new: list[Message], taken: Iterable[tuple[int, int]], last: tuple[int, int]
+        self, new: list[Message], accepted: Iterable[tuple[int, int]], last: tuple[int, int]
     ) -> None:
         many = self._connection.executemany
-        many("DELETE FROM messages WHERE incarnation = ? AND sequence = ?", taken)
+        many("DELETE FROM messages WHERE incarnation = ? AND sequence = ?", accepted)
         if new:
             rows: list[tuple[Any, ...]] = [
                 (one.incarnation, one.sequence, one.topic, one.payload, one.retain) for one in new

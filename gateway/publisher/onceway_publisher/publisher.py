@@ -124,12 +124,12 @@ class Publisher:
         self._flow = Flow(on_sent=lambda message: self._call(self.on_sent, message))
         self._count = self._bytes = 0
         self._new: list[tuple[tuple[str, bytes, bool], asyncio.Future[Message]]] = []
-        self._taken: list[tuple[int, int]] = []
+        self._accepted_keys: list[tuple[int, int]] = []
         self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
         """Callers that wait until the gateway has a message."""
         self._open = False
         self._refused: Refused | None = None
-        self._said: dict[str, None] = {}
+        self._logged: dict[str, None] = {}
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -273,7 +273,7 @@ class Publisher:
         while the last one ran.
         """
         while self._open:
-            if not self._new and self._taken:
+            if not self._new and self._accepted_keys:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._to_disk.wait(), FORGET_AFTER_S)
             else:
@@ -282,16 +282,16 @@ class Publisher:
             await self._commit()
 
     async def _commit(self) -> None:
-        new, taken = self._new, self._taken
-        self._new, self._taken = [], []
+        new, accepted = self._new, self._accepted_keys
+        self._new, self._accepted_keys = [], []
         loop = asyncio.get_running_loop()
         try:
             written = await loop.run_in_executor(
-                self._disk, self._journal.write, [one for one, _ in new], taken
+                self._disk, self._journal.write, [one for one, _ in new], accepted
             )
         except Exception as reason:  # a caller waits for each message
             error = reason if isinstance(reason, JournalError) else JournalError(repr(reason))
-            self._taken = taken + self._taken
+            self._accepted_keys = accepted + self._accepted_keys
             for (topic, content, _), future in new:
                 self._release(topic, content)
                 if not future.done():
@@ -318,7 +318,7 @@ class Publisher:
             del self._waiting[message.key]
 
     def _note_taken(self, message: Message) -> None:
-        self._taken.append(message.key)
+        self._accepted_keys.append(message.key)
         self._to_disk.set()
         self._release(message.topic, message.payload)
         if (waiter := self._waiting.get(message.key)) is not None and not waiter.done():
@@ -397,16 +397,16 @@ class Publisher:
         """Check the gateway's answer to CONNECT. Raises Refused or PacketError."""
         if not isinstance(connack, Connack):
             raise PacketError(f"the answer to CONNECT was {connack}")
-        said = f" ({connack.text})" if connack.text else ""
+        detail = f" ({connack.text})" if connack.text else ""
         if connack.reason in _BAD:
             raise Refused(
                 f"{self._address} does not let {self.device!r} in: reason code"
-                f" 0x{connack.reason:02x}{said}. Check user, password and rights"
+                f" 0x{connack.reason:02x}{detail}. Check user, password and rights"
                 " (`onceway user add`, [[acl]])",
                 connack.reason,
             )
         if connack.reason:
-            raise PacketError(f"reason code 0x{connack.reason:02x}{said}")
+            raise PacketError(f"reason code 0x{connack.reason:02x}{detail}")
         counts = connack.user.get(IDENTITY)
         if counts is None:
             raise NoIdentity(
@@ -426,7 +426,7 @@ class Publisher:
             log.info("connected to %s; %d messages wait", self._address, self._count)
         self._refused = self.problem = None
         self._met = True
-        self._said.clear()
+        self._logged.clear()
         if not self._answered.done():
             self._answered.set_result(None)
 
@@ -478,10 +478,10 @@ class Publisher:
             case Answer():
                 outcome = self._flow.take(packet, asyncio.get_running_loop().time())
                 writer.write(outcome.out)
-                if outcome.taken is not None:
+                if outcome.accepted is not None:
                     self._progress = True
                     self.problem = self.problem if self._flow.refused else None
-                    self._note_taken(outcome.taken)
+                    self._note_taken(outcome.accepted)
                 if outcome.refusal is not None:
                     self._note_refusal(outcome.refusal)
             case Disconnect(reason=reason, text=text):
@@ -493,19 +493,19 @@ class Publisher:
                 raise PacketError("a second CONNACK")
 
     def _note_refusal(self, refusal: Refusal) -> None:
-        said = f" ({refusal.text})" if refusal.text else ""
+        detail = f" ({refusal.text})" if refusal.text else ""
         self._trouble(
             f"{self._address} did not take a message for {refusal.message.topic!r}:"
-            f" {refusal.kind.name} 0x{refusal.reason:02x}{said}; it is sent again"
+            f" {refusal.kind.name} 0x{refusal.reason:02x}{detail}; it is sent again"
         )
 
     def _trouble(self, text: str) -> None:
         """Set `problem`. Each new problem is logged once until messages are accepted again."""
         self.problem = text
-        if text not in self._said:
-            self._said[text] = None
-            if len(self._said) > 100:
-                del self._said[next(iter(self._said))]
+        if text not in self._logged:
+            self._logged[text] = None
+            if len(self._logged) > 100:
+                del self._logged[next(iter(self._logged))]
             log.warning("%s", text)
 
     async def _end(self) -> None:
@@ -515,7 +515,7 @@ class Publisher:
         await asyncio.wait([self._serving])
         self._to_disk.set()
         await self._writing
-        if self._new or self._taken:
+        if self._new or self._accepted_keys:
             await self._commit()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, self._journal.close)

@@ -33,6 +33,7 @@ class Replicated:
         self._look()
 
     def sealed(self, number: int, rows: Sequence[SpoolRow]) -> None:
+        """Note that a commit was given to the writer, with its spool rows."""
         if rows:
             self._sealed.append((number, rows))
 
@@ -57,6 +58,7 @@ class Replicated:
         self._look()
 
     def _look(self) -> None:
+        """Compute `commit` again, and call the functions that are due."""
         self.commit = self._unsafe[0][0] - 1 if self._unsafe else self._on_disk
         if self._calls:
             due = [call for number, call in self._calls if number <= self.commit]

@@ -135,18 +135,25 @@ def stamp(time: str, member: str, known: Entry) -> str:
 
 class Conflict(_Strict):
     """Two changes of a board that did not know one another. lost, holds: `at` of the changes.
-    is_revoked: whether a revocation overrides the lost change.
+    is_revoked: whether a revocation overrides the lost change. twin: another board, to which
+    another member gave the same number by radio; then both changes hold.
     """
 
     name: str
     lost: str
     holds: str
-    is_revoked: bool
+    is_revoked: bool = False
+    twin: str = ""
 
     def told(self, members: Iterable[str]) -> str:
         """Return the conflict as a sentence. members: names that may have made the changes."""
         names = {_hex(member, _MEMBER): member for member in members}
         lost = _told(self.lost, names)
+        if self.twin:
+            return (
+                f"devices {self.name} ({lost}) and {self.twin} ({_told(self.holds, names)}) have"
+                " one number by radio: write one of them again with another --number"
+            )
         holds = "a revocation elsewhere" if self.is_revoked else f"that {_told(self.holds, names)}"
         return (
             f"device {self.name}: the change {lost} is lost, because {holds} did not know of it"

@@ -86,7 +86,7 @@ class Forwarding:
         self._look()
         broker.router.watch = self._watch
         self._session_moves = site_of(broker).session_moves
-        begin(broker, name, {row[0] for row in site_of(broker).moved.given}, self._tell)
+        begin(broker, name, {row[0] for row in site_of(broker).moved.moved_out}, self._tell)
         self._behind = behind = Behind(broker)
         self._session_moves.caught_up = behind.cut
         for port in self._ports.values():

@@ -254,7 +254,7 @@ class Membership:
         before, quiet = -1, 0.0
         while self.has_company and loop.time() < end:
             remaining = sum(client in self._broker.sessions for client in clients)
-            remaining += len(self.given())
+            remaining += len(self.moved_out())
             if remaining != before:
                 before, quiet = remaining, loop.time() + patience
             if not remaining or loop.time() >= quiet:
@@ -277,7 +277,7 @@ class Membership:
     def state_of(self, session: Session) -> str | None:
         return self._site.state_of(session)
 
-    def given(self) -> dict[str, str]:
+    def moved_out(self) -> dict[str, str]:
         """Return clients whose sessions have left and have not arrived yet, each with the
         member.
         """

@@ -83,7 +83,7 @@ class SessionHolder:
         )
         self._given = {
             key: _Given(member, _seconds(ends))
-            for key, member, _, _, ends in self._site.moved.given
+            for key, member, _, _, ends in self._site.moved.moved_out
         }
         self._taking: dict[str, Place] = {}
         """The places of inbound sessions, until they are on disk."""
@@ -481,7 +481,7 @@ def records_of(holder: SessionHolder) -> Moved:
     """
     return Moved(
         places=[place.row(key) for key, place in holder.places],
-        given=[
+        moved_out=[
             (key, given.member, 0, 0, None if isinf(given.ends) else int(given.ends * 1000))
             for key, given in holder._given.items()
         ],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.links.lora.frames import ANSWER, DOWN, TURN, UP, Header, Hello, SessionCipher, Welcome
-from gateway.links.lora.frames import who as who_of
+from gateway.links.lora.frames import who_frame as who_of
 from gateway.links.lora.packing import Answer, pack_answer, pack_turn
 from gateway.links.lora.packing import Turn as Said
 from hil.air.tap import AirTap

@@ -175,7 +175,7 @@ def test_greetings_mean_the_same_to_both(
 def test_frame_who_differs_from_a_welcome(
     key: bytes, network: int, device: int, turn: bytes
 ) -> None:
-    frame = theirs.who(network, device, key, turn)
+    frame = theirs.who_frame(network, device, key, turn)
     assert turns.is_who(frame)
     assert not turns.is_welcome(frame)
 

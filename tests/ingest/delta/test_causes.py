@@ -127,6 +127,40 @@ def test_the_innermost_message_is_the_reason(text: str, reason: str, advice: str
     assert told.hint is None if advice is None else advice in str(told.hint)
 
 
+S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ("java.io.FileNotFoundException: /tmp/blockmgr-7a/0c/x (Too many open files)", "ulimit"),
+        ("java.lang.OutOfMemoryError: unable to create native thread", "TasksMax"),
+        ("OSError: [Errno 30] Read-only file system: '/srv/lake/publications'", "mount it again"),
+        ("java.io.IOException: Input/output error", "mount it again"),
+        ("OSError: [Errno 116] Stale file handle: '/srv/landing/site'", "mount it again"),
+        (f"{S3}: The provided token has expired (Code: ExpiredToken, Status: 400)", "credentials"),
+        ("PermissionError: An error occurred (RequestTimeTooSkewed): too large", "clock"),
+        (f"{S3}: The specified bucket does not exist (Status Code: 404)", "Make the bucket"),
+        ("javax.net.ssl.SSLHandshakeException: PKIX path building failed", "certificate"),
+        ("ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "certificate"),
+        ("socket.gaierror: [Errno -2] Name or service not known", "Is the server up"),
+        ("asyncssh.misc.PermissionDenied: Permission denied for user landing", "this account"),
+        ("asyncssh.misc.ConnectionLost: Connection lost", "Is the server up"),
+        ("asyncssh.misc.HostKeyNotVerifiable: Host key is not trusted for host x", "known_hosts"),
+        ("java.net.NoRouteToHostException: No route to host", "Is the server up"),
+        ("EndpointConnectionError: Could not connect to the endpoint URL", "Is the server up"),
+    ],
+)
+def test_each_cause_has_its_advice(message: str, advice: str) -> None:
+    for text in (
+        f"An error occurred while calling o1.x.\n{TASK}{message}{AT}",
+        f"{PROXY}{message}",
+    ):
+        told = explained(stacked(text))
+        assert str(told).startswith(f"the ingest stopped: {message.partition(': ')[2]}")
+        assert advice in str(told.hint)
+
+
 def test_a_java_that_has_ended_is_called_that() -> None:
     error = Py4JNetworkError("Answer from Java side is empty")
     assert "Java, in which Spark runs, has ended" in str(explained(error))

@@ -266,8 +266,6 @@ def test_kept_checkpoint_is_readable_for_spark(
         pytest.param("metadata", missing, id="metadata"),
         pytest.param("commits/2", empty, id="commit"),
         pytest.param("offsets/1", other_sum, id="offset"),
-        pytest.param("sources", a_file, id="sources"),
-        pytest.param("state", folder_link_to_nothing, id="state"),
         *(
             pytest.param(*case.values, id=case.id, marks=pytest.mark.soak)
             for case in CASES + FOLDER_CASES
@@ -355,7 +353,14 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
         monkeypatch.setattr(HadoopFolder, name, listed)
 
 
-@pytest.mark.parametrize("fault", [empty, a_file, folder_link_to_nothing, folder_link_to_itself])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        a_file,
+        folder_link_to_nothing,
+        *(pytest.param(one, marks=pytest.mark.soak) for one in (empty, folder_link_to_itself)),
+    ],
+)
 def test_checkpoint_path_that_is_not_a_folder_is_refused_and_kept(
     begun: Begun, process: "Process", fault: Callable[[Path], None]
 ) -> None:

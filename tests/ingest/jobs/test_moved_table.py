@@ -53,6 +53,7 @@ def forget_the_log(job: Job) -> None:
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
+@pytest.mark.soak
 def test_a_table_that_was_deleted_is_filled_again(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,7 +89,7 @@ def test_a_table_from_a_backup_gets_what_came_since(
 
 @pytest.mark.soak
 def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> None:
-    """Beside a checkpoint that is ahead; `make test` has this with a copy, and without one."""
+    """Beside a checkpoint that is ahead; `make test` has this with a copy."""
     put(job, 1)
     job.take()
     version = job.version()
@@ -387,6 +388,7 @@ def test_rows_deleted_before_the_next_start_leave_no_readings(
     assert [key[2] for key in job.readings("dev")] == [1, 3]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: WriterName) -> None:
     """A shallow one, whose files are those of the other table."""

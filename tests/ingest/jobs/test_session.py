@@ -29,6 +29,9 @@ DEFAULTS = "spark.databricks.delta.properties.defaults."
 GIVEN = {
     "spark.sql.session.timeZone": "Europe/Paris",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.ansi.enforceReservedKeywords": "true",
+    "spark.sql.sources.partitionOverwriteMode": "DYNAMIC",
     "spark.sql.files.ignoreCorruptFiles": "true",
     "spark.sql.files.ignoreMissingFiles": "true",
     "spark.databricks.delta.commitInfo.enabled": "false",
@@ -66,6 +69,12 @@ def test_a_given_zone_or_table_default_is_ignored_with_a_line(
         assert f"the setting {key}={GIVEN[key]} is ignored" in caplog.text
         assert spark.conf.get(key) == value
     assert spark.conf.get(f"{DEFAULTS}columnMapping.mode", "unset") == "unset"
+
+
+def test_no_process_looks_for_data_sources_in_all_packages(spark: "SparkSession") -> None:
+    handles: Any = spark._jvm.java.lang.ProcessHandle.current().descendants()  # type: ignore[union-attr]
+    lines = [str(one.info().commandLine().orElse("")) for one in handles.toList()]
+    assert not [line for line in lines if "lookup_data_sources" in line]
 
 
 DELTA = SETTINGS[EXTENSIONS]

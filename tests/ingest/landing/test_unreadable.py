@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -303,8 +304,19 @@ def test_a_busy_store_holds_a_feed_only_until_it_answers(
     place.shut()
 
 
-@pytest.mark.parametrize("status", [CUT, 408, 429, 500, 502, 503, 504])
-@pytest.mark.parametrize("what", ["manifest", "data", "cleaned"])
+PASSING = list(product(("manifest", "data", "cleaned"), (CUT, 408, 429, 500, 502, 503, 504)))
+"""Every file of a batch, with every error that passes. `make test` has each file, and each error
+once; `make soak` has all.
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [
+        pytest.param(*case, marks=[pytest.mark.soak] if number % 3 else [])
+        for number, case in enumerate(PASSING)
+    ],
+)
 def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, status: int
 ) -> None:

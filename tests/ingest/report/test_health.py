@@ -155,6 +155,24 @@ def test_a_table_that_is_not_whole_is_red(
     assert f'onceway_ingest_table_flawed{{table="publications{table}"}} 1' in told.metrics
 
 
+@pytest.mark.parametrize("harm", ["missing", "cut off", "none"])
+def test_a_file_of_a_partitioned_table_counts_too(tmp_path: Path, harm: str) -> None:
+    """The public writer takes such tables. The log quotes the names of their folders."""
+    table = tmp_path / "publications"
+    rows = pa.table({"device": ["a b", "x:y", "p%q"], "sequence": [1, 2, 3]})
+    write_deltalake(table, rows, partition_by=["device"])
+    for path in table.glob("device=*/*.parquet") if harm != "none" else ():
+        before = path.read_bytes()
+        path.unlink() if harm == "missing" else path.write_bytes(before[:-1])
+        name = path.relative_to(table)
+        size = f"has {len(before) - 1} bytes instead of {len(before)}"
+        assert health.damage(str(table)) == (
+            f"its file {name} {'is missing' if harm == 'missing' else size}"
+        )
+        path.write_bytes(before)
+    assert health.damage(str(table)) is None
+
+
 @pytest.mark.spark
 def test_readings_may_follow_a_moment_later_while_the_stream_runs(copy: Path) -> None:
     lacking(copy)
@@ -215,6 +233,9 @@ def test_the_stream_s_signs_of_life() -> None:
     assert str(found) == "runs since 2026-01-02T03:04:05+00:00"
     job.ended(files, "2026-01-02T03:04:05+00:00")
     assert str(job.look(files)).startswith("ended in order at ")
+    ahead = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    files.write(job.FILE, json.dumps({"state": "running", "since": ahead, "at": ahead}).encode())
+    assert str(job.look(files)).startswith("silent since ")
     job.failed(files)
     assert job.look(files) is None
 

@@ -24,7 +24,7 @@ from gateway.links.lora.frames import (
     SessionCipher,
     Welcome,
     is_who,
-    who,
+    who_frame,
 )
 from gateway.links.lora.packing import (
     PINGREQ,
@@ -124,7 +124,7 @@ def test_welcome_both_ways(kind: str, fields: Fields) -> None:
 @pytest.mark.parametrize(("kind", "fields"), vectors("who", path=VECTORS))
 def test_frame_who_round_trip(kind: str, fields: Fields) -> None:
     key, turn, frame = (octets(fields, name) for name in ("key", "turn", "frame"))
-    assert who(turn[0], turn[1], key, turn) == frame
+    assert who_frame(turn[0], turn[1], key, turn) == frame
     assert is_who(frame, key, turn)
     assert not is_who(frame, key, turn[:-1] + b"\0")
     assert not is_who(frame, KEY, turn)

@@ -13,12 +13,14 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.broker import receive_flow
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
     Connect,
     Packet,
     Puback,
+    Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
@@ -34,6 +36,9 @@ from tests.site.wiring.test_local_member import Sites
 
 NAMES = "a", "b", "c"
 STEPS = 150
+DARK_SEED = 2
+"""A schedule in which a gateway needs the identifiers that were received before it lost its power.
+"""
 BEAT = messages.encode(messages.Beat(0, 0))[0]
 """How a frame begins behind which nothing breaks: such frames come all the time."""
 TOPICS = "t/1", "t/2", "t/3"
@@ -102,7 +107,6 @@ class Mover:
         self.lost = False
         """The gateways were in doubt about its session: it may have begun a new one."""
         self.got: list[str] = []
-        self.watch()
         self.come("a")
         sites.pass_time(0.2)
         self.look()
@@ -124,20 +128,16 @@ class Mover:
     def cut(self, name: str) -> None:
         """A gateway has lost its power: messages from there at QoS 1 may come again."""
         self._before |= self._from[name]
-        self.watch()
 
     @property
     def waits(self) -> bool:
         """No gateway to which it has come has answered."""
         return bool(self._tried)
 
-    def watch(self) -> None:
-        """Gateways that are begun say when they are in doubt."""
-        for member in self._sites.members.values():
-            member.site._doubted = self._doubted
-
-    def _doubted(self, client: str, silent: Sequence[str]) -> None:
-        """The silent member has the client's session, or may still take it."""
+    def doubted(self, silent: Sequence[str]) -> None:
+        """The gateways are in doubt about its session, which the silent member has, or may still
+        take.
+        """
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.given()
@@ -196,6 +196,82 @@ class Source:
                 self.acknowledged.add(self._ids[packet.packet_id])
 
 
+class Repeater:
+    """A publisher at QoS 2 whose session outlives its gateway, and moves. If the gateway has its
+    session, the publisher repeats unacknowledged messages with the same identifiers.
+    said: payloads in order. excused: those under way when the gateways were in doubt.
+    """
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._flight: dict[int, tuple[str, str, bool]] = {}
+        """Payload, topic, and whether PUBREC has come, by identifier."""
+        self._connected = False
+        self.said: list[str] = []
+        self.excused: set[str] = set()
+        self.acknowledged: set[str] = set()
+        self.sent_again = 0
+        self.come("a")
+
+    def come(self, name: str) -> None:
+        self._name, self._connected, self._gone = name, False, False
+        self._client = self._sites[name].open()
+        connect = Connect("repeater", Version.V5, False, properties=FOREVER)
+        self._client.bring(encode(connect, Version.V5))
+        self._sites[name].turn(0)
+
+    def leave(self) -> None:
+        self.look()
+        if not self._gone:
+            self._client.break_line()
+        self._connected, self._gone = False, True
+
+    def cut(self, name: str) -> None:
+        """A gateway has lost its power, and with it the connections of its clients."""
+        if name == self._name:
+            self._connected, self._gone = False, True
+
+    def publish(self, topic: str) -> None:
+        self.look()
+        if self._connected and len(self._flight) < 5:
+            identifier = next(one for one in range(1, 9) if one not in self._flight)
+            self.said.append(f"repeated{len(self.said)}")
+            self._flight[identifier] = self.said[-1], topic, False
+            self._send(identifier)
+
+    def doubted(self) -> None:
+        """The gateways were in doubt about its session: repeated messages may be there twice."""
+        self.excused |= {payload for payload, *_ in self._flight.values()}
+
+    def _send(self, identifier: int, dup: bool = False) -> None:
+        payload, topic, received = self._flight[identifier]
+        packet: Packet = Pubrel(identifier)
+        if not received:
+            packet = Publish(topic, payload.encode(), 2, identifier, dup=dup)
+        self._client.bring(encode(packet, Version.V5))
+        self._sites[self._name].turn(0)
+
+    def look(self) -> None:
+        for packet in () if self._gone else self._client.take_all(Packet):
+            if isinstance(packet, Connack) and packet.reason == 0:
+                self._connected = True
+                if not packet.session_present:
+                    self._flight.clear()
+                for identifier in list(self._flight):
+                    self.sent_again += 1
+                    self._send(identifier, dup=True)
+            elif isinstance(packet, Pubrec) and packet.packet_id in self._flight:
+                payload, topic, _ = self._flight[packet.packet_id]
+                if packet.reason < 0x80:
+                    self._flight[packet.packet_id] = payload, topic, True
+                    self.acknowledged.add(payload)
+                    self._send(packet.packet_id)
+                else:
+                    del self._flight[packet.packet_id]
+            elif isinstance(packet, Pubcomp):
+                self._flight.pop(packet.packet_id, None)
+
+
 class Breaking(Sites):
     """Links break behind any frame, which comes or not, also while time passes."""
 
@@ -238,13 +314,17 @@ class Breaking(Sites):
 
 
 class Schedule:
-    def __init__(self, seed: int, moves: bool, breaks: float = 0.0) -> None:
+    """dark: all gateways lose their power at once, and there is a publisher that repeats."""
+
+    def __init__(self, seed: int, moves: bool, breaks: float = 0.0, dark: bool = False) -> None:
         self.rng = random.Random(seed)
         self.sites = Breaking(*NAMES)
         self.readers = {name: Reader(self.sites, name) for name in NAMES}
         self.mover = Mover(self.sites) if moves else None
         self.sites.pass_time(0.1)  # the filters are known
         self.sources = {name: Source(self.sites, name) for name in NAMES}
+        self.repeater = Repeater(self.sites) if dark else None
+        self._watch()
         self._come = random.Random(seed + 2_000_000)
         self.newcomers: list[tuple[Reader, set[str]]] = []
         """Clients that subscribe later, each with the messages from before that must not reach it:
@@ -252,14 +332,26 @@ class Schedule:
         """
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
+    def _watch(self) -> None:
+        """Gateways that are begun say when they are in doubt."""
+        for member in self.sites.members.values():
+            member.site._doubted = self._doubted
+
+    def _doubted(self, client: str, silent: Sequence[str]) -> None:
+        if self.mover is not None and client == "mover":
+            self.mover.doubted(silent)
+        if self.repeater is not None and client == "repeater":
+            self.repeater.doubted()
+
     def look(self) -> None:
         for name in NAMES:
             for client in (self.readers[name], self.sources[name]):
                 client.look()
         for newcomer, _ in self.newcomers:
             newcomer.look()
-        if self.mover is not None:
-            self.mover.look()
+        for client in (self.mover, self.repeater):
+            if client is not None:
+                client.look()
 
     def move(self) -> None:
         """The mover comes to a gateway that has a link to where it was."""
@@ -275,6 +367,36 @@ class Schedule:
             if rng.random() < 0.8:
                 self.sites.pass_time(0.08)
 
+    def black_out(self) -> None:
+        """All gateways lose their power at once, and meet again in any order."""
+        repeater, rng = self.repeater, self.rng
+        self.look()
+        for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+            if self._linked(*pair):
+                self.sites.part(*pair)
+        for name in rng.sample(NAMES, 3):
+            self.cut(name)
+        if repeater is not None:
+            repeater.leave()
+        comes = [*rng.sample((("a", "b"), ("a", "c"), ("b", "c")), 3), None]
+        rng.shuffle(comes)
+        for pair in comes:
+            if pair is not None:
+                self.sites.join(*pair)
+            elif repeater is not None:
+                repeater.come(rng.choice(NAMES))
+            self.sites.pass_time(rng.choice((0.01, 0.1, 1.0, 4.0)))
+
+    def repeat(self) -> None:
+        """The publisher that repeats publishes, or goes to another gateway."""
+        repeater = self.repeater
+        assert repeater is not None
+        if self.rng.random() < 0.2:
+            repeater.leave()
+            repeater.come(self.rng.choice(NAMES))
+        else:
+            repeater.publish(self.rng.choice(TOPICS))
+
     def _linked(self, *pair: str) -> bool:
         return frozenset(pair) in self.sites.links
 
@@ -285,6 +407,9 @@ class Schedule:
         self.sites.members[name].power_cut()
         if self.mover is not None:
             self.mover.cut(name)
+        if self.repeater is not None:
+            self.repeater.cut(name)
+        self._watch()
         here = [item for item, _ in self.newcomers if item.name == name]
         for client in (self.readers[name], self.sources[name], *here):
             client.begin()
@@ -320,6 +445,7 @@ class Schedule:
             (6, lambda: [sites.step() for _ in range(rng.randrange(6))]),
             (1, lambda: sites.pass_time(rng.random())),
             *[(3, self.move), (1, lambda: sites.pass_time(6))][: 2 if self.mover else 0],
+            *[(8, self.repeat), (2, self.black_out)][: 2 if self.repeater else 0],
         ]
         weights, calls = zip(*actions, strict=True)
         rng.choices(calls, weights)[0]()
@@ -340,6 +466,12 @@ class Schedule:
             self.mover.come("b")
             sites.pass_time(10)
             self.look()
+        if self.repeater is not None:
+            self.repeater.leave()
+            self.repeater.come("c")
+            for _ in range(3):
+                sites.pass_time(5)
+                self.look()
 
     def judge(self) -> None:
         for name in NAMES:
@@ -349,22 +481,38 @@ class Schedule:
                 assert got == order, f"at {name}: once, and in order"
                 missing = source.acknowledged - set(got)
                 assert not missing, f"the reader at {name} lacks {sorted(missing)}"
+        excused = self.repeater.excused if self.repeater is not None else set()
         if self.mover is not None and not self.mover.lost:
-            got = self.mover.got
-            assert len(got) == len(set(got)), "once, to the reader that moves"
+            got = [item for item in self.mover.got if item not in excused]
+            twice = {item for item in got if got.count(item) > 1}
+            assert not twice, f"once, to the reader that moves: {twice}"
             for source in self.sources.values():
                 missing = source.acknowledged - set(got)
                 assert not missing, f"the reader that moves lacks {sorted(missing)}"
+        if self.repeater is not None:
+            for name, client in (*self.readers.items(), ("any", self.mover)):
+                if client is not None and not (client is self.mover and client.lost):
+                    self._judge_repeater(name, client.got)
         for newcomer, old in self.newcomers:
             assert not old & set(newcomer.got), "nothing from before the subscription"
-            assert len(newcomer.got) == len(set(newcomer.got)), "once, to a newcomer"
+            got = [item for item in newcomer.got if item not in excused]
+            assert len(got) == len(set(got)), "once, to a newcomer"
         retained = [set(self.sites[name].broker.retained.everything()) for name in NAMES]
         found = [{(item.topic, item.payload, item.version) for item in held} for held in retained]
         assert found[0] == found[1] == found[2]
 
+    def _judge_repeater(self, name: str, got: Sequence[str]) -> None:
+        repeater = self.repeater
+        assert repeater is not None
+        wanted = [item for item in repeater.said if item not in repeater.excused]
+        twice = [item for item in wanted if got.count(item) > 1]
+        assert not twice, f"the reader at {name} has {twice} twice"
+        missing = repeater.acknowledged - set(got)
+        assert not missing, f"the reader at {name} lacks {sorted(missing)}"
 
-def run(seed: int, moves: bool = False, breaks: float = 0.0) -> Schedule:
-    schedule = Schedule(seed, moves, breaks)
+
+def run(seed: int, moves: bool = False, breaks: float = 0.0, dark: bool = False) -> Schedule:
+    schedule = Schedule(seed, moves, breaks, dark)
     for source in schedule.sources.values():
         source.publish(schedule.rng)
     for _ in range(STEPS):
@@ -385,6 +533,16 @@ def test_each_message_reaches_all_once_under_any_fault(
     assert any(source.acknowledged for source in schedule.sources.values())
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("breaks", [0.0, 0.02])
+def test_message_comes_once_when_all_gateways_lose_their_power_at_once(
+    seed: int, breaks: float
+) -> None:
+    schedule = run(seed, moves=True, breaks=breaks, dark=True)
+    assert schedule.repeater is not None
+    assert schedule.repeater.acknowledged
+
+
 def _takes_all(move: SessionMove, member: str, had_subscribed: bool) -> bool:
     return move.forwarder is None or member not in move.forwarder.done
 
@@ -401,6 +559,7 @@ SABOTAGES: dict[str, tuple[object, str, object]] = {
     ),
     "a forwarder gets what its session gets, too": (SessionMove, "takes", _takes_for_ever),
     "nothing follows a session": (forwarders, "leave_forwarder", lambda *_: None),
+    "identifiers are not read again": (receive_flow, "unpack_set", lambda *_: set()),
 }
 
 
@@ -409,8 +568,9 @@ def test_a_broken_promise_to_a_session_that_moves_is_noticed(
     promise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(*SABOTAGES[promise])
-    with pytest.raises(AssertionError, match=r"once|lacks"):
-        run(0, moves=True)
+    dark = promise.startswith("identifiers")
+    with pytest.raises(AssertionError, match=r"once|lacks|twice"):
+        run(DARK_SEED if dark else 0, moves=True, dark=dark)
 
 
 @pytest.mark.soak
@@ -420,5 +580,6 @@ def test_each_message_comes_once_in_thousands_of_schedules(moves: bool, breaks: 
     for seed in range(12, 3000):
         try:
             run(seed, moves, breaks)
+            run(seed, moves, breaks, dark=True)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error

@@ -1,0 +1,149 @@
+"""Retained topics that may differ because messages passed each other on the way.
+
+In: the retained messages that cross during one connection, and those that come back in a loop of
+bridges. Out: topics to read again at the other broker, and the time for that.
+
+If both ends change a topic at the same moment, each gets the other's message last, and they keep
+different ones. No message tells that. So a topic is in doubt if different messages crossed in both
+directions while one could be on the way. The same holds for two QoS levels: either may overtake the
+other. A message in a loop replaces our message without crossing: then the topic is in doubt unless
+the same message crossed last.
+
+A bridge that stays in doubt waits twice as long each time, up to LONGEST_S. After FREE_BYTES it
+reads BYTES_PER_S on the average. The wait is random: bridges of one loop must not all read at once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from gateway.bridge.agreement import Digest
+
+FIRST_S = 2.0
+"""The shortest wait until topics in doubt are read."""
+LONGEST_S = 60.0
+QUIET_S = 5.0
+"""Seconds without a doubt, beside three waits, after which the wait is the shortest again."""
+FREE_BYTES = 5_000
+BYTES_PER_S = 10
+READ_BYTES = 350
+"""Bytes of a reading beside the messages: the connection, and the filter."""
+ON_THE_WAY_S = 5.0
+"""Seconds in which a message counts as on the way, even if a later round trip has ended."""
+_MOST = 10_000
+"""Largest number of topics that are remembered, of which the oldest is forgotten first, and of
+topics in doubt. The next comparison of all topics finds the others."""
+
+Way = tuple[bool, int] | None
+"""Direction (to the other broker) and QoS of messages, None for several."""
+
+
+class _Crossing(NamedTuple):
+    """The last message of a topic."""
+
+    way: Way
+    state: Digest
+    at: float
+
+
+class Collisions:
+    """The doubts of one connection. now: the time in seconds. told: called when a topic comes in
+    doubt. jitter: returns a random factor of each wait.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        told: Callable[[], None] = lambda: None,
+        jitter: Callable[[], float] = lambda: random.uniform(1, 2),  # noqa: S311
+    ) -> None:
+        self._now = now
+        self._told = told
+        self._jitter = jitter
+        self._last: dict[str, _Crossing] = {}
+        self.topics: dict[str, None] = {}
+        """Topics in doubt."""
+        self._due_at = math.inf
+        self._wait_s = FIRST_S
+        self._ended_at = -math.inf
+        self._spent = 0.0
+        """Bytes that were read, less BYTES_PER_S since then."""
+
+    def crosses(self, topic: str, way: Way, state: Digest) -> None:
+        """Note that a message crosses."""
+        last = self._last.get(topic)
+        if last is not None and last.way != way:
+            if last.state != state:
+                self.doubt([topic])
+            way = None
+        self._note(topic, way, state)
+
+    def returns(self, topic: str, state: Digest) -> None:
+        """Note that a message came back in a loop and does not cross. One end has it now."""
+        last = self._last.get(topic)
+        if last is None or last.state != state:
+            self.doubt([topic])
+
+    def was_read(self, topic: str, state: Digest) -> None:
+        """Note that both ends have the same state, by a reading. Every other message that is on
+        the way may be an earlier one.
+        """
+        self._note(topic, None, state)
+
+    def _note(self, topic: str, way: Way, state: Digest) -> None:
+        self._last.pop(topic, None)
+        self._last[topic] = _Crossing(way, state, self._now())
+        if len(self._last) > _MOST:
+            del self._last[next(iter(self._last))]
+
+    def doubt(self, topics: Iterable[str]) -> None:
+        """Put topics in doubt."""
+        before = len(self.topics)
+        for topic in topics:
+            if len(self.topics) < _MOST:
+                self.topics[topic] = None
+        if before or not self.topics:
+            return
+        self._told()
+        now = self._now()
+        if now - self._ended_at > 3 * self._wait_s + QUIET_S:
+            self._wait_s = FIRST_S
+        else:
+            self._wait_s = min(2 * self._wait_s, LONGEST_S)
+        allowed_at = self._ended_at + (self._spent - FREE_BYTES) / BYTES_PER_S
+        self._due_at = max(now + self._wait_s * self._jitter(), allowed_at)
+
+    # -- reading
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until topics in doubt are read, infinite without a doubt."""
+        return max(0.0, self._due_at - self._now()) if self.topics else math.inf
+
+    def take(self) -> list[str]:
+        """Return the topics in doubt, which are about to be read, and doubt them no longer."""
+        found, self.topics = list(self.topics), {}
+        return found
+
+    def ended(self, size: int) -> None:
+        """Note the end of a reading. size: bytes of the messages."""
+        now = self._now()
+        earlier = max(0.0, self._spent - (now - self._ended_at) * BYTES_PER_S)
+        self._spent, self._ended_at = earlier + size + READ_BYTES, now
+
+    # -- messages on the way
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a crossing is old enough to be forgotten, if nothing is on the way."""
+        return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
+
+    def forget(self, before: float) -> None:
+        """Forget crossings before a time at which nothing was on the way."""
+        for topic, last in list(self._last.items()):
+            if last.at >= before - ON_THE_WAY_S:
+                break
+            del self._last[topic]

@@ -1,0 +1,72 @@
+"""The limitations in docs/limitations.md: each test shows where a limit is."""
+
+import pytest
+
+from gateway.mqtt.packets import Connack, Publish, Subscribe, Subscription
+from gateway.site.rules.messages import Part
+from gateway.site.rules.outbound_moves import OutboundMoves
+from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
+from tests.site.wiring.test_local_member import Sites
+
+
+@pytest.fixture
+def sites() -> Sites:
+    return Sites("a", "b", "c")
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_filter_is_known_elsewhere_within_a_tenth_of_a_second(sites: Sites, retain: bool) -> None:
+    early, later = publisher(sites, "a"), publisher(sites, "c")
+    client = reader(sites, "b", "other")
+    client.say(Subscribe(9, [Subscription("t", 1)]), wait=0)
+    early.publish("t", "early", 1, retain=retain)
+    sites.pass_time(0.1)
+    later.publish("t", "later", 1)
+    sites.pass_time(SOON_S)
+    assert client.payloads == [b"later"]
+
+
+def test_client_that_comes_back_after_a_third_of_a_second_is_in_no_doubt(sites: Sites) -> None:
+    for wait in (0.05, 0.1, 0.35, 0.5):
+        for name in "aba":
+            client = sites.connect(name, wait=wait)
+            client.break_line()
+            sites.settle()
+        sites.pass_time(2)
+        doubts = sum(member.site.marked for member in sites.members.values())
+        assert doubts == 0 or wait < 0.3, f"after {wait} s"
+
+
+def test_member_that_never_gives_a_session_makes_its_client_wait(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites.connect("a", wait=1).break_line()
+    sites.settle()
+    nothing = lambda self, wanted, parts: Part(wanted.client, wanted.epoch, 0, 0, b"")  # noqa: E731
+    monkeypatch.setattr(OutboundMoves, "_part", nothing)
+    for _ in range(2):
+        client = sites.connect("b", wait=9)
+        assert client.received == []
+        sites.pass_time(3)
+        assert client.take(Connack).reason == 0x89
+    monkeypatch.undo()
+    assert sites.connect("b", wait=5).take(Connack).session_present
+
+
+def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:
+    """The identifiers that the client has received are known where the silent member is."""
+    client = sites.connect("a", wait=1)
+    sites.say(client, Subscribe(1, [Subscription("t", 2)]))
+    publisher(sites, "a").publish("t", "one", 2)
+    sites.settle()
+    (first,) = client.take_all(Publish)
+    client.break_line()
+    sites.part("a", "b")
+    sites.part("a", "c")
+    client = sites.connect("b", wait=20)
+    assert not client.take(Connack).session_present, "the session with identifier 1 is at a"
+    sites.say(client, Subscribe(1, [Subscription("t", 2)]))
+    publisher(sites, "b").publish("t", "two", 2)
+    sites.settle()
+    (second,) = client.take_all(Publish)
+    assert second.packet_id == first.packet_id
