@@ -183,9 +183,9 @@ def short_files(folder: str) -> int:
 def _walks() -> Iterable[Figure]:
     """Figures of the ways of three packets (`tests/walks.py`), with their goals and limits."""
     limits = {
-        "QoS 2 PUBLISH": ((20, 28), (110, 155), (1, 1)),
-        "serial PUBLISH": ((26, 32), (160, 177), (2, 2)),
-        "CONNECT elsewhere": ((45, 69), (700, 1108), (4, 8)),
+        "QoS 2 PUBLISH": ((20, 20), (110, 105), (1, 1)),
+        "serial PUBLISH": ((26, 26), (160, 136), (2, 2)),
+        "CONNECT elsewhere": ((45, 69), (700, 988), (4, 8)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]
@@ -196,16 +196,16 @@ def _walks() -> Iterable[Figure]:
 
 FIGURES = (
     Figure("packages that the site lives in", 1, 1, packages_of_the_site),
-    Figure("lines of the broker that name a site", 10, 6, lines_that_name_a_site),
+    Figure("lines of the broker that name a site", 10, 4, lines_that_name_a_site),
     Figure("broker: files", 42, 42, lambda: len(files("gateway/broker"))),
-    Figure("broker: lines", 7_400, 8_530, lambda: all_lines(files("gateway/broker"))),
+    Figure("broker: lines", 7_400, 8_500, lambda: all_lines(files("gateway/broker"))),
     Figure("broker: files below 70 lines", 4, 4, lambda: short_files("gateway/broker")),
     Figure("service: files", 12, 12, lambda: len(files("gateway/service"))),
     Figure("service: lines", 2_500, 2_500, lambda: all_lines(files("gateway/service"))),
     Figure("lines of code: product", 53_000, None, lambda: lines_of_code(files(*PRODUCT))),
     Figure("lines of code: tests", 61_000, None, lambda: lines_of_code(files("tests"))),
     Figure("functions with a complexity above 12", 0, 0, tangled_functions),
-    Figure("classes with more than 30 methods", 0, 5, lambda: len(large_classes())),
+    Figure("classes with more than 30 methods", 0, 1, lambda: len(large_classes())),
     *_walks(),
     Figure("hil run imports: files", 140, 155, lambda: len(imported_by("hil.run.run"))),
     Figure("hil run imports: lines", 20_000, 19_300, lambda: all_lines(imported_by("hil.run.run"))),

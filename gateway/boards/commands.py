@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 
-from gateway.broker.fan_out import publish, refuses
+from gateway.broker.fan_out import lacks, publish
 from gateway.broker.publish_run import PublishRun
 from gateway.mqtt.errors import quote
 from gateway.mqtt.properties import PropertyId, encode_properties
@@ -64,7 +64,7 @@ async def send(
         return f"The command is too long: the board takes packets of {longest} bytes."
     engine.begin()
     run = PublishRun(topic, text.encode(), 2, properties=properties)
-    if refuses(broker, run):
+    if lacks(broker, run):
         return "The gateway takes no messages now: its disk or a queue is full."
     commit = publish(broker, run, "")
     broker.settle()

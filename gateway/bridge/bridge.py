@@ -307,8 +307,8 @@ class Bridge:
     def _has_suspects(self, requests: list[Request]) -> bool:
         """Whether a message, release or request has to be sent alone."""
         session = self._queue.session
-        again = session.send_flow.to_resend if session is not None else set()
-        released = session.send_flow.released if session is not None else {}
+        again = session.send_flow.flights.to_resend if session is not None else set()
+        released = session.send_flow.flights.released if session is not None else {}
         self._suspects.keep([*again, *map(Release, released), *requests])
         return self._suspects.tries_suspects
 

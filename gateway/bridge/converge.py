@@ -562,7 +562,8 @@ class Convergence:
 def _waiting(broker: Core, section: BridgeSection) -> int:
     """Return the number of messages that the other broker has not fully acknowledged."""
     session = broker.sessions.get(section.client)
-    return 0 if session is None else session.send_flow.messages + len(session.send_flow.released)
+    flow = None if session is None else session.send_flow
+    return 0 if flow is None else flow.messages + len(flow.flights.released)
 
 
 def _mark_topic(link: Link) -> str:

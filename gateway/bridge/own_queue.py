@@ -88,7 +88,7 @@ class OwnQueue:
             session = self.session
             if near is None or near is not self.near or session is None:
                 return
-            released = tuple(session.send_flow.released)
+            released = tuple(session.send_flow.flights.released)
             if not released or not all(map(self._suspects.guilty, map(Release, released))):
                 return
             try:
@@ -162,7 +162,7 @@ class OwnQueue:
         if session is None:
             return False
         moved = self.aside.move(session, identifier, kind, reason, taken=taken)
-        if moved and identifier in session.send_flow.released:
+        if moved and identifier in session.send_flow.flights.released:
             self._released.add(identifier)
         return moved
 
@@ -171,10 +171,10 @@ class OwnQueue:
         session, identifier = self.session, packet.packet_id
         if session is not None:
             flow = session.send_flow
-            found = flow.in_flight(identifier)
+            found = flow.flights.find(identifier)
             if found is not None and not isinstance(packet, Pubcomp):
                 return (found[0].flags >> 1 & 3 == 1) is isinstance(packet, Puback)
-            if identifier in flow.released and not isinstance(packet, Puback):
+            if identifier in flow.flights.released and not isinstance(packet, Puback):
                 return True
         if self._engine.broker.log_throttle.allows(f"bridge {self._section.name} expects no ack"):
             log.warning(
@@ -204,7 +204,7 @@ class OwnQueue:
             self._engine.begin()
             with self._engine.broker.step:
                 take_out(session, packet.packet_id, packet.qos, taken=packet.dup)
-            if packet.packet_id in session.send_flow.released:
+            if packet.packet_id in session.send_flow.flights.released:
                 self._released.add(packet.packet_id)
 
         if packet.qos:

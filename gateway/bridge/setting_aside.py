@@ -43,7 +43,7 @@ def set_aside(
     identifier, and would treat a later message as this one. So PUBREL follows, and the identifier
     is used again only after PUBCOMP.
     """
-    found = session.send_flow.in_flight(identifier)
+    found = session.send_flow.flights.find(identifier)
     if found is None or session.connection is None:
         return None
     delivery, index = found
@@ -69,9 +69,9 @@ def take_out(session: Session, identifier: int, qos: int, *, taken: bool) -> Non
     """
     flow = session.send_flow
     if qos == 1:
-        flow.puback((identifier,))
+        flow.finish(flow.flights.acknowledging, (identifier,))
     elif taken:
         recorded(cast("Connection", session.connection), session, (identifier,))
     else:
-        flow.refused(identifier)
+        flow.finish(flow.flights.receiving, (identifier,))
     flow.pump()

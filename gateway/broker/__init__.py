@@ -27,13 +27,13 @@ The files in layers; a file imports only from lower layers, for types too (`make
     router.py          topics → subscriptions, and turns in shared ones
     view.py            views of a session for users
     session.py         the state of a client: receive_flow.py (Delivery Method B), send_flow.py
-                       (queue and messages in flight), retained_feed.py (retained messages to send)
+                       (its queue), in_flight.py (messages in flight), retained_feed.py
 
     ledger.py          totals of all queues: bytes, the open changes, orders for the store
-    changes.py         contents of the next commit;  needed_rows.py: rows that may be overwritten
-    delivery.py        a run of messages in one queue; publish_run.py: the run itself
+    changes.py         contents of the next commit
+    delivery.py        a run of messages in one queue, and its rows; publish_run.py: the run itself
     marks.py           anti-replay windows of boards
-    pauses.py          publishers that were refused for now; lack.py: reasons of a refusal
+    pauses.py, pause.py  publishers that were refused for now; lack.py: reasons of a refusal
     spool.py, retained.py, will.py   other destinations of messages
     topic.py, access.py, peer.py, store_rows.py, message_ids.py
 """

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,7 +23,7 @@ from gateway.broker.admission import Admission
 from gateway.broker.changes import Changes
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Order
-from gateway.broker.fan_out import feed_retained, publish, redistribute, refuses
+from gateway.broker.fan_out import feed_retained, lacks, publish, redistribute
 from gateway.broker.ledger import Holder
 from gateway.broker.neighbours import Neighbours, alone
 from gateway.broker.peer import State
@@ -300,7 +299,8 @@ class Broker(Core):
             publisher=session,
         )
         with self.step:
-            reason = refuses(self, run)
+            lack = lacks(self, run)
+        reason = lack and lack.reason
         if session is not None and not self.acl.may_write(session.user, client, will.topic):
             reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
         return run, reason
@@ -369,7 +369,8 @@ class Broker(Core):
             self._publish_will(next(iter(self.effects.wills)))
         elif self.effects.leaves:
             self._end(self.effects.leaves.popitem()[0], None)
-        self.settle()
+        if self.effects.waiting:
+            self.settle()
         return bool(self._feeding or self.dirty or self.to_send or self.effects.waiting)
 
     # -- commits
@@ -386,16 +387,20 @@ class Broker(Core):
         """
         if self.step.unfinished:
             raise RuntimeError("work on shared state was left in the middle") from self.step.error
-        self.neighbours.seal()
+        if self.changes.neighbours is not None:
+            self.neighbours.seal()
         self.changes.origins |= self.spool.notes
         self.spool.notes.clear()
         commit = self.changes.seal(self.spool.boot)
-        self.neighbours.sealed(commit)
+        if commit.neighbours is not None or self.neighbours.second_disk is not None:
+            self.neighbours.sealed(commit)
         self.changes = Changes(commit.number + 1)
         if self.now - self._axis_noted >= _AXIS_S:
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
-        commit.finished, commit.dead = self.needed_rows.sweep(sweep)
+        rows = self.needed_rows
+        if rows.finished or rows.dead or rows.taken:
+            commit.finished, commit.dead = rows.sweep(sweep)
         return commit
 
     def on_disk(self, number: int) -> int:
@@ -404,15 +409,22 @@ class Broker(Core):
         self.statistics.commits += 1
         waiting = self.waits.held.pop(number, ())
         for connection in waiting:
-            self._let_go(connection, partial(connection.on_disk, number), "the disk")
+            before = self.step.unfinished
+            try:
+                connection.on_disk(number)
+            except Exception as error:
+                self._hold(connection, error, before, "the disk")
         clients = len(waiting)
-        self.neighbours.on_disk(number)
-        clients += self._release_copied()
+        if self.neighbours.second_disk is not None:
+            self.neighbours.on_disk(number)
+        if self.waits.copied:
+            clients += self._release_copied()
         if self.effects.waiting:  # connections that ended behind acknowledgements
             self.settle()
         for call in self.waits.calls.pop(number, ()):
             call()
-        self.neighbours.tell()
+        if self.neighbours.has_news:
+            self.neighbours.tell()
         return clients
 
     def spool_is_safe(self, row: int) -> int:
@@ -427,18 +439,18 @@ class Broker(Core):
         for number in [number for number in waiting if not self.must_wait(number)]:
             for connection in waiting.pop(number):
                 clients += 1
-                self._let_go(connection, connection.on_two_disks, "two disks")
+                before = self.step.unfinished
+                try:
+                    connection.on_two_disks()
+                except Exception as error:
+                    self._hold(connection, error, before, "two disks")
         return clients
 
-    def _let_go(self, connection: Holder, call: Callable[[], None], what: str) -> None:
-        """Release a connection's pending acknowledgements. An error ends only this connection."""
-        before = self.step.unfinished
-        try:
-            call()
-        except Exception as error:
-            if self.step.unfinished != before:
-                raise
-            connection.fail(error, f"answers that waited for {what} are let go")
+    def _hold(self, connection: Holder, error: Exception, before: int, what: str) -> None:
+        """End a connection whose pending acknowledgements could not be released."""
+        if self.step.unfinished != before:
+            raise error
+        connection.fail(error, f"answers that waited for {what} are let go")
 
     def take_read(self, order: Order, rows: Any) -> None:
         """Handle the rows that an order has read."""
@@ -453,7 +465,7 @@ class Broker(Core):
         if isinstance(order, Collect):
             return False
         if session is not None:
-            session.send_flow.unread()
+            session.send_flow.asked = False
             queue_pages.unreadable(self, session, error)
             self.settle()
         return True

@@ -20,7 +20,6 @@ from gateway.broker.retained import Retained
 from gateway.broker.store_rows import (
     AsideRow,
     Commit,
-    FlowRow,
     MessageRow,
     NeighbourRows,
     SessionRow,
@@ -29,6 +28,14 @@ from gateway.broker.store_rows import (
 )
 from gateway.broker.will import StoredWill
 from gateway.system.usage import Notes
+
+
+class ReceivedRow(Protocol):
+    def row(self) -> bytes: ...
+
+
+class SentRow(Protocol):
+    def row(self) -> tuple[int, bytes, bytes]: ...
 
 
 class PersistentSession(Protocol):
@@ -40,9 +47,13 @@ class PersistentSession(Protocol):
     @property
     def durable(self) -> bool: ...
 
-    def row(self) -> SessionRow: ...
+    @property
+    def receive_flow(self) -> ReceivedRow: ...
 
-    def flow_row(self) -> FlowRow: ...
+    @property
+    def send_flow(self) -> SentRow: ...
+
+    def row(self) -> SessionRow: ...
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         """Return the row of a subscription, or None if the session does not have it any more."""
@@ -140,7 +151,11 @@ class Changes:
                     commit.messages.append(_message(run))
                 delivery.stored = True
                 commit.queue.append(delivery.row())
-        commit.flows = [session.flow_row() for session in self.flows if session.durable]
+        commit.flows = [
+            (session.id, session.receive_flow.row(), *session.send_flow.row())
+            for session in self.flows
+            if session.durable
+        ]
         commit.retained = [kept.row() for kept in self.retained.values() if kept is not None]
         commit.cleared = [topic for topic, kept in self.retained.items() if kept is None]
         commit.origins = [(*key, *row) for key, row in self.origins.items() if row is not None]

@@ -17,11 +17,11 @@ from gateway.broker.access import Acl, Policy
 from gateway.broker.broker import Broker
 from gateway.broker.lack import Lack
 from gateway.broker.message_ids import IDENTIFIERS
-from gateway.broker.pauses import EACH_BYTES, Pause, client_key
-from gateway.broker.pauses import PART as PART_OF_MEMORY
+from gateway.broker.pause import Pause
+from gateway.broker.pauses import client_key
 from gateway.broker.peer import NEXT, Peer, State
 from gateway.broker.publish_run import LARGE, PUBLISH, QOS_BITS, Piece, PublishRun
-from gateway.broker.refusals import blame, say
+from gateway.broker.refusals import blame
 from gateway.broker.session import Session
 from gateway.broker.topic import Topic
 from gateway.broker.will import StoredWill
@@ -32,12 +32,7 @@ from gateway.mqtt.properties import Properties, PropertyId
 from gateway.mqtt.reason import SERVER_DISCONNECT_CODES, ReasonCode
 from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import MAX_PACKET, pack_u16, pack_u32
-from gateway.system.usage import Account, origin
-
-_TOO_FAST = (
-    "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
-    " slowly"
-)
+from gateway.system.usage import origin
 
 _SMALL = 4096
 """Number of bytes of an incomplete packet that a connection may always keep."""
@@ -45,10 +40,6 @@ _NAMES = 8
 """Divisor: topic names behind aliases may take this fraction of the memory of queues."""
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
-_LOOK_S = 1.0
-"""Seconds between two checks whether the peer gateway with the second disk still answers, while the
-last acknowledgement before the end waits.
-"""
 _NAMELESS = 8
 """Divisor: the part of the memory for incomplete packets before an accepted CONNECT."""
 
@@ -219,13 +210,16 @@ class Connection:
             self.full = True
         if commit > broker.committed and (not held or held[-1].number < commit):
             held.append(_Held(commit, packets, acknowledgements))
-            broker.waits.hold(self, commit)
+            broker.waits.held.setdefault(commit, []).append(self)
         elif held:
             last = held[-1]
             last.packets.append(packets)
             last.acknowledgements += acknowledgements
         else:
-            self._let_go(packets)
+            self.out.append(packets)
+            if not self.dirty:
+                self.dirty = True
+                broker.dirty.append(self)
             if acknowledgements:
                 self.session.receive_flow.unacknowledged -= acknowledgements  # type: ignore[union-attr]
 
@@ -235,13 +229,14 @@ class Connection:
         """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
         [MQTT-4.6.0-2]. copied: wait also until the commit is on two disks, where required.
         """
-        copied = copied and self.broker.must_wait(commit)
+        broker = self.broker
+        copied = copied and broker.neighbours.second_disk is not None and broker.must_wait(commit)
         if not copied and not self.copied:
             self.send(packets, commit, acknowledgements)
         elif self.state is not State.CLOSED:
             self.copied.append(_Copied(commit, packets, acknowledgements, copied))
             if copied:
-                self.broker.waits.hold(self, commit, copied=True)
+                broker.waits.copied.setdefault(commit, []).append(self)
 
     def on_two_disks(self) -> None:
         """Release acknowledgements that no longer wait for a second disk."""
@@ -254,24 +249,15 @@ class Connection:
                 self.pause.after = self.held[-1].number
             self.part()
 
-    def _let_go(self, *packets: Piece) -> None:
-        """Add packets to those written with the next turn."""
-        self.out += packets
-        if not self.dirty:
-            self.dirty = True
-            self.broker.dirty.append(self)
-
-    @property
-    def room(self) -> int:
-        """Number of bytes that may be sent until the connection is full."""
-        return self.broker.limits.outgoing_bytes - self.size
-
     def on_disk(self, number: int) -> None:
         """Release packets that waited for this commit."""
         waiting, session = self.held, self.session
         while waiting and waiting[0].number <= number:
             held = waiting.popleft()
-            self._let_go(*held.packets)
+            self.out += held.packets
+            if not self.dirty:
+                self.dirty = True
+                self.broker.dirty.append(self)
             if session is not None:
                 session.receive_flow.unacknowledged -= held.acknowledgements
         if session is not None and session.feed is not None:
@@ -370,8 +356,8 @@ class Connection:
         if self.version == Version.V5:
             self.receive_maximum = self.policy.receive_maximum
         self.seen = broker.now
-        if not self.reads_reasons and (record := broker.pauses.of(self._key, broker.now)):
-            self.pause = Pause(self._key, record, not self.named, broker.now)
+        if not self.reads_reasons and (record := broker.pauses.of(_key(self), broker.now)):
+            self.pause = Pause(broker, _key(self), record, not self.named)
 
     def become(self, state: State) -> None:
         """Change to another state. Raises RuntimeError if the change is not allowed."""
@@ -387,20 +373,6 @@ class Connection:
     @property
     def acl(self) -> Acl:
         return self.broker.acl
-
-    def hear(self) -> None:
-        """Note that the gateway reads from the client again."""
-        self.unheard = False
-        self.seen = self.broker.now
-
-    def meter(self, account: Account, messages: int, size: int) -> None:
-        """Count published messages and bytes against the user's rate."""
-        broker = self.broker
-        quota_pause_s = account.publishes(messages, size, broker.now)
-        if quota_pause_s > 0:
-            self.quota_pause_s = quota_pause_s
-            broker.statistics.quota_pauses += 1
-            say(broker, self, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
     def remember(self, wire: bytes) -> bool:
         """Count a name behind a topic alias. Return False if aliases take too much memory. Each
@@ -444,67 +416,6 @@ class Connection:
 
     # -- publications that are refused for now
 
-    @property
-    def _key(self) -> int:
-        """Key of the pause that applies to this client (`pauses.py`)."""
-        if self.named:
-            return client_key(self.user, self.client)
-        return client_key(self.user, "", origin(self.peer.address))
-
-    def puts_off(self, run: PublishRun, identity: tuple[str, int, int] | None) -> bool:
-        """Whether a run is not processed now: it waits for the end of the pause, or is dropped
-        because the connection is ending.
-        """
-        pause, broker = self.pause, self.broker
-        if pause is None or not (pause.farewell or pause.put_off or broker.now < pause.until):
-            return False
-        if not pause.farewell:
-            broker.put_off += pause.keep(run, identity)
-        return True
-
-    def put_off_next(self) -> tuple[PublishRun, tuple[str, int, int] | None] | None:
-        """Return the next postponed run that is due, or None."""
-        pause, broker = self.pause, self.broker
-        if pause is None or pause.farewell or not pause.put_off or broker.now < pause.until:
-            return None
-        run, identity, size = pause.next()
-        broker.put_off -= size
-        return run, identity
-
-    @property
-    def stops_reading(self) -> bool:
-        """Whether reading stops until the pause is over: too much is postponed, or waits next."""
-        pause, broker = self.pause, self.broker
-        if pause is None or broker.now >= pause.until:
-            return False
-        return (
-            pause.reason == ReasonCode.PACKET_TOO_LARGE
-            or pause.size > EACH_BYTES
-            or broker.put_off > broker.limits.memory_bytes // PART_OF_MEMORY
-        )
-
-    @property
-    def pause_ends(self) -> float | None:
-        """Time at which to continue with a paused client, on the time axis. None if nothing waits
-        for the end of the pause.
-        """
-        pause, now = self.pause, self.broker.now
-        if pause is None:
-            return None
-        if now >= pause.until:
-            return now + _LOOK_S if pause.farewell and self.copied else None
-        return pause.until if pause.put_off or pause.farewell or self.stops_reading else None
-
-    def note_accepted(self, run: PublishRun) -> None:
-        """Note that a publication was accepted."""
-        pause, broker = self.pause, self.broker
-        spooled = broker.router.routed(run.topic).spooled
-        if pause is not None and pause.took(run.topic.name, spooled):
-            broker.pauses.forget(pause.key)
-            pause.record = None
-            if not pause.put_off:
-                self.pause = None
-
     def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
         """End the connection in place of a reason code: the client treats any code as success, its
         version has none, or the packet cannot be read. The connection ends after the
@@ -512,13 +423,13 @@ class Connection:
         """
         broker, pause = self.broker, self.pause
         if pause is None:
-            pause = self.pause = Pause(self._key, None, not self.named, broker.now)
+            pause = self.pause = Pause(broker, _key(self), None, not self.named)
         pause.farewell, pause.reason = text, lack.reason
         pause.bound, pause.topic = lack.bound, topic
         pause.after = self.held[-1].number if self.held else 0
         if pause.shared and (record := broker.pauses.of(pause.key, broker.now)) is not None:
             pause.until = record.over(broker.now)
-        self._forget_put_off()
+        pause.forget_put_off()
         self.part()
 
     def part(self) -> None:
@@ -533,21 +444,6 @@ class Connection:
             and not (self.copied and broker.second_disk_answers)
         ):
             self.disconnect(pause.reason, pause.farewell)
-
-    def _forget_put_off(self) -> None:
-        if self.pause is not None:
-            self.broker.put_off -= self.pause.size
-            self.pause.size = 0
-            self.pause.put_off.clear()
-
-    def _begin_pause(self) -> None:
-        """Start the pause of a refused client, at the end of its connection."""
-        pause, broker = self.pause, self.broker
-        self._forget_put_off()
-        if pause is not None and pause.farewell:
-            with broker.step:
-                broker.pauses.refused(pause.key, broker.now, pause.bound, pause.topic)
-                broker.statistics.pause(pause.bound or "for_good")
 
     # -- the end
 
@@ -590,24 +486,22 @@ class Connection:
         """Leave the session. Packets that wait for a commit are dropped with the connection. They
         are not acknowledged.
         """
-        with self.broker.step:
-            self._end(reason, will)
-
-    def _end(self, reason: str, will: bool) -> None:
-        self.become(State.CLOSED)
-        self.closing = reason
-        self.held.clear()
-        self.copied.clear()
-        self.keep(0)
-        self.interrupted = False
-        self._begin_pause()
-        self.aliases.clear()
         broker = self.broker
-        broker.names -= self.names
-        if not self.dirty:
-            self.dirty = True
-            broker.dirty.append(self)
-        broker.left(self, will)
+        with broker.step:
+            self.become(State.CLOSED)
+            self.closing = reason
+            self.held.clear()
+            self.copied.clear()
+            self.keep(0)
+            self.interrupted = False
+            if self.pause is not None:
+                self.pause.leave()
+            self.aliases.clear()
+            broker.names -= self.names
+            if not self.dirty:
+                self.dirty = True
+                broker.dirty.append(self)
+            broker.left(self, will)
 
     @property
     def about(self) -> dict[str, str | None]:
@@ -651,3 +545,10 @@ class Connection:
         if not self.problem_information or self.peer.device is not None:
             return None
         return {PropertyId.REASON_STRING: text}
+
+
+def _key(connection: Connection) -> int:
+    """Return the key of the pause that applies to a client (`pauses.py`)."""
+    if connection.named:
+        return client_key(connection.user, connection.client)
+    return client_key(connection.user, "", origin(connection.peer.address))

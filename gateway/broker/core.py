@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from gateway.broker.access import Acl
 from gateway.broker.aside import Aside
+from gateway.broker.delivery import NeededRows
 from gateway.broker.effects import Effects
 from gateway.broker.ledger import Ledger
 from gateway.broker.marks import Marks
-from gateway.broker.needed_rows import NeededRows
 from gateway.broker.neighbours import Neighbours
 from gateway.broker.pauses import Pauses
 from gateway.broker.retained import RetainedMessages
@@ -129,7 +129,7 @@ class Core(Ledger):
     @property
     def second_disk_answers(self) -> bool:
         """Whether a commit that waits for a second disk is likely to reach it soon."""
-        return self.neighbours.replicates and not self.neighbours.refuses
+        return self.neighbours.second_disk is not None and not self.neighbours.refuses
 
     @property
     def monotonic(self) -> int:

@@ -1,5 +1,5 @@
-"""Entries of a session's queue (a run, or part of one), the orders that read them from the store,
-and the connection as the queue sees it.
+"""Entries of a session's queue: a run, or part of one. With them: their rows in the store, the
+orders that read these rows, and the connection as the queue sees it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ flight. Their size is at most `PAGE_BYTES`. The rest of its queue stays in the s
 leaves room for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
+_SWEEP = 256
+"""Number of unneeded rows from which on they are deleted even if the disk is busy."""
 
 
 class Delivery:
@@ -139,6 +141,86 @@ class Undelivered(NamedTuple):
     """Number of the messages."""
 
 
+class NeededRows:
+    """References to rows of the tables `message` and `queue`.
+
+    In: new and removed references to messages. Out: ids for new messages, and keys of rows to
+    delete. A message is stored once, however many queues refer to it. Only messages with more than
+    one reference are counted, so a million waiting messages take no memory here.
+
+    A new message overwrites the row of a message that is no longer needed. Overwriting a row
+    touches one page of the database; an insert and a delete touch six. The queue rows of the old
+    message are deleted in the same commit, or earlier.
+    """
+
+    __slots__ = ("_references", "dead", "finished", "next", "taken")
+
+    def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
+        self.next = next_message
+        """Lowest id that no message has had."""
+        self.finished: list[tuple[int, int]] = []
+        """Queue rows to be deleted, as session and first number."""
+        self.dead: list[int] = []
+        """Ids of messages to be deleted."""
+        self.taken: set[int] = set()
+        """Ids from `dead` whose rows messages of the open changes overwrite."""
+        self._references = dict(references)
+
+    @property
+    def unwritten_deletions(self) -> int:
+        """Number of rows that wait to be deleted."""
+        return len(self.finished) + len(self.dead)
+
+    def refer(self, run: PublishRun) -> None:
+        """Count one more queue row that refers to a run."""
+        if run.message:
+            self._references[run.message] = self._references.get(run.message, 1) + 1
+        elif self.dead:
+            run.message = self.dead.pop()
+            self.taken.add(run.message)
+        else:
+            run.message = self.next
+            self.next += 1
+
+    def know(self, references: list[tuple[int, int]]) -> None:
+        """Add messages with more than one reference, each with the number of its references."""
+        self._references.update(references)
+
+    def reserve(self, count: int) -> int:
+        """Reserve `count` ids that no message has had. Return the first one."""
+        self.next += count
+        return self.next - count
+
+    def forget(self, run: PublishRun) -> None:
+        """Uncount a queue row that refers to a run."""
+        if run.message and self.release(run.message, run.written or run.message in self.taken):
+            run.message = 0
+            run.written = False
+
+    def release(self, message: int, written: bool = True) -> bool:
+        """Uncount a reference to a message. Return True if it was the last one. written: whether
+        there is a row with this id.
+        """
+        count = self._references.pop(message, 1)
+        if count > 2:
+            self._references[message] = count - 1
+        if count == 1 and written:
+            self.dead.append(message)
+        return count == 1
+
+    def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
+        """Return the queue rows and the message rows to delete with the changes that are sealed. A
+        queue row is deleted together with the `flow` row that no longer mentions its messages. So a
+        start can tell a finished delivery from a damaged `flow`.
+        """
+        finished, self.finished = self.finished, []
+        self.taken.clear()
+        dead: list[int] = []
+        if all_of_them or len(self.dead) >= _SWEEP:
+            dead, self.dead = self.dead, []
+        return finished, dead
+
+
 class Receiver(Protocol):
     """The connection to the session's client, as far as the queue needs it."""
 
@@ -147,8 +229,8 @@ class Receiver(Protocol):
         """Whether nothing more should be sent for now."""
 
     @property
-    def room(self) -> int:
-        """Bytes that may be sent until the connection is full."""
+    def size(self) -> int:
+        """Bytes that wait for the client."""
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
@@ -165,25 +247,25 @@ class Receiver(Protocol):
 class Outgoing:
     """Packets that are sent together."""
 
-    __slots__ = ("_commit", "_packets", "_room", "_size", "connection")
+    __slots__ = ("_commit", "_most", "_packets", "_size", "connection")
 
-    def __init__(self, connection: Receiver) -> None:
+    def __init__(self, connection: Receiver, most: int) -> None:
         self.connection = connection
+        self._most = most
+        """Bytes that may wait for the client until the connection is full."""
         self._packets: list[Piece] = []
         self._size = 0
-        self._room = connection.room
-        """Bytes until the connection is full."""
         self._commit = 0
         """The commit that the packets wait for."""
 
     def add(self, packets: Piece, commit: int) -> None:
         large = len(packets) >= LARGE
-        if commit != self._commit or large:
+        if self._packets and (commit != self._commit or large):
             self.flush()
-            self._commit = commit
+        self._commit = commit
         self._packets.append(packets)
         self._size += len(packets)
-        if self._size > self._room or large:
+        if large or self.connection.size + self._size > self._most:
             self.flush()
 
     def flush(self) -> None:
@@ -197,4 +279,3 @@ class Outgoing:
                 self.connection.fail(error, "messages are sent")
             self._packets.clear()
             self._size = 0
-            self._room = self.connection.room

@@ -109,7 +109,7 @@ def _go_on(connection: Connection) -> None:
             connection.full
             or connection.quota_pause_s > 0
             or broker.turn_is_over()
-            or (connection.pause is not None and connection.stops_reading)
+            or (connection.pause is not None and connection.pause.stops_reading)
         ):
             connection.interrupted = True
             break
@@ -124,7 +124,7 @@ def _go_on(connection: Connection) -> None:
         elif isinstance(found, PublishRun):
             found.publisher = session
             if metered:
-                connection.meter(metered, found.count, found.count * found.weight)
+                exchanges.meter(connection, metered, found.count, found.count * found.weight)
             exchanges.receive(connection, session, found)
         elif isinstance(found, Acks):
             _acks(connection, session, found.first, found.ids)
@@ -175,11 +175,11 @@ def _acks(
     else:
         step.unfinished += 1
         if first == _PUBACK:
-            send_flow.puback(identifiers)
+            send_flow.finish(send_flow.flights.acknowledging, identifiers)
         elif first:
             send_flow.pubcomp(identifiers)
         else:
-            send_flow.refused(identifiers[0])
+            send_flow.finish(send_flow.flights.receiving, identifiers[:1])
         step.unfinished -= 1
     send_flow.pump()
     if session.feed is not None:  # there may be room for retained messages

@@ -16,28 +16,33 @@ there is no Receive Maximum, so only the number of packet identifiers is a bound
 
 from __future__ import annotations
 
-from gateway.broker.broker import Broker
 from gateway.broker.connection import Connection
 from gateway.broker.fan_out import explained, lacks, publish
 from gateway.broker.lack import Bound, Lack
 from gateway.broker.message_ids import sequence_of
 from gateway.broker.peer import State
 from gateway.broker.publish_run import PublishRun
-from gateway.broker.refusals import refused, words
+from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Session
 from gateway.broker.spool import Identity
 from gateway.broker.topic import Topic
-from gateway.mqtt.encode import acknowledgements, encode
+from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError, quote
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.properties import Properties, PropertyId, encode_properties
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import acknowledgements
 from gateway.mqtt.wire import encode_string
+from gateway.system.usage import Account
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
 """Largest number of bytes of the names behind a client's topic aliases."""
 _ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
+_TOO_FAST = (
+    "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
+    " slowly"
+)
 _NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 
 
@@ -50,7 +55,7 @@ def receive(
     """Process a run and answer it."""
     if session.foreign:
         session.role.receive(connection, run)
-    elif connection.pause is None or not run.qos or not connection.puts_off(run, identity):
+    elif (pause := connection.pause) is None or not run.qos or not pause.puts_off(run, identity):
         _take(connection, session, run, identity)
 
 
@@ -60,13 +65,27 @@ def go_on_after_pause(connection: Connection, session: Session) -> None:
     """
     broker = connection.broker
     connection.part()
-    while connection.state is State.OPEN and (due := connection.put_off_next()) is not None:
+    while (
+        connection.state is State.OPEN
+        and (pause := connection.pause) is not None
+        and (due := pause.next()) is not None
+    ):
         _take(connection, session, *due)
         if broker.effects.waiting:
             broker.settle()
         if connection.full or broker.turn_is_over():
             connection.interrupted = True
             return
+
+
+def meter(connection: Connection, account: Account, messages: int, size: int) -> None:
+    """Count published messages and bytes against the user's rate."""
+    broker = connection.broker
+    quota_pause_s = account.publishes(messages, size, broker.now)
+    if quota_pause_s > 0:
+        connection.quota_pause_s = quota_pause_s
+        broker.statistics.quota_pauses += 1
+        say(broker, connection, ReasonCode.QUOTA_EXCEEDED, _TOO_FAST)
 
 
 def _take(
@@ -113,12 +132,12 @@ def _take(
         receive_flow.unacknowledged += count
         commit = publish(broker, run, session.client, identity)
         connection.acknowledge(
-            acknowledgements(_PUBACK, identifiers), commit, count, copied=_spooled(broker, run)
+            acknowledgements(_PUBACK, identifiers), commit, count, copied=run.topic.spooled
         )
     else:
         _take_at_qos_2(connection, session, run, identity)
-    if connection.pause is not None:
-        connection.note_accepted(run)
+    if connection.pause is not None and connection.pause.took(run):
+        connection.pause = None
 
 
 def _take_at_qos_0(
@@ -157,7 +176,7 @@ def _take_at_qos_2(
         commit = receive_flow.commit = broker.keep_flow(session)
     commit = publish(broker, run, session.client, identity, commit)
     broker.step.unfinished -= 1
-    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, copied=_spooled(broker, run))
+    connection.acknowledge(acknowledgements(_PUBREC, run.ids), commit, copied=run.topic.spooled)
 
 
 def _take_again(connection: Connection, session: Session, run: PublishRun) -> None:
@@ -178,11 +197,6 @@ def _note_publication(
     broker, note_publication = connection.broker, connection.policy.access.note_publication
     for payload in run.payloads():
         note_publication(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
-
-
-def _spooled(broker: Broker, run: PublishRun) -> bool:
-    """Whether the acknowledgement of a run may have to wait for a second disk."""
-    return broker.neighbours.replicates and broker.router.routed(run.topic).spooled
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
@@ -274,7 +288,7 @@ def decoded(connection: Connection, session: Session, packet: Publish) -> None:
         return
     account = session.account
     if account is not None and account.metered:
-        connection.meter(account, 1, run.weight)
+        meter(connection, account, 1, run.weight)
     receive(connection, session, run, _stated_identity(connection, session, properties))
 
 

@@ -45,20 +45,37 @@ _Members = list[_Member]
 log = logging.getLogger(__name__)
 
 
-def refuses(core: Core, run: PublishRun, durable: bool = False) -> ReasonCode | None:
-    """Return the reason why no part of a run can be accepted, or None. Parameters: see `lacks`."""
-    lack = lacks(core, run, durable)
-    return None if lack is None else lack.reason
-
-
 def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
     """Return the reason why a run cannot be accepted as a whole, or None. durable: whether the
     publisher's session outlives its connection.
     """
-    topic = core.router.routed(run.topic)
+    topic: RoutedTopic = run.topic  # type: ignore[assignment] # every topic is the router's
+    if topic.stale:
+        core.router.match(topic)
     if topic.refused:
         return Lack(topic.refused)
-    bound = _bound(core, run, topic, durable)
+    bound: Bound | None = None
+    if topic.spooled and not core.spool.fits(run, _account(core, run)):
+        bound = Bound.SPOOL
+    elif (
+        topic.spooled
+        and run.qos
+        and core.neighbours.second_disk is not None
+        and core.neighbours.refuses
+    ):
+        bound = Bound.SECOND_DISK
+    elif (
+        topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
+    ) and (core.disk_lack or core.changes.bytes + run.count * run.weight > core.disk_room):
+        bound = Bound.DISK
+    elif core.to_drop and run.qos and topic.durable and is_crowded(core, run):
+        bound = Bound.MEMORY
+    elif topic.refusing and run.qos and _full_queue(core, run, topic) is not None:
+        bound = Bound.QUEUE
+    elif run.retain and run.size:
+        size = _retained_size(run, topic)
+        if not core.retained.fits(topic.name, size, core.limits, _origin(run)):
+            bound = Bound.RETAINED
     return None if bound is None else Lack(ReasonCode.QUOTA_EXCEEDED, bound)
 
 
@@ -74,29 +91,6 @@ def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
     if never := _never(core, run, topic):
         return lack._replace(bound=None, text=never)
     return lack._replace(text=_text(core, run, topic, lack.bound))
-
-
-def _bound(core: Core, run: PublishRun, topic: RoutedTopic, durable: bool) -> Bound | None:
-    """Return the bound that has no room for a run now, or None."""
-    if topic.spooled:
-        if not core.spool.fits(run, _account(core, run)):
-            return Bound.SPOOL
-        if run.qos and core.neighbours.refuses:
-            return Bound.SECOND_DISK
-    full = core.disk_lack or core.changes.bytes + run.count * run.weight > core.disk_room
-    if full and (
-        topic.spooled or run.retain or (run.qos and topic.durable) or (run.qos == 2 and durable)
-    ):
-        return Bound.DISK
-    if core.to_drop and run.qos and topic.durable and is_crowded(core, run):
-        return Bound.MEMORY
-    if topic.refusing and run.qos and _full_queue(core, run, topic) is not None:
-        return Bound.QUEUE
-    if run.retain and run.size:
-        size = _retained_size(run, topic)
-        if not core.retained.fits(topic.name, size, core.limits, _origin(run)):
-            return Bound.RETAINED
-    return None
 
 
 def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
@@ -167,13 +161,15 @@ def publish(
     acknowledgement waits for, 0 for none.
     """
     core.step.unfinished += 1
-    topic = core.router.routed(run.topic)
+    topic: RoutedTopic = run.topic  # type: ignore[assignment] # every topic is the router's
+    if topic.stale:
+        core.router.match(topic)
     if topic.spooled:
         core.changes.spool += core.spool.rows(
-            run, client, identity, core.monotonic, core.utc, _account(core, run)
+            run, client, identity, core.now - core.started, core.utc_start, _account(core, run)
         )
         core.changes.bytes += run.count * (run.weight + ROW_OVERHEAD)
-        commit = core.promise()
+        commit = commit or core.promise()
     qos = run.qos
     if qos and not commit and topic.durable:
         commit = core.promise()
@@ -427,7 +423,7 @@ def deliver(
     if (
         not qos
         and connection is not None
-        and not (send_flow.pending or send_flow.resend or send_flow.tail)
+        and not (send_flow.pending or send_flow.flights.resend or send_flow.tail)
     ):
         try:
             connection.send_qos_0(run, flags, extra, skip, count)

@@ -255,9 +255,9 @@ def _session(
 def _resume(connection: Connection, session: Session) -> None:
     """Retransmit packets that are in flight, in order [MQTT-4.4.0-1, MQTT-4.6.0-1]."""
     send_flow = session.send_flow
-    if send_flow.released:
+    if released := send_flow.flights.released:
         connection.send(
-            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in send_flow.released)
+            b"".join(b"\x62\x02%c%c" % divmod(identifier, 256) for identifier in released)
         )
     send_flow.pump()
 

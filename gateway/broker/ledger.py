@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Literal, Protocol
 
 from gateway.broker.changes import Changes, PersistentSession
-from gateway.broker.delivery import Order
+from gateway.broker.delivery import NeededRows, Order
 from gateway.broker.marks import Mark
-from gateway.broker.needed_rows import NeededRows
 from gateway.config import LimitsSection
 from gateway.mqtt.errors import MqttError
 from gateway.mqtt.reason import ReasonCode
@@ -138,14 +137,10 @@ class CommitWaits:
 
     def __init__(self) -> None:
         self.held: dict[int, list[Holder]] = {}
+        """Connections that hold packets until the commit is on disk."""
         self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until the commit is on a second disk."""
         self.calls: dict[int, list[Callable[[], None]]] = {}
-
-    def hold(self, connection: Holder, commit: int, copied: bool = False) -> None:
-        """Note that a connection holds packets until a commit is on disk, or on two."""
-        waiting = self.copied if copied else self.held
-        waiting.setdefault(commit, []).append(connection)
 
     def has_packets(self, commit: int) -> bool:
         """Whether packets wait for a commit."""

@@ -7,7 +7,6 @@ direction: the low 16 bits of its 32-bit sequence are the packet identifier
 (`gateway/links/FORMAT.md`).
 """
 
-from collections.abc import Collection
 from struct import Struct, pack, unpack
 
 IDENTIFIERS = 0xFFFF
@@ -51,13 +50,8 @@ def sequence_of(identifier: int, near: int) -> int:
     return candidate
 
 
-def pack_ids(identifiers: Collection[int]) -> bytes:
-    """Pack identifiers as two bytes each, for the store."""
-    return pack(f">{len(identifiers)}H", *identifiers)
-
-
 def unpack_ids(data: bytes) -> tuple[int, ...]:
-    """Return the identifiers that `pack_ids` has packed."""
+    """Return the identifiers of a column of the table `flow`: two bytes each."""
     return unpack(f">{len(data) // 2}H", data)
 
 
@@ -72,7 +66,7 @@ def pack_bits(bits: bytes | bytearray) -> bytes:
 
 
 def unpack_set(data: bytes) -> tuple[int, ...]:
-    """Return the identifiers that `pack_bits` or `pack_ids` has packed."""
+    """Return the identifiers that `pack_bits` has packed, or of a list (`unpack_ids`)."""
     if data[:2] != b"\0\0":
         return unpack_ids(data)
     (first,) = unpack(">H", data[2:4])

@@ -22,6 +22,12 @@ from gateway.mqtt.packets import Connect
 class Neighbours:
     """The neighbours of a gateway that has none."""
 
+    second_disk: object | None = None
+    """Tracker of the second disk that acknowledgements of publications for the spool wait for.
+    None: they wait for none."""
+    has_news = False
+    """Whether `tell` is due as soon as the open changes are on disk."""
+
     def leave(self) -> None:
         """Leave the group of gateways for good."""
 
@@ -57,11 +63,6 @@ class Neighbours:
     # -- a second disk
 
     @property
-    def replicates(self) -> bool:
-        """Whether acknowledgements of publications for the spool wait for a second disk."""
-        return False
-
-    @property
     def refuses(self) -> bool:
         """Whether publications for the spool are refused for want of the second disk."""
         return False
@@ -90,16 +91,18 @@ class Neighbours:
         """Note that a session has ended."""
 
     def seal(self) -> None:
-        """Add rows to the open changes, which are about to be sealed."""
+        """Add rows to the open changes, which are about to be sealed with rows of neighbours."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note the commit that the open changes, still accessible, have become."""
+        """Note the commit that the open changes, still accessible, have become. It has rows of
+        neighbours, or rows that must reach a second disk.
+        """
 
     def on_disk(self, number: int) -> None:
-        """Note that commit `number` is on disk."""
+        """Note that commit `number` is on disk, if there is a second disk."""
 
     def tell(self) -> None:
-        """Continue after everything that waited for a commit has been released."""
+        """Tell the news (`has_news`), after all that waited for a commit has been released."""
 
     def reconfigure(self) -> None:
         """Apply a changed configuration."""

@@ -9,17 +9,15 @@ mqtt.js wait a second before they reconnect. A refusal within a running pause ch
 publication that needs the same bound is accepted, the doubling ends. A pause that ended KEPT_S ago
 is forgotten.
 
-All clients without an identifier of one user at one address share a record (`Pause.shared`). The
+All clients without an identifier of one user at one address share a record (`pause.py`). The
 least recently used of MOST records is deleted, and its client begins again with FIRST_S.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 
 from gateway.broker.lack import Bound
-from gateway.broker.publish_run import PublishRun
-from gateway.mqtt.reason import ReasonCode
 
 FIRST_S = 1.0
 LONGEST_S = 30.0
@@ -29,20 +27,6 @@ SHOWN_S = 5.0
 """Seconds for which a pause is still shown after its end, because the client may be about to retry.
 """
 MOST = 16_384
-
-EACH_BYTES = 65_536
-"""Largest number of bytes of publications that are postponed for one connection. Beyond it, the
-gateway stops reading until the pause is over.
-"""
-PART = 8
-"""Divisor: the part of limits.memory_bytes for postponed publications."""
-_RUN_BYTES = 512
-"""Overhead of a run in memory, in bytes."""
-
-_OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
-"""Bounds that have room again if any publication for the spool is accepted."""
-
-_Identity = tuple[str, int, int]
 
 
 class Record:
@@ -109,77 +93,3 @@ def client_key(user: str | None, client: str, address: str = "") -> int:
     so that long names take no memory; two clients collide with a probability of 2^-64.
     """
     return hash((user, client, address))
-
-
-class Pause:
-    """The pause of one connection after a refusal. Publications at QoS 1 and 2 are postponed until
-    `until`: they have no effect, and their packet identifiers are not kept. All other packets are
-    handled as usual: PINGREQ, acknowledgements, subscriptions, QoS 0.
-    """
-
-    __slots__ = (
-        "after",
-        "bound",
-        "farewell",
-        "key",
-        "put_off",
-        "reason",
-        "record",
-        "shared",
-        "size",
-        "topic",
-        "until",
-    )
-
-    def __init__(self, key: int, record: Record | None, shared: bool, now: float) -> None:
-        self.key = key
-        self.record = record
-        """Record of the client; None once a publication was accepted."""
-        self.shared = shared
-        """Whether the record belongs to all clients without an identifier at this address. In that
-        case a publication is not postponed: if there is room, it is accepted at once. Only a
-        connection whose publication is refused within the pause stays open until the pause is over.
-        """
-        self.until = record.over(now) if record is not None and not shared else float("-inf")
-        """End of the pause on this connection, on the time axis."""
-        self.farewell = ""
-        """Reason String of the connection's end; empty while the connection continues. Once it is
-        set, publications at QoS 1 and 2 are dropped without an answer, and the client sends them
-        again.
-        """
-        self.reason: ReasonCode | None = None
-        """Reason code for the end of the connection."""
-        self.bound: Bound | None = None
-        self.topic = ""
-        """Bound and topic of the publication that ends the connection (see `Record`)."""
-        self.after = 0
-        """The commit that the last acknowledgement before the end waits for."""
-        self.put_off: deque[tuple[PublishRun, _Identity | None]] = deque()
-        """Publications that arrived within the pause, in order."""
-        self.size = 0
-        """Bytes of the postponed publications."""
-
-    def keep(self, run: PublishRun, identity: _Identity | None) -> int:
-        """Postpone a run. Return its size in bytes."""
-        size = _size(run)
-        self.put_off.append((run, identity))
-        self.size += size
-        return size
-
-    def next(self) -> tuple[PublishRun, _Identity | None, int]:
-        """Remove and return the first postponed run, with its size in bytes."""
-        run, identity = self.put_off.popleft()
-        size = _size(run)
-        self.size -= size
-        return run, identity, size
-
-    def took(self, topic: str, spooled: bool) -> bool:
-        """Whether an accepted publication shows that the client's bound has room again."""
-        record = self.record
-        return record is not None and (
-            topic == record.topic or (spooled and record.bound in _OF_THE_SPOOL)
-        )
-
-
-def _size(run: PublishRun) -> int:
-    return len(run.raw) + len(run.properties) + _RUN_BYTES

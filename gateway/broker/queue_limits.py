@@ -78,7 +78,8 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
         return False
     size = count * (run.weight + OVERHEAD)
     exceeds = core.queued - core.to_drop + size > core.limits.memory_bytes
-    if _over(core, session, count, size):
+    send_flow, (messages, most) = session.send_flow, bounds(core, session)
+    if send_flow.messages + count > messages or send_flow.size + size > most:
         if not _forces(session, qos) or not (
             _make_room_in(core, session, count, size) or _is_needed(core, session, run)
         ):
@@ -310,7 +311,10 @@ def shorten_longest_queues(core: Core) -> None:
             ):
                 pass
             if send_flow.tail:
-                send_flow.drop_later(send_flow.size - send_flow.to_drop - before + wanted)
+                later = send_flow.size - send_flow.to_drop - before + wanted
+                send_flow.to_drop += later  # as soon as they are read
+                core.to_drop += later
+                send_flow.ask()
             excess -= before - send_flow.size + send_flow.to_drop
         if excess <= 0:
             return

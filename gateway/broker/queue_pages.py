@@ -17,12 +17,14 @@ deleted with the commit that gives its messages to other subscribers.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Delivery, Load, Order, Undelivered
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.broker.queue_limits import trim
+from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
@@ -95,18 +97,49 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
             text = f"{gone:,} messages of its queue are gone from the store"
             core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
             return
-        send_flow.lose(gone)
+        send_flow.count(-gone, -gone * OVERHEAD)
     known: dict[int, PublishRun] = {}
     deliveries = [delivery_of(core, session, row, known) for row in rows if is_whole(row)]
     after = rows[-1][0] + rows[-1][1] if rows else order.first
     if not rows and order.whole and order.first == send_flow.tail:
         after = send_flow.next
-    new = send_flow.take_page(order.first, deliveries, after)
+    new = _take_page(core, send_flow, order.first, deliveries, after)
     if session.role.sends_on:
         core.neighbours.send_on(session, new)
     elif new:
         trim(core, session)
-        session.send_flow.go_on()
+        if session.connection is None and not session.queueing.qos_0:
+            send_flow.leave_to_store()
+        send_flow.pump()
+
+
+def _take_page(
+    core: Core, flow: SendFlow, first: int, deliveries: list[Delivery], after: int
+) -> bool:
+    """Add a page to a queue, from number `first` to before `after`. The page is empty if the tail
+    is not committed yet; missing numbers are lost for good. Return False if nothing new is in
+    memory.
+    """
+    flow.asked = False
+    if first != flow.tail:
+        flow.refill()
+        return False
+    if after == first:
+        core.waits.call(core.committed + 1, partial(core.serve, flow, flow.ask))
+        return False
+    for delivery in deliveries:
+        _take_behind(flow, delivery.first)
+        flow.pending.append(delivery)
+    flow.tail = after if after < flow.next else 0
+    flow.tail_expires = 0.0
+    _take_behind(flow, after)
+    return True
+
+
+def _take_behind(flow: SendFlow, number: int) -> None:
+    """Move QoS 0 deliveries that come before this number to the queue."""
+    while flow.behind and flow.behind[0][0] <= number:
+        flow.pending.append(flow.behind.popleft()[1])
 
 
 def is_whole(row: StoredDelivery) -> bool:

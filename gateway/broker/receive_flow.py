@@ -30,9 +30,11 @@ arrived again.
 
 from __future__ import annotations
 
+from struct import pack
+
 from gateway.broker.ledger import Ledger
 from gateway.broker.marks import WINDOW, Mark
-from gateway.broker.message_ids import pack_bits, pack_ids, unpack_set
+from gateway.broker.message_ids import pack_bits, unpack_set
 
 _FEW = 128
 """Largest number of identifiers that are stored as a list, which is shorter than bits."""
@@ -92,24 +94,22 @@ class ReceiveFlow:
         """Return the row for the store: at most 8 kB, however many identifiers there are."""
         if self.mark is not None:
             return b""
-        return pack_ids(self.received) if self._bits is None else pack_bits(self._bits)
+        if self._bits is not None:
+            return pack_bits(self._bits)
+        return pack(f">{len(self.received)}H", *self.received)
 
     @property
     def outstanding(self) -> int:
         """Number of messages that count against our Receive Maximum (MQTT 5, section 4.9)."""
         return len(self.received) - self._earlier + self.unacknowledged
 
-    def all_new(self, identifiers: tuple[int, ...]) -> bool:
-        """Whether none of these identifiers is kept, and none occurs twice."""
-        return self.received.keys().isdisjoint(identifiers) and (
-            len(identifiers) == 1 or len(set(identifiers)) == len(identifiers)
-        )
-
     def is_duplicate(self, identifiers: tuple[int, ...], sequence: int) -> bool:
         """Whether one of these publications is a duplicate. sequence: for a board's publication."""
         mark = self.mark
         if mark is None or mark.is_below(sequence):
-            return not self.all_new(identifiers)
+            return not self.received.keys().isdisjoint(identifiers) or (
+                len(identifiers) > 1 and len(set(identifiers)) < len(identifiers)
+            )
         return mark.has(sequence)
 
     def has_room(self, count: int) -> bool:
@@ -120,16 +120,14 @@ class ReceiveFlow:
     def keep(self, identifiers: tuple[int, ...]) -> None:
         """Keep identifiers that are not kept yet."""
         self._ledger.received += len(identifiers)
-        self._mark(identifiers)
-
-    def _mark(self, identifiers: tuple[int, ...]) -> None:
         self.received.update(dict.fromkeys(identifiers, True))
-        if self._bits is not None:
-            for identifier in identifiers:
-                self._bits[identifier >> 3] |= 1 << (identifier & 7)
-        elif len(self.received) > _FEW:
-            self._bits = bytearray(1 << 13)
-            self._mark(tuple(self.received))
+        more = identifiers
+        if self._bits is None:
+            if len(self.received) <= _FEW:
+                return
+            self._bits, more = bytearray(1 << 13), tuple(self.received)
+        for identifier in more:
+            self._bits[identifier >> 3] |= 1 << (identifier & 7)
 
     def outdate(self, identifier: int) -> None:
         """Forget identifiers that a device's new publication makes obsolete. identifier: the low

@@ -11,11 +11,13 @@ from typing import cast
 
 from gateway.broker.core import Core
 from gateway.broker.delivery import Collect, Delivery
-from gateway.broker.publish_run import PublishRun
+from gateway.broker.message_ids import packet_id, unpack_ids
+from gateway.broker.publish_run import OVERHEAD, PublishRun
 from gateway.broker.queue_pages import StoredDelivery, delivery_of
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import BEFORE
 from gateway.broker.retained_feed import RetainedFeed
+from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
@@ -102,12 +104,46 @@ def _restore_flows(
     for number, session in by_id.items():
         received, sent, unacknowledged, released = flows.get(number, (b"", 1, b"", b""))
         session.receive_flow.restore(received)
-        session.send_flow.restore(
-            sent, unacknowledged, released, queues.get(number, []), number in connected
-        )
+        flow = session.send_flow
+        flow.flights.released = dict.fromkeys(unpack_ids(released))
+        unsure = core.limits.inflight if number in connected else 0
+        _restore_queue(flow, sent, set(unpack_ids(unacknowledged)), queues.get(number, []), unsure)
     for number, first, after, messages, size in state.tails:
-        by_id[number].send_flow.restore_tail(first, after, messages, size)
+        flow = by_id[number].send_flow
+        flow.tail = first
+        flow.next = max(flow.next, after)
+        flow.count(messages, size + messages * OVERHEAD)
     core.orders += [Collect(number, 0) for number in state.leaving]
     for session in by_id.values():
         if not session.expiry:
             core.effects.end(session)
+
+
+def _restore_queue(
+    flow: SendFlow, sent: int, flying: set[int], deliveries: list[Delivery], unsure: int
+) -> None:
+    """Restore a queue. deliveries: those that were or may have been in flight, in order of number.
+    flying: identifiers that were in flight. unsure: how many of the first messages that count as
+    unsent in the store may have been sent, because the session was connected when the gateway died.
+    """
+    flow.sent = flow.next = sent
+    possibly_sent = sent + unsure
+    for delivery in deliveries:
+        end = delivery.first + delivery.count
+        delivery.sent = max(0, min(possibly_sent, end) - delivery.first)
+        flown = [
+            n
+            for n in range(delivery.first, delivery.first + delivery.sent)
+            if n >= sent or packet_id(n) in flying
+        ]
+        flow.flights.resend += [(number, delivery) for number in flown]
+        delivery.left = len(flown) + delivery.count - delivery.sent
+        flow.sent = max(flow.sent, delivery.first + delivery.sent)
+        flow.next = max(flow.next, end)
+        if delivery.left:
+            flow.count(delivery.left, delivery.left * (delivery.run.weight + OVERHEAD))
+        else:
+            flow.forget(delivery)
+        if delivery.sent < delivery.count:
+            flow.pending.append(delivery)
+    flow.sealed = (0, sent)

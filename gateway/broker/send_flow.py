@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from struct import pack
 from typing import Protocol, cast
 
 from gateway.broker.changes import PersistentSession
@@ -40,15 +41,9 @@ from gateway.broker.delivery import (
     Receiver,
     Undelivered,
 )
+from gateway.broker.in_flight import InFlight
 from gateway.broker.ledger import Ledger
-from gateway.broker.message_ids import (
-    IDENTIFIERS,
-    number_of,
-    pack_ids,
-    packet_id,
-    packet_ids,
-    unpack_ids,
-)
+from gateway.broker.message_ids import IDENTIFIERS, packet_id, packet_ids
 from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
 from gateway.config import QueueSection
 
@@ -83,23 +78,20 @@ _BEYOND = 1 << 62
 
 class SendFlow:
     __slots__ = (
-        "_asked",
         "_awaited",
         "_free",
-        "_sealed",
         "_stored",
         "_written_with",
-        "acknowledging",
+        "asked",
         "behind",
+        "flights",
         "ledger",
         "maximum",
         "messages",
         "next",
         "overflowed",
         "pending",
-        "receiving",
-        "released",
-        "resend",
+        "sealed",
         "sent",
         "session",
         "size",
@@ -130,7 +122,7 @@ class SendFlow:
         """Bytes that the queue drops as soon as they are read."""
         self.overflowed = 0
         """Messages that were dropped at the queue's bound, since the start."""
-        self._asked = False
+        self.asked = False
         """Whether a page of the tail is being read."""
         self._written_with = 0
         """The commit that contains the last row of the queue."""
@@ -138,20 +130,13 @@ class SendFlow:
         """Messages below this number may be sent without another check (`_usable`)."""
         self._stored = 1
         """Number of the next message to send that is known to be on disk."""
-        self._sealed = (0, 1)
+        self.sealed = (0, 1)
         """The last commit that contains a number of the next message to send, and that number."""
         self._awaited = 0
         """The commit that sending waits for, 0 for none."""
         self.waits = False
         """Whether the flow is in `Ledger.to_send`."""
-        self.acknowledging: dict[int, Delivery] = {}
-        """QoS 1 deliveries that wait for PUBACK, by packet identifier."""
-        self.receiving: dict[int, Delivery] = {}
-        """QoS 2 deliveries that wait for PUBREC, by packet identifier."""
-        self.released: dict[int, Delivery | None] = {}
-        """Identifiers that wait for PUBCOMP, in order, each with the delivery to delete then."""
-        self.resend: deque[tuple[int, Delivery]] = deque()
-        """Messages in flight on an earlier connection, each with its number."""
+        self.flights = InFlight()
         self.pending: deque[Delivery] = deque()
         """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
@@ -159,27 +144,9 @@ class SendFlow:
         are in memory only, for sessions that queue QoS 0."""
 
     @property
-    def inflight(self) -> int:
-        """Number of messages that were sent and are not fully acknowledged."""
-        return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
-
-    @property
     def holds_messages(self) -> bool:
         """Whether there is a message, or an identifier that waits for PUBCOMP."""
-        return bool(self.messages or self.pending or self.behind or self.released)
-
-    def in_flight(self, identifier: int) -> tuple[Delivery, int] | None:
-        """Return delivery and index in the run of a message that waits for PUBACK or PUBREC."""
-        delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
-        if delivery is None:
-            return None
-        number = number_of(identifier, delivery.first)
-        return delivery, delivery.skip + number - delivery.first
-
-    @property
-    def to_resend(self) -> set[int]:
-        """Return the packet identifiers of messages to send again on the next connection."""
-        return {packet_id(number) for number, _ in self.resend}
+        return bool(self.messages or self.pending or self.behind or self.flights.released)
 
     # -- queue and send
 
@@ -197,7 +164,9 @@ class SendFlow:
         session, ledger = self.session, self.ledger
         delivery = Delivery(session.id, run, self.next, count, skip, flags, extra, commit, share)
         size = count * (run.weight + OVERHEAD)
-        self._count(count, size)
+        self.messages += count
+        self.size += size
+        ledger.queued += size
         if flags & QOS_BITS:
             self.next += count
             if session.durable:
@@ -208,9 +177,13 @@ class SendFlow:
                 ledger.needed_rows.refer(run)
                 ledger.changes.deliveries.append(delivery)
                 self._written_with = ledger.changes.number
-                if self.tail or self._page_is_full():
-                    if not self.tail:
-                        self._begin_tail(delivery)
+                if not self.tail and (
+                    (session.connection is None and not session.queueing.qos_0)
+                    or len(self.pending) >= MOST_PENDING
+                    or self.size >= PAGE_BYTES
+                ):  # new messages have to wait in the store
+                    self._begin_tail(delivery)
+                if self.tail:
                     return
         elif self.tail:
             self.behind.append((self.next, delivery))
@@ -224,31 +197,22 @@ class SendFlow:
             self.waits = True
             ledger.to_send.append(self)
 
-    def _page_is_full(self) -> bool:
-        """Whether new messages have to wait in the store."""
-        if self.session.connection is None and not self.session.queueing.qos_0:
-            return True
-        return len(self.pending) >= MOST_PENDING or self.size >= PAGE_BYTES
-
     def pump(self) -> None:
         """Send as much as the receiver accepts."""
         self.waits = False
         connection = self.session.connection
         if connection is None or connection.full:
             return
-        step = self.ledger.step
-        step.unfinished += 1
-        self._pump(connection)
-        step.unfinished -= 1
-
-    def _pump(self, connection: Receiver) -> None:
-        pending, ledger = self.pending, self.ledger
-        if not (pending or self.resend):
+        pending, ledger, flights = self.pending, self.ledger, self.flights
+        ledger.step.unfinished += 1
+        if not (pending or flights.resend):
             self.refill()
+            ledger.step.unfinished -= 1
             return
-        free = self.maximum - len(self.acknowledging) - len(self.receiving) - len(self.released)
-        out = Outgoing(connection)
-        if self.resend:
+        flying = len(flights.acknowledging) + len(flights.receiving) + len(flights.released)
+        free = self.maximum - flying
+        out = Outgoing(connection, ledger.limits.outgoing_bytes)
+        if flights.resend:
             free = self._send_again(out, free)
         while pending:
             delivery = pending[0]
@@ -259,15 +223,12 @@ class SendFlow:
             if not delivery.flags & QOS_BITS:
                 self._send_qos_0(out, pending.popleft())
                 continue
-            if free <= 0 or self.resend or connection.full:
+            if free <= 0 or flights.resend or connection.full:
                 break
             number = delivery.first + delivery.sent
             count = min(free, delivery.count - delivery.sent)
-            if number + count > self._free:
-                self.sent = number  # earlier ones may have been dropped
-                count = self._usable(number, count)
-                if not count:
-                    break
+            if number + count > self._free and not (count := self._usable(number, count)):
+                break
             free -= self._send(out, delivery, delivery.sent, count, 0)
             delivery.sent += count
             self.sent = number + count
@@ -278,11 +239,13 @@ class SendFlow:
             ledger.changes.flows[self.session] = None
             if self.tail:
                 self.refill()
+        ledger.step.unfinished -= 1
 
     def _send_again(self, out: Outgoing, free: int) -> int:
         """Send what an earlier connection left in flight. Return how many more may be sent."""
-        while self.resend and free > 0 and not out.connection.full:
-            number, delivery = self.resend.popleft()
+        resend = self.flights.resend
+        while resend and free > 0 and not out.connection.full:
+            number, delivery = resend.popleft()
             free -= self._send(out, delivery, number - delivery.first, 1, DUP)
             out.flush()
         return free
@@ -307,7 +270,7 @@ class SendFlow:
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4
-        flights = self.receiving if qos_2 else self.acknowledging
+        flights = self.flights.receiving if qos_2 else self.flights.acknowledging
         if count == 1:
             flights[(number - 1) % IDENTIFIERS + 1] = delivery
         else:
@@ -319,8 +282,11 @@ class SendFlow:
         except Exception as error:
             out.connection.fail(error, "a message is encoded")
             return count
-        if pieces is None:
-            self._skip(flights, delivery, number, count)
+        if pieces is None:  # too large for this receiver: as if acknowledged [MQTT-3.1.2-25]
+            for identifier in packet_ids(number, count):
+                del flights[identifier]
+            self.ledger.statistics.too_large += count
+            self._done(delivery, count)
             return 0
         self.ledger.statistics.sent[2 if qos_2 else 1] += count
         for piece in pieces:
@@ -332,41 +298,22 @@ class SendFlow:
         within the distance that the disk allows. An identifier is in use if its message stayed in
         flight while 65534 others passed it. A full check is seldom necessary.
         """
+        self.sent = number  # earlier ones may have been dropped
         if self._awaited > self.ledger.committed:  # then `pump` is called
             return max(0, min(count, self._free - number))
-        last = packet_id(number) - 1
-        flights = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
-        passed = max(((last - identifier) % IDENTIFIERS + 1 for identifier in flights), default=0)
-        self._free = number - passed + IDENTIFIERS
-        if self.session.foreign and (under_way := self._under_way()):
-            self._free = min(self._free, under_way[0] + IDENTIFIERS)
+        self._free = number - self.flights.passed(number) + IDENTIFIERS
+        if self.session.foreign and (ends := self.flights.ends()):
+            self._free = min(self._free, ends[0] + IDENTIFIERS)
         if self.session.durable:
             self._free = min(self._free, self._within(number + count))
         return max(0, min(count, self._free - number))
-
-    def _under_way(self) -> list[int]:
-        """Return the numbers of the first and the last message in flight of each QoS, sorted."""
-        return sorted(
-            number_of(identifier, delivery.first)
-            for flights in (self.acknowledging, self.receiving)
-            if flights
-            for identifier, delivery in (
-                next(iter(flights.items())),
-                next(reversed(flights.items())),
-            )
-        )
-
-    @property
-    def latest(self) -> int:
-        """Number of the latest message in flight, 0 for none."""
-        return max(self._under_way(), default=0)
 
     def _within(self, wanted: int) -> int:
         """Return the number before which messages may be sent, so that a start after a power cut
         knows all that may have been sent. If `wanted` is beyond it, ask for a commit.
         """
         ledger = self.ledger
-        commit, stored = self._sealed
+        commit, stored = self.sealed
         if commit <= ledger.committed:
             self._stored = stored
         bound = self._stored + ledger.limits.inflight
@@ -381,15 +328,6 @@ class SendFlow:
         if connection is not None:
             connection.fail(error, doing)
         return connection is not None
-
-    def _skip(
-        self, flights: dict[int, Delivery], delivery: Delivery, number: int, count: int
-    ) -> None:
-        """Skip messages too large for this receiver, as if acknowledged [MQTT-3.1.2-25]."""
-        for identifier in packet_ids(number, count):
-            del flights[identifier]
-        self.ledger.statistics.too_large += count
-        self._done(delivery, count)
 
     def discard(self, most: int, at: int = 0) -> int:
         """Drop at most `most` unsent messages of a delivery in memory. Return how many. at: index
@@ -422,43 +360,36 @@ class SendFlow:
         delivery.left -= count
         if not delivery.left and delivery.kept:
             if released:
-                self.released[released] = delivery
+                self.flights.released[released] = delivery
             else:
-                self._forget(delivery)
-
-    def drop_later(self, size: int) -> None:
-        """Drop `size` bytes of the tail as soon as they are read."""
-        self.to_drop += size
-        self.ledger.to_drop += size
-        self.ask()
+                self.forget(delivery)
 
     def _pay(self, size: int) -> None:
         paid = min(size, self.to_drop)
         self.to_drop -= paid
         self.ledger.to_drop -= paid
 
-    def _forget(self, delivery: Delivery) -> None:
+    def forget(self, delivery: Delivery) -> None:
         rows = self.ledger.needed_rows
         if delivery.stored:
             rows.finished.append((self.session.id, delivery.first))
         rows.forget(delivery.run)
 
     def _forget_released(self) -> None:
-        for identifier, delivery in self.released.items():
+        released = self.flights.released
+        for identifier, delivery in released.items():
             if delivery is not None:
-                self._forget(delivery)
-                self.released[identifier] = None
+                self.forget(delivery)
+                released[identifier] = None
 
     # -- acknowledgements
 
-    def puback(self, identifiers: tuple[int, ...]) -> None:
-        self._finish(self.acknowledging, identifiers)
-
-    def _finish(
+    def finish(
         self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
     ) -> list[int]:
-        """Finish messages that need no PUBLISH any more. Return the identifiers that were in
-        flight. released: they wait for PUBCOMP now.
+        """Finish messages that need no PUBLISH any more: after PUBACK, or after a PUBREC whose
+        receiver does not want the message [MQTT-4.4.0-2]. flights: those that wait for this answer.
+        released: they wait for PUBCOMP now. Return the identifiers that were in flight.
         """
         known: list[int] = []
         delivery, count = None, 0
@@ -473,7 +404,7 @@ class SendFlow:
             known.append(identifier)
             count += 1
             if released:
-                self.released[identifier] = None
+                self.flights.released[identifier] = None
         if delivery is not None:
             self._done(delivery, count, known[-1] if released else 0)
             if self.session.durable:
@@ -482,22 +413,19 @@ class SendFlow:
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Release messages. Return the identifiers that get PUBREL, and the unknown ones."""
-        known = self._finish(self.receiving, identifiers, released=True)
+        known = self.finish(self.flights.receiving, identifiers, released=True)
         if len(known) == len(identifiers):
             return known, []
-        return [item for item in identifiers if item in self.released], [
-            item for item in identifiers if item not in self.released
+        released = self.flights.released
+        return [item for item in identifiers if item in released], [
+            item for item in identifiers if item not in released
         ]
 
-    def refused(self, identifier: int) -> None:
-        """Handle PUBREC with a failure: the receiver does not want the message [MQTT-4.4.0-2]."""
-        self._finish(self.receiving, (identifier,))
-
     def pubcomp(self, identifiers: tuple[int, ...]) -> None:
-        released = self.released
+        released = self.flights.released
         for identifier in identifiers:
             if (delivery := released.pop(identifier, None)) is not None:
-                self._forget(delivery)
+                self.forget(delivery)
         if self.session.durable:
             self.ledger.changes.flows[self.session] = None
 
@@ -507,29 +435,12 @@ class SendFlow:
         """Prepare for the next connection, after the loss of this one: messages in flight have to
         be sent again. Messages behind a pending commit were not sent.
         """
-        flights = [
-            (number_of(identifier, delivery.first), delivery)
-            for flight in (self.acknowledging, self.receiving)
-            for identifier, delivery in flight.items()
-        ]
-        committed = self.ledger.committed
-        held = min(
-            (
-                number
-                for number, delivery in flights
-                if delivery.flags & 4 and delivery.commit > committed
-            ),
-            default=None,
-        )
-        flights = sorted([*flights, *self.resend], key=lambda item: item[0])
-        self.resend = deque(item for item in flights if held is None or item[0] < held)
-        self.acknowledging.clear()
-        self.receiving.clear()
+        held, deliveries = self.flights.suspend(self.ledger.committed)
         self._forget_released()
         if held is not None:
-            self._take_back(held, [item for _, item in flights])
+            self._take_back(held, deliveries)
         if self.session.durable and not self.session.queueing.qos_0:
-            self._leave_to_store()
+            self.leave_to_store()
 
     def _take_back(self, number: int, deliveries: list[Delivery]) -> None:
         """Put messages from this number on back into the queue; none was sent. deliveries: the
@@ -550,7 +461,7 @@ class SendFlow:
         """
         sent = [
             Undelivered(delivery.run, 1, delivery.share, delivery.skip + number - delivery.first, 1)
-            for number, delivery in self.resend
+            for number, delivery in self.flights.resend
             if delivery.share and delivery.flags & 2
         ]
         unsent = [
@@ -568,7 +479,7 @@ class SendFlow:
 
     def drop(self) -> None:
         """Delete everything, in the store too, because the session ends."""
-        for delivery in {delivery for _, delivery in self.resend} | set(self._waiting()):
+        for delivery in {delivery for _, delivery in self.flights.resend} | set(self._waiting()):
             self._done(delivery, delivery.left)
         self._forget_released()
         if self.session.durable:
@@ -582,32 +493,26 @@ class SendFlow:
         self.ledger.queued -= self.size
         self._pay(self.to_drop)
         self.messages = self.size = self.tail = 0
-        self.resend.clear()
+        self.flights.resend.clear()
+        self.flights.released.clear()
         self.pending.clear()
         self.behind.clear()
-        self.released.clear()
         self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
 
     def _waiting(self) -> list[Delivery]:
-        """Return the deliveries in memory that were not sent."""
-        return [*self.pending, *(item for _, item in self.behind), *self._unsealed()]
-
-    def _unsealed(self) -> list[Delivery]:
-        """Return the deliveries of the tail that are not in the store yet."""
-        session = self.session
-        return (
-            [
-                item
-                for item in self.ledger.changes.deliveries
-                if item.session == session.id and item.left
-            ]
-            if self.tail
-            else []
-        )
+        """Return the deliveries in memory that were not sent. Some of the tail are not in the store
+        yet.
+        """
+        waiting = [*self.pending, *(item for _, item in self.behind)]
+        if self.tail:
+            number = self.session.id
+            new = self.ledger.changes.deliveries
+            waiting += [item for item in new if item.session == number and item.left]
+        return waiting
 
     # -- the tail, which waits in the store
 
-    def _leave_to_store(self) -> None:
+    def leave_to_store(self) -> None:
         """Remove unsent messages from memory, because the client is absent."""
         held: deque[Delivery] = deque()
         stored = False
@@ -633,7 +538,7 @@ class SendFlow:
         """Ask for a page of the tail if there is room for it, or if the queue has bytes to drop."""
         if (
             self.tail
-            and not self._asked
+            and not self.asked
             and len(self.pending) < PAGE_LOW
             and (self.session.connection is not None or self.to_drop)
         ):
@@ -641,108 +546,22 @@ class SendFlow:
 
     def ask(self) -> None:
         """Ask for a page of the tail."""
-        if self.tail and not self._asked:
-            self._asked = True
+        if self.tail and not self.asked:
+            self.asked = True
             whole = self._written_with < self.ledger.changes.number
             self.ledger.orders.append(Load(self.session.id, self.tail, whole))
-
-    def unread(self) -> None:
-        """Note that the requested page cannot be read."""
-        self._asked = False
-
-    def take_page(self, first: int, deliveries: list[Delivery], after: int) -> bool:
-        """Take a requested page, from number `first` to before `after`. The page is empty if the
-        tail is not committed yet; missing numbers are lost for good. Return False if nothing new is
-        in memory. Call `go_on` after it.
-        """
-        self._asked = False
-        if first != self.tail:
-            self.refill()
-            return False
-        if after == first:
-            ledger = self.ledger
-            ledger.waits.call(ledger.committed + 1, partial(ledger.serve, self, self.ask))
-            return False
-        for delivery in deliveries:
-            self._take_behind(delivery.first)
-            self.pending.append(delivery)
-        self.tail = after if after < self.next else 0
-        self.tail_expires = 0.0
-        self._take_behind(after)
-        return True
-
-    def lose(self, count: int) -> None:
-        """Uncount messages of the tail that the store has lost."""
-        self._count(-count, -count * OVERHEAD)
-
-    def go_on(self) -> None:
-        """Send the messages that were read, or leave them in the store."""
-        if self.session.connection is None and not self.session.queueing.qos_0:
-            self._leave_to_store()
-        self.pump()
-
-    def _take_behind(self, number: int) -> None:
-        """Move QoS 0 deliveries that come before this number to the queue."""
-        while self.behind and self.behind[0][0] <= number:
-            self.pending.append(self.behind.popleft()[1])
 
     def row(self) -> tuple[int, bytes, bytes]:
         """Return the columns for the open changes: next number to send, identifiers sent and not
         acknowledged, identifiers released.
         """
-        self._sealed = (self.ledger.changes.number, self.sent)
-        unacknowledged = [
-            *self.acknowledging,
-            *self.receiving,
-            *(packet_id(number) for number, _ in self.resend),
-        ]
-        return self.sent, pack_ids(unacknowledged), pack_ids(self.released)
+        self.sealed, flights = (self.ledger.changes.number, self.sent), self.flights
+        again = [packet_id(number) for number, _ in flights.resend] if flights.resend else []
+        sent = [*flights.acknowledging, *flights.receiving, *again]
+        released = flights.released
+        return self.sent, pack(f">{len(sent)}H", *sent), pack(f">{len(released)}H", *released)
 
-    def restore(
-        self,
-        sent: int,
-        unacknowledged: bytes,
-        released: bytes,
-        deliveries: list[Delivery],
-        unsure: bool,
-    ) -> None:
-        """Restore the state after a restart. deliveries: those that were or may have been in
-        flight, in order of number. unsure: whether the session was connected when the gateway died.
-        If so, the first messages that count as unsent in the store may have been sent.
-        """
-        flying = set(unpack_ids(unacknowledged))
-        self.released = dict.fromkeys(unpack_ids(released))
-        self.sent = self.next = sent
-        possibly_sent = sent + self.ledger.limits.inflight if unsure else sent
-        for delivery in deliveries:
-            end = delivery.first + delivery.count
-            delivery.sent = max(0, min(possibly_sent, end) - delivery.first)
-            flown = [
-                n
-                for n in range(delivery.first, delivery.first + delivery.sent)
-                if n >= sent or packet_id(n) in flying
-            ]
-            self.resend += [(number, delivery) for number in flown]
-            delivery.left = len(flown) + delivery.count - delivery.sent
-            self.sent = max(self.sent, delivery.first + delivery.sent)
-            self.next = max(self.next, end)
-            if delivery.left:
-                self._count(delivery.left, delivery.left * (delivery.run.weight + OVERHEAD))
-            else:
-                self._forget(delivery)
-            if delivery.sent < delivery.count:
-                self.pending.append(delivery)
-        self._sealed = (0, sent)
-
-    def restore_tail(self, first: int, after: int, messages: int, size: int) -> None:
-        """Restore the tail: numbers from `first` to below `after`, number of messages, and their
-        weights.
-        """
-        self.tail = first
-        self.next = max(self.next, after)
-        self._count(messages, size + messages * OVERHEAD)
-
-    def _count(self, messages: int, size: int) -> None:
+    def count(self, messages: int, size: int) -> None:
         self.messages += messages
         self.size += size
         self.ledger.queued += size

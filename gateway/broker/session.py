@@ -18,7 +18,7 @@ from gateway.broker.publish_run import Piece, PublishRun
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.broker.retained_feed import RetainedFeed
 from gateway.broker.send_flow import SendFlow
-from gateway.broker.store_rows import RETAINED_TO_COME, FlowRow, SessionRow, SubscriptionRow
+from gateway.broker.store_rows import RETAINED_TO_COME, SessionRow, SubscriptionRow
 from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
 from gateway.config import QueueSection
@@ -187,9 +187,6 @@ class Session:
     def row(self) -> SessionRow:
         left = None if self.left is None else int(self.left * 1000)
         return self.id, self.client, self.expiry, left, self.incarnation, self.user
-
-    def flow_row(self) -> FlowRow:
-        return self.id, self.receive_flow.row(), *self.send_flow.row()
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)

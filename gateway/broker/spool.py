@@ -87,7 +87,8 @@ class Spool:
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
         """Whether a run has room. account: the publisher's, None for a board."""
-        size, most = _size(run), self.limit_of_others
+        size = run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)  # 2: its length
+        most = self.limit_of_others
         owner = None if run.publisher is None else run.publisher.origin
         if account is None:
             if self.size + size <= self.limit:
@@ -99,7 +100,7 @@ class Spool:
 
     def fits_when_empty(self, run: PublishRun, account: Account | None) -> bool:
         """Whether an empty spool has room for one publication of a run. account: as for `fits`."""
-        size = _size(run) // run.count
+        size = run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD
         if account is None:
             return size <= self.limit
         alone = run.publisher is None or run.publisher.origin is None
@@ -111,13 +112,15 @@ class Spool:
         run: PublishRun,
         client: str,
         identity: Identity | None,
-        monotonic: int,
-        utc: int | None,
+        up_s: float,
+        utc_start: int | None,
         account: Account | None,
     ) -> list[SpoolRow]:
-        """Return the rows of a run. account: as for `fits`. monotonic: µs since the gateway
-        started; utc: µs since 1970, None while the clock is not known.
+        """Return the rows of a run. account: as for `fits`. up_s: seconds since the gateway
+        started; utc_start: its start in µs since 1970, None while the clock is not known.
         """
+        monotonic = int(up_s * 1_000_000)
+        utc = None if utc_start is None else utc_start + monotonic
         topic, boot = run.topic.name, self.boot
         device, incarnation, sequence = identity or (None, None, None)
         first, size = self.next, run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)
@@ -187,8 +190,3 @@ class Spool:
             part = self._parts.popleft()
             self.size -= part.size
             self.notes |= part.shares.release()
-
-
-def _size(run: PublishRun) -> int:
-    # wire: with its length in two bytes
-    return run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)

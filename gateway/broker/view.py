@@ -71,7 +71,7 @@ def view(session: Session, now: float) -> SessionView:
         away_s=None if session.left is None else int(now - session.left),
         queued=send_flow.messages,
         queued_bytes=send_flow.size,
-        inflight=send_flow.inflight,
+        inflight=send_flow.flights.count,
         receiving=len(session.receive_flow.received),
         subscriptions=len(session.subscriptions),
     )

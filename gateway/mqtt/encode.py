@@ -9,7 +9,7 @@ reason it would be a forged acknowledgement.
 from collections.abc import Callable
 from copy import copy
 from functools import lru_cache
-from struct import Struct, pack
+from struct import Struct
 from typing import Any
 
 from gateway.mqtt.packets import (
@@ -67,19 +67,6 @@ def encode_within(packet: Packet, version: int, maximum: int) -> bytes | None:
             if len(data) <= maximum:
                 break
     return data if len(data) <= maximum else None
-
-
-def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Return successful acknowledgements, joined. They are the same in all versions. kind: their
-    first byte.
-    """
-    count = len(identifiers)
-    if count == 1:
-        return pack(">BBH", kind, 2, identifiers[0])
-    packets = bytearray((kind, 2, 0, 0)) * count
-    joined = pack(f">{count}H", *identifiers)
-    packets[2::4], packets[3::4] = joined[0::2], joined[1::2]
-    return bytes(packets)
 
 
 def _require(condition: bool, text: str) -> None:

@@ -92,6 +92,19 @@ class Acks:
         """Packet identifiers, one for each packet."""
 
 
+def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
+    """Return successful acknowledgements, joined. They are the same in all versions. kind: their
+    first byte.
+    """
+    count = len(identifiers)
+    if count == 1:
+        return pack(">BBH", kind, 2, identifiers[0])
+    packets = bytearray((kind, 2, 0, 0)) * count
+    joined = pack(f">{count}H", *identifiers)
+    packets[2::4], packets[3::4] = joined[0::2], joined[1::2]
+    return bytes(packets)
+
+
 def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
     """Return the packets of a run as a list."""
     if isinstance(run, Acks):
@@ -108,5 +121,5 @@ def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
 def bytes_of(run: Publishes[str] | Acks, skip: int) -> bytes:
     """Return the bytes of a run's packets from `skip` on, as received."""
     if isinstance(run, Acks):
-        return b"".join(pack(">BBH", run.first, 2, packet_id) for packet_id in run.ids[skip:])
+        return acknowledgements(run.first, run.ids[skip:])
     return run.raw[skip * run.stride :]

@@ -234,7 +234,8 @@ class PacketStream:
                         after = _alike(buffer, start, named, inner if version5 else 0, end, most)
                     ids: tuple[int, ...] = ()
                     if qos:
-                        ids = _ids(buffer, named, stride, after)
+                        one = (buffer[named] << 8 | buffer[named + 1],)
+                        ids = one if after == end else _ids(buffer, named, stride, after)
                         if 0 in ids:
                             ids = ids[: ids.index(0)]
                             after = start + len(ids) * stride
@@ -289,8 +290,6 @@ def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: in
 
 def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
     """Return the packet identifiers at `at` and every `stride` bytes behind it, up to `after`."""
-    if after - at <= stride:
-        return (buffer[at] << 8 | buffer[at + 1],)
     high, low = buffer[at:after:stride], buffer[at + 1 : after : stride]
     joined = bytearray(2 * len(low))
     joined[0::2], joined[1::2] = high[: len(low)], low

@@ -166,7 +166,7 @@ class ClientLink:
             if unsent + self.waiting > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
                 if not self._held_back:
-                    self.connection.hear()  # from here on the peer is silent
+                    self._hear()  # from here on the peer is silent
                 self.throttle()
 
     def feed(self) -> None:
@@ -222,7 +222,7 @@ class ClientLink:
     def resume(self) -> None:
         """Send more and read on, because the output has been read."""
         self.connection.resume_sending()
-        self.connection.hear()
+        self._hear()
         self.throttle()
 
     def look(self) -> int:
@@ -280,6 +280,11 @@ class ClientLink:
 
     # -- bytes in
 
+    def _hear(self) -> None:
+        """Note that the client is read again."""
+        self.connection.unheard = False
+        self.connection.seen = self._engine.broker.now
+
     def hold_back(self) -> None:
         """Stop reading from a publisher until a commit is on disk."""
         self._held_back = self.connection.unheard = True
@@ -288,7 +293,7 @@ class ClientLink:
     def read_on(self) -> None:
         """Read on, because the commit is on disk."""
         self._held_back = False
-        self.connection.hear()
+        self._hear()
         self.throttle()
 
     def wake(self) -> None:
@@ -301,7 +306,7 @@ class ClientLink:
             self._wake_later()
         else:
             self.connection.quota_pause_s, self._quota_pause = 0.0, False
-            self.connection.hear()
+            self._hear()
         self.throttle()
 
     def _wake_later(self) -> None:
@@ -314,7 +319,8 @@ class ClientLink:
         connection, broker = self.connection, self._engine.broker
         return (
             self._paced
-            and not (self._held_back or connection.full or connection.stops_reading)
+            and not (self._held_back or connection.full)
+            and (connection.pause is None or not connection.pause.stops_reading)
             and connection.kept <= _MOST_PACED
             and broker.partial < broker.limits.memory_bytes // _PART_PACED
             and broker.now - self._looked >= _LOOK_S
@@ -322,7 +328,9 @@ class ClientLink:
 
     def _wait_for_pause(self) -> None:
         """Set a timer for the end of the client's pause if input or output waits for that."""
-        ends = self.connection.pause_ends
+        connection = self.connection
+        pause = connection.pause
+        ends = None if pause is None else pause.ends(bool(connection.copied))
         if ends is not None and not self._pausing:
             self._pausing = True
             remaining_s = max(_SOON_S, ends - self._engine.broker.now)
@@ -337,8 +345,8 @@ class ClientLink:
         connection = self.connection
         if connection.closing is None:
             connection.interrupted = True  # unparsed input may be waiting
-            if not connection.stops_reading:
-                connection.hear()
+            if connection.pause is None or not connection.pause.stops_reading:
+                self._hear()
             self.throttle()
 
     def throttle(self) -> None:
@@ -346,7 +354,7 @@ class ClientLink:
         connection, stopped = self.connection, self._held_back or self._quota_pause
         if connection.pause is not None:
             self._wait_for_pause()
-            stopped = stopped or connection.stops_reading
+            stopped = stopped or connection.pause.stops_reading
         full, interrupted = connection.full, connection.interrupted
         if interrupted and not (stopped or full or self._put_off):
             self._put_off = True
@@ -365,7 +373,9 @@ class ClientLink:
         """Continue with the client's postponed input."""
         self._put_off = False
         connection = self.connection
-        if self._held_back or self._quota_pause or connection.full or connection.stops_reading:
+        if self._held_back or self._quota_pause or connection.full:
+            return
+        if connection.pause is not None and connection.pause.stops_reading:
             return
         self.receive(b"")
         self.throttle()
@@ -391,7 +401,7 @@ class ClientLink:
                     self._wake_later()
                 self.throttle()
             if connection.pause is not None:
-                connection.unheard = connection.unheard or connection.stops_reading
+                connection.unheard = connection.unheard or connection.pause.stops_reading
                 self.throttle()
             if engine.commits.has_backlog:
                 engine.commits.hold_back(self)

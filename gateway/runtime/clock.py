@@ -55,7 +55,8 @@ class Clock:
         self.doubt: str | None = None
         """Why the system clock is not believed, as a sentence; None while it is."""
         self._start = 0.0
-        self._offset = 0.0
+        self.offset = 0.0
+        """Seconds on the time axis when the event loop's clock shows 0."""
 
     def utc(self) -> int | None:
         """Return µs since 1970, or None while unknown. Once known, the time stays known."""
@@ -111,11 +112,7 @@ class Clock:
         `monotonic`.
         """
         self._start = monotonic
-        self._offset = axis - monotonic
-
-    def axis(self, monotonic: float) -> float:
-        """Return seconds on the time axis."""
-        return monotonic + self._offset
+        self.offset = axis - monotonic
 
     def utc_start(self, monotonic: float) -> int | None:
         """Return the start of this boot in µs since 1970, or None."""

@@ -213,7 +213,7 @@ class Engine:
         """
         if self.broken:
             return
-        self.broker.now = self.clock.axis(self._loop.time())
+        self.broker.now = self._loop.time() + self.clock.offset
         if not self.in_turn:
             self.in_turn = True
             self._turn_ends = time.monotonic() + _TURN_S
@@ -241,7 +241,8 @@ class Engine:
         self.write()
         if self.broker.go_on():
             self.begin()
-        self.order()
+        if self.broker.orders or self.broker.questions:
+            self.order()
         if self.broker.changes.urgent and self.gathering is None:
             # include input that reaches the sockets until then
             self._loop.call_soon(self.do, self.commits.commit_urgent)
@@ -293,7 +294,8 @@ class Engine:
 
     def write(self) -> None:
         broker = self.broker
-        broker.send()
+        if broker.to_send:
+            broker.send()
         if broker.effects.faults:
             broker.settle()
         dirty, broker.dirty = broker.dirty, []
@@ -439,7 +441,7 @@ class Commits:
     def wait_s(self) -> float:
         """Seconds for which the current commit has waited for the disk; 0 without one."""
         engine = self._engine
-        return engine.clock.axis(self._loop.time()) - self._submitted if self._writing else 0.0
+        return self._loop.time() + engine.clock.offset - self._submitted if self._writing else 0.0
 
     @property
     def stalled_s(self) -> float:
@@ -497,11 +499,12 @@ class Commits:
     # -- writes
 
     def commit_urgent(self) -> None:
-        self._commit(self._broker.changes.urgent)
+        if self._broker.changes.urgent:
+            self._commit()
 
-    def _commit(self, wanted: bool, sweep: bool = False) -> None:
+    def _commit(self, sweep: bool = False) -> None:
         broker = self._broker
-        if self._writing or self.stopped or not wanted or not self._engine.is_whole():
+        if self._writing or self.stopped or not self._engine.is_whole():
             return
         if broker.changes.empty and not sweep:
             number = broker.changes.number
@@ -511,7 +514,8 @@ class Commits:
                 self._engine.write()
             return
         self._see_space(broker.changes.bytes)
-        self._engine.order()
+        if broker.orders or broker.questions:
+            self._engine.order()
         commit = broker.seal(sweep)
         self._writing = commit.number
         self._submitted = broker.now
@@ -522,10 +526,11 @@ class Commits:
 
     def _written(self, number: int) -> None:
         self._writing = 0
-        self._broker.now = self._engine.clock.axis(self._loop.time())
+        self._broker.now = self._loop.time() + self._engine.clock.offset
         clients = self._on_disk(number)
         self._engine.write()
-        self._engine.order()
+        if self._broker.orders or self._broker.questions:
+            self._engine.order()
         self._engine.gather(clients)
 
     def spool_is_safe(self, row: int) -> None:
@@ -546,7 +551,8 @@ class Commits:
         self._engine.do(self._sweep)
 
     def _sweep(self) -> None:
-        self._commit(self._broker.idle_work, sweep=self._broker.idle_work)
+        if self._broker.idle_work:
+            self._commit(sweep=True)
 
     def _on_disk(self, number: int) -> int:
         clients = self._broker.on_disk(number)
@@ -555,7 +561,8 @@ class Commits:
             _, on_disk = self._awaited.pop(0)
             if not on_disk.done():
                 on_disk.set_result(None)
-        self._read_on()
+        if self._held_back:
+            self._read_on()
         return clients
 
     def _read_on(self) -> None:

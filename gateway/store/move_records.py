@@ -210,7 +210,7 @@ def _blob(value: Any) -> bool:
 
 
 def _ids(value: Any) -> bool:
-    """Return whether the value is a list of ids as written by `pack_ids`."""
+    """Return whether the value is a list of ids as `unpack_ids` reads it."""
     if not _blob(value) or len(value) % 2 or len(value) > 2 * 0xFFFF:
         return False
     return all(value[at] or value[at + 1] for at in range(0, len(value), 2))

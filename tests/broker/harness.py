@@ -252,8 +252,6 @@ class Client:
     ) -> None:
         self.world = world
         self.peer = peer
-        self._link = world.engine.accept(policy)(self)
-        self.connection = next(reversed(world.broker.connections))
         self.version = version
         self.reads = True
         self.paused = False
@@ -264,6 +262,8 @@ class Client:
         self.raw = b""
         self.closed = False
         self.deaf = False
+        self._link = world.engine.accept(policy)(self)  # closes it if the engine is broken
+        self.connection = next(reversed(world.broker.connections))
         self._stream = PacketStream(1 << 28, version, Side.SERVER)
         self._next_id = 0
 

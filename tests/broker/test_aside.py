@@ -64,9 +64,9 @@ def test_an_identifier_that_the_receiver_may_hold_is_released_first() -> None:
     put(world, packet, taken=True)
     world.turn()
     assert client.take(Pubrel).packet_id == packet.packet_id
-    assert list(world.broker.sessions["bridge"].send_flow.released) == [packet.packet_id]
+    assert list(world.broker.sessions["bridge"].send_flow.flights.released) == [packet.packet_id]
     client.send(Pubcomp(packet.packet_id))
-    assert not world.broker.sessions["bridge"].send_flow.inflight
+    assert not world.broker.sessions["bridge"].send_flow.flights.count
     world.commit()
     assert world.rows("SELECT count(*) FROM queue") == [(0,)]
 

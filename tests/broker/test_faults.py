@@ -606,7 +606,7 @@ class Scene:
     def wait_for_another_disk(self) -> None:
         """Acknowledgements wait until another gateway has a copy."""
         broker = self.world.broker
-        site_of(broker).replicated = Replicated(lambda rows: None, broker.spool.next - 1)
+        site_of(broker).second_disk = Replicated(lambda rows: None, broker.spool.next - 1)
         self.patient = True
         identity = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
         self.say(
@@ -618,7 +618,7 @@ class Scene:
     def copy(self) -> None:
         self.patient = False
         self.world.engine.commits.spool_is_safe(1 << 40)
-        site_of(self.world.broker).replicated = None
+        site_of(self.world.broker).second_disk = None
 
     def be_held_back(self) -> None:
         """Much waits for the disk."""
@@ -678,15 +678,15 @@ def sound(broker: Broker) -> None:
         flow = session.send_flow
         unsent = [delivery for delivery in flow.pending if delivery.flags >> 1]
         waiting = [*flow.pending, *(delivery for _, delivery in flow.behind)]
-        flights = [*flow.acknowledging, *flow.receiving, *flow.resend]
+        flights = [*flow.flights.acknowledging, *flow.flights.receiving, *flow.flights.resend]
         left = sum(delivery.count - delivery.sent for delivery in waiting)
         assert flow.tail or flow.messages == len(flights) + left, session.client
-        for number, _ in flow.resend:
+        for number, _ in flow.flights.resend:
             assert all(number < item.first + item.sent for item in unsent), session.client
-        for delivery in {*flow.acknowledging.values(), *flow.receiving.values()} & set(unsent):
-            flying = [at for at, item in flow.acknowledging.items() if item is delivery]
-            flying += [at for at, item in flow.receiving.items() if item is delivery]
-            assert max(flying) < delivery.first + delivery.sent, session.client
+        flying = [*flow.flights.acknowledging.items(), *flow.flights.receiving.items()]
+        for delivery in {item for _, item in flying} & set(unsent):
+            here = [at for at, item in flying if item is delivery]
+            assert max(here) < delivery.first + delivery.sent, session.client
         assert (session.connection is None) == (session.left is not None), session.client
         assert session.connection is None or session.connection.state is State.OPEN
     assert broker.queued == sum(session.send_flow.size for session in sessions)
@@ -707,7 +707,7 @@ def state(broker: Broker) -> dict[str, Any]:
                 sorted(session.subscriptions),
                 session.send_flow.messages,
                 [] if session.receive_flow.mark else sorted(session.receive_flow.received),
-                sorted(session.send_flow.released),
+                sorted(session.send_flow.flights.released),
             )
             for session in durable
         },

@@ -3,13 +3,13 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from struct import pack
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.broker.marks import PLACES, WINDOW, Mark, Marks
-from gateway.broker.message_ids import pack_ids
 from gateway.broker.peer import DeviceIdentity
 from gateway.mqtt.packets import Connack, Pubcomp, Publish, Pubrec, Pubrel
 from gateway.mqtt.reason import ReasonCode as R
@@ -324,7 +324,7 @@ def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None
     with closing(open_store(tmp_path, "test")) as database:
         database.execute("INSERT INTO session VALUES (1, 'b', 1000, NULL, 7, NULL)")
         database.execute("INSERT INTO session VALUES (2, 'c', 1000, NULL, 0, NULL)")
-        kept = pack_ids([0xFFFF, 2, 300])
+        kept = pack(">3H", 0xFFFF, 2, 300)
         database.executemany("INSERT INTO flow VALUES (?, ?, 1, x'', x'')", [(1, kept), (2, kept)])
     downgrade(tmp_path / FILE, 3)
     world = World(receive_maximum=4)

@@ -17,6 +17,7 @@ import pytest
 from gateway.broker import pauses
 from gateway.broker.access import Policy
 from gateway.broker.lack import Bound
+from gateway.broker.pause import EACH_BYTES
 from gateway.config import AclSection, QueueSection, QuotaSection
 from gateway.mqtt.packets import (
     Connack,
@@ -82,13 +83,13 @@ def _share_of_the_spool() -> Full:
 
 def _second_disk() -> Full:
     world = _world(moves=True)
-    replicated = site_of(world.broker).replicated = Replicated(lambda rows: None, 0)
+    replicated = site_of(world.broker).second_disk = Replicated(lambda rows: None, 0)
     replicated.refusing = True
 
     def answers() -> None:
         replicated.refusing = False
         replicated.safe(1 << 30)  # all that comes from now on is there at once
-        site_of(world.broker).replicated = None
+        site_of(world.broker).second_disk = None
 
     return Full(world, Bound.SECOND_DISK, "spool/t", answers)
 
@@ -457,7 +458,7 @@ def test_identifiers_that_are_too_many_end_the_connection() -> None:
 class _Copied(World):
     def __init__(self, **more: Any) -> None:
         super().__init__(reads_reasons=False, moves=True, **more)
-        self.replicated = site_of(self.broker).replicated = Replicated(lambda rows: None, 0)
+        self.replicated = site_of(self.broker).second_disk = Replicated(lambda rows: None, 0)
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -619,7 +620,7 @@ def test_a_client_that_sends_on_and_on_in_its_pause_is_not_read() -> None:
     for number in range(1, 101):
         client.publish("elsewhere", bytes(1000), 1, number)
     assert client.paused
-    assert full.world.broker.put_off < 2 * pauses.EACH_BYTES
+    assert full.world.broker.put_off < 2 * EACH_BYTES
     assert client.connection.kept < 10_000
     full.world.sleep(1)
     assert not client.paused

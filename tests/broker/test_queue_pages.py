@@ -39,8 +39,8 @@ def test_a_long_queue_of_an_absent_client_takes_no_memory_and_arrives_in_order(
     publish(world, 3000)
     if power_cut:
         world.power_cut()
-    send_flow = world.broker.sessions["s"].send_flow
-    assert (len(send_flow.pending), len(send_flow.resend), send_flow.messages) == (0, 0, 3000)
+    flow = world.broker.sessions["s"].send_flow
+    assert (len(flow.pending), len(flow.flights.resend), flow.messages) == (0, 0, 3000)
     client = world.durable("s", answers=True)
     assert numbers(client) == list(range(3000))
     assert world.broker.queued == 0

@@ -14,6 +14,7 @@ from gateway.broker import (
     exchanges,
     fan_out,
     marks,
+    pause,
     pauses,
     publish_run,
     receive_flow,
@@ -134,7 +135,7 @@ def test_defaults_of_keys_in_the_table_are_those_of_the_configuration() -> None:
             "retained messages for",
             [f"{retained_feed._PAGE_TOPICS} topics or {_bytes(fan_out._PAGE_BYTES)}"],
         ),
-        ("clients that are paused", [f"{pauses.EACH_BYTES:,} bytes", f"{pauses.MOST:,} clients"]),
+        ("clients that are paused", [f"{pause.EACH_BYTES:,} bytes", f"{pauses.MOST:,} clients"]),
         ("time of the event loop", [f"{engine._TURN_S * 1000:.0f} ms"]),
         ("what comes due", [f"{broker._AT_ONCE} a second each"]),
         (
@@ -161,5 +162,5 @@ def test_numbers_in_the_table_are_those_of_the_code(row: str, phrases: list[str]
 
 def test_fractions_in_the_table_are_those_of_the_code() -> None:
     assert (usage._RESERVE, router._FREE_LEVELS, broker._FEEDS) == (5, 12, 4)
-    assert (pauses.PART, receive_flow._PART, connection._NAMELESS) == (8, 8, 8)
+    assert (pause.PART, receive_flow._PART, connection._NAMELESS) == (8, 8, 8)
     assert (router._NAMES, connection._NAMES) == (4, 8)

@@ -5,9 +5,9 @@ however many there are.
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.broker.delivery import NeededRows
 from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import unpack_set
-from gateway.broker.needed_rows import NeededRows
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.config.sections import LimitsSection
 from gateway.mqtt.encode import encode

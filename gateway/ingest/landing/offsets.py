@@ -20,6 +20,7 @@ from typing import TypeVar
 from gateway.ingest.landing import batch
 from gateway.ingest.landing.directory import AS_FAR_AS_IT_GOES, Directory
 from gateway.ingest.landing.place import UNREADABLE, Announced, Landing, error_text
+from gateway.ingest.landing.senders import Senders
 from gateway.ingest.landing.trust import Trust
 from gateway.system import gateway_name
 
@@ -106,7 +107,7 @@ class Feeds:
         self._landing = landing
         self._wait = wait
         self._settle = settle
-        self._trust = trust
+        self.senders = Senders(trust)
         self._taken = dict(taken or {})
         self._looked_for_cleaned = False
         self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
@@ -120,8 +121,6 @@ class Feeds:
         self.unreadable: dict[str, Unreadable] = {}
         self._failed: dict[str, str] = {}  # why a manifest could not be read, by feed
         self._doubtful: dict[str, str] = {}  # why it is not known what a feed waits for
-        self._odd_names: set[str] = set()
-        self._untrusted: dict[str, str] = {}  # why nothing of a feed is taken
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
         """Return the offset after the next `rows` rows or somewhat more, or after all batches;
@@ -135,11 +134,10 @@ class Feeds:
         return offset
 
     def _advance(self, start: Offset, rows: int, ceiling: Offset | None) -> Offset:
-        if self._trust is not None:
-            self._trust.refresh()
+        self.senders.refresh()
         limits = self._limits(ceiling)
         offset = self._from(start, limits)
-        feeds = self._trusted(sorted(offset))
+        feeds = self.senders.trusted(sorted(offset))
         self._failed = {feed: self._failed[feed] for feed in self._failed.keys() & set(feeds)}
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
@@ -181,30 +179,6 @@ class Feeds:
         limits = self._directory.look()
         return limits | dict.fromkeys({*self.holes, *self._failed}, AS_FAR_AS_IT_GOES)
 
-    def _trusted(self, feeds: list[str]) -> list[str]:
-        """Return the feeds of trusted gateways."""
-        gateways = {feed.partition("/")[0] for feed in feeds}
-        odd = {gateway for gateway in gateways if self._odd(gateway)}
-        for gateway in sorted(odd - self._odd_names):
-            log.warning("held: %s: %s", gateway, self._odd(gateway))
-        self._odd_names = odd
-        if self._trust is not None:
-            self._trust.say(gateways - odd)
-        self._untrusted = {feed: why for feed in feeds if (why := self.not_trusted(feed))}
-        return [feed for feed in feeds if feed not in self._untrusted]
-
-    def _odd(self, gateway: str) -> str | None:
-        """Return why a gateway with an invalid name waits; None if it does not. Versions up to
-        0.2.0 allowed such names, so their batches are taken once a key is given for the name.
-        """
-        problem = gateway_name.problem(gateway)
-        if problem is None or (self._trust is not None and self._trust.has_key(gateway)):
-            return None
-        return (
-            f"a gateway's name {problem}. If a gateway up to version 0.2.0 landed this: `onceway"
-            " uplink key` there, and `onceway ingest trust --old-names` here"
-        )
-
     def names(self) -> list[str]:
         """Return all feeds at the landing place, sorted. `closed` has the gateways that cannot be
         listed.
@@ -215,7 +189,7 @@ class Feeds:
     @property
     def held(self) -> list[str]:
         """Return waiting feeds and gateways, sorted, as of the last `advance`."""
-        return sorted({*self.holes, *self.unreadable, *self._untrusted})
+        return sorted({*self.holes, *self.unreadable, *self.senders.untrusted})
 
     @property
     def closed(self) -> dict[str, Unreadable]:
@@ -250,8 +224,7 @@ class Feeds:
         """Return the manifests after `start` up to `end`. If a manifest is gone or unreadable by
         now, that is its flaw, unless the batch was deleted on purpose.
         """
-        if self._trust is not None:
-            self._trust.refresh()
+        self.senders.refresh()
         wanted = [
             (feed, number)
             for feed in sorted(end)
@@ -367,7 +340,7 @@ class Feeds:
             manifest = self._landing.manifest(*item)
             if manifest is None:
                 return None
-            checked = self._trust.check(manifest) if self._trust else manifest
+            checked = self.senders.check(manifest)
             waits = new and (self._wait or self._is_fresh(checked))
             return None if waits and batch.flaw(self._landing, checked) else checked
         except OSError as error:
@@ -475,12 +448,6 @@ class Feeds:
         except OSError as error:
             self._landing.refuse_outage(error)
             return False
-
-    def not_trusted(self, feed: str) -> str | None:
-        """Return why no batch of a feed is taken; None if its gateway is trusted."""
-        gateway = feed.partition("/")[0]
-        odd = self._odd(gateway)
-        return odd or (self._trust.waits(gateway) if self._trust is not None else None)
 
     def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
         """Return why a feed, taken up to `taken`, cannot continue; None if it can. surely: whether

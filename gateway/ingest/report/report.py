@@ -295,7 +295,7 @@ def _looked_at(landing: Landing, source: Feeds, report: FeedReport) -> FeedRepor
     hole = source.hole(report.feed, landed, surely=cleaned)
     since = landing.modified(report.feed, report.taken + 1) if landed > report.taken else None
     lag = None if since is None else max(0.0, time.time() - since)
-    not_trusted = source.not_trusted(report.feed)
+    not_trusted = source.senders.not_trusted(report.feed)
     return replace(
         report,
         landed=landed,

@@ -36,7 +36,7 @@ def ask(core: Core, stage: Stage) -> None:
     gateways get its filters first.
     """
     session_moves = moves_of(core)
-    session_moves.has_unsent_notices = True
+    core.neighbours.has_news = True
     say(core, session_moves.queues, Kind.ASK, [stage])
     cut(core, OWN, stage)
 
@@ -113,5 +113,5 @@ def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Fo
             core.changes.subscriptions[session, topic_filter] = None
     move.filters = tuple({*move.filters, *forwarder.groups.values()})
     forwarder.awaited = set(moves_of(core).queues)
-    moves_of(core).has_unsent_notices = True
+    core.neighbours.has_news = True
     say(core, moves_of(core).queues, Kind.HERE, [move.next_stage])

@@ -49,7 +49,7 @@ class SiteNeighbours(WithSessionMoves):
         self._core = core
         self.lookup: SessionLookup | None = None
         """The session lookup; None before the site has begun."""
-        self.replicated: Replicated | None = None
+        self.second_disk: Replicated | None = None
         """Tracks which spool rows are replicated; None unless `copies = 2`."""
         self.moved = moved_of(state)
         """Moves in the store at the start."""
@@ -90,19 +90,15 @@ class SiteNeighbours(WithSessionMoves):
     # -- a second disk
 
     @property
-    def replicates(self) -> bool:
-        return self.replicated is not None
-
-    @property
     def refuses(self) -> bool:
-        return self.replicated is not None and self.replicated.refusing
+        return self.second_disk is not None and self.second_disk.refusing
 
     def lacks(self, commit: int) -> bool:
-        return self.replicated is not None and self.replicated.commit < commit
+        return self.second_disk is not None and self.second_disk.commit < commit
 
     def is_safe(self, row: int) -> None:
-        if self.replicated is not None:
-            self.replicated.safe(row)
+        if self.second_disk is not None:
+            self.second_disk.safe(row)
 
     # -- sessions, commits and time
 
@@ -146,17 +142,16 @@ class SiteNeighbours(WithSessionMoves):
             self.changed.clear()
             for order in rows.exports:
                 moving.leave(self._core, order)
-        if self.replicated is not None:
-            self.replicated.sealed(commit.number, commit.spool)
+        if self.second_disk is not None:
+            self.second_disk.sealed(commit.number, commit.spool)
 
     def on_disk(self, number: int) -> None:
-        if self.replicated is not None:
-            self.replicated.on_disk(number)
+        if self.second_disk is not None:
+            self.second_disk.on_disk(number)
 
     def tell(self) -> None:
-        if self.session_moves.has_unsent_notices:
-            self.session_moves.has_unsent_notices = False
-            self.session_moves.tell()
+        self.has_news = False
+        self.session_moves.tell()
 
     def reconfigure(self) -> None:
         for session, move in self.session_moves:

@@ -106,5 +106,5 @@ class Behind:
         self._latest += 1
         self._again -= {*members}
         self._asked.update(dict.fromkeys(members, (self._latest, self._core.now)))
-        self._moves.has_unsent_notices = True
+        self._core.neighbours.has_news = True
         say(self._core, members, Kind.ASK, [Stage(self._own, self._latest)])

@@ -28,10 +28,11 @@ from gateway.broker.queue_limits import is_crowded
 from gateway.broker.refusals import refused, say, words
 from gateway.broker.session import Attached, Role, Session
 from gateway.broker.topic import NOTICES
-from gateway.mqtt.encode import acknowledgements, encode
+from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import quote
 from gateway.mqtt.packets import Puback, Pubrec
 from gateway.mqtt.reason import ReasonCode
+from gateway.mqtt.runs import acknowledgements
 from gateway.mqtt.topics import SYSTEM_PREFIX
 from gateway.site.moving.addresses import read_address
 from gateway.site.moving.late_messages import forward, receive, receive_for_share

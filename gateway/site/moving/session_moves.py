@@ -31,12 +31,9 @@ class SessionMoves:
         self.queues: dict[str, Session] = {}
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
-        """Sends the other gateways new filters."""
+        """Sends the other gateways new filters (`Neighbours.has_news`)."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
         """Callback for the CUTs of new subscriptions (`new_subscriptions.py`)."""
-        self.has_unsent_notices = False
-        """Whether `tell` must be called before the open changes are on disk, because sessions have
-        arrived."""
         self.asks: Counter[str] = Counter()
         """Number of questions of each gateway in the current minute."""
         self.count_from = 0.0

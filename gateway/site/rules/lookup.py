@@ -20,18 +20,18 @@ one answers it, and then queries all members again.
 
 import heapq
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import partial
 from itertools import count
 
 from gateway.site.rules.contact import RESTART_S, START_S
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.decision import Claim, Decision, decide, went_on_twice
+from gateway.site.rules.decision import Claim, Decision
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Held, Holder, Outcome
 from gateway.site.rules.inbound_moves import InboundMoves
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import MAX_EPOCH, Kind, Query, Reply
+from gateway.site.rules.search import GONE, Alive, Search, Stage, Waiter
 from gateway.site.rules.suspect import doubt
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
@@ -47,92 +47,6 @@ TURN_S = 0.1
 """Seconds for which a member leaves the turn to others that have asked for the same client before,
 and that would always come after it by name.
 """
-
-Waiter = Callable[[Outcome], None]
-Alive = Callable[[], bool]
-
-
-class Stage(Enum):
-    ASKING = 1
-    MOVING = 2
-    SETTLING = 3
-    OVER = 4
-
-
-class Search:
-    """One search for a client's session."""
-
-    __slots__ = (
-        "answered",
-        "asked",
-        "busy",
-        "claims",
-        "clean",
-        "client",
-        "decision",
-        "dropped",
-        "held",
-        "in_vain",
-        "later",
-        "looks",
-        "patience",
-        "restored",
-        "searching",
-        "silent",
-        "since",
-        "stage",
-        "suspects",
-        "turn",
-        "twofold",
-        "waiters",
-    )
-
-    def __init__(self, searching: "Lookup", client: str, now: float) -> None:
-        self.searching = searching
-        self.client = client
-        self.since = now
-        self.asked = now
-        """Time of the first query of the current round."""
-        self.patience = now
-        """Time up to which the client can wait for members that are expected or busy."""
-        self.held = 0.0
-        """Time up to which no member is queried (TURN_S); 0 if they are."""
-        self.looks = now
-        """Time of the next check of this search."""
-        self.stage = Stage.ASKING
-        self.clean = False
-        """Whether the client wants existing sessions to end (Clean Start 1). A session at another
-        member moves here first, and ends here: so its will is published before the client is
-        answered, and its messages of shared subscriptions go to other subscribers.
-        """
-        self.in_vain = False
-        """Whether a move has failed, after which a client with Clean Start 1 needs none."""
-        self.waiters: list[tuple[Waiter, Alive]] = []
-        """Callers with their connections; empty for a recall (`recall`)."""
-        self.suspects = searching.trust.settled(client)
-        """Members that had asked for the client before. A member that asks in the meantime is
-        queried again.
-        """
-        self.turn = 0
-        """Number of the current round of queries; replies to earlier rounds do not count."""
-        self.answered: set[str] = set()
-        self.busy: set[str] = set()
-        """Members whose last reply was BUSY."""
-        self.claims: dict[str, Claim] = {}
-        self.restored: set[str] = set()
-        """Members that have answered, and may have forgotten something."""
-        self.twofold = False
-        """Whether two members have sessions that went on without one another."""
-        self.dropped: Callable[[], None] = lambda: None
-        """Callback if a recall ends without a decision."""
-        self.silent: tuple[str, ...] = ()
-        self.later: list[Callable[[], None]] = []
-        """Callers that arrived after the decision. They search again."""
-        self.decision: Decision | None = None
-
-    def on_reply(self, member: str, number: int, reply: Reply) -> None:
-        if self.stage is Stage.ASKING and number == self.turn:
-            self.searching.on_reply(self, member, reply)
 
 
 class Lookup:
@@ -173,7 +87,7 @@ class Lookup:
         if search is None or not waited:
             search = self._begin(client)
         if waited:
-            self._supersede(search)
+            self._contacts.statistics.superseded += search.supersede()
         search.waiters.append((done, alive))
         search.clean = clean
         search.patience = self._contacts.now + (0 if clean else min(RESTART_S, patience))
@@ -185,17 +99,6 @@ class Lookup:
         if search.suspects and any(me < one and contacts[one].up for one in search.suspects):
             search.held = contacts.now + TURN_S
         self._ask_all(search)
-
-    def _supersede(self, search: Search) -> None:
-        """Drop callers that are gone, since a newer connection of the client takes their place. The
-        replies so far stay valid: a member that wants to change its own makes this search begin
-        again (`yields`).
-        """
-        gone = [done for done, alive in search.waiters if not alive()]
-        search.waiters = [(done, alive) for done, alive in search.waiters if alive()]
-        self._contacts.statistics.superseded += len(gone)
-        for done in gone:
-            done(Outcome("failed", 0, (), _GONE))
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out whether a session that has moved away, or is suspect, is still the newest. One
@@ -213,7 +116,9 @@ class Lookup:
         if (earlier := self._searches.get(client)) is not None:
             self._abandon(earlier)
             earlier.dropped()
-        search = self._searches[client] = Search(self, client, self._contacts.now)
+        suspects = self.trust.settled(client)
+        search = Search(client, suspects, self._contacts.now, self.on_reply)
+        self._searches[client] = search
         return search
 
     def yields(self, client: str, member: str) -> bool:
@@ -230,10 +135,10 @@ class Lookup:
             search.dropped()
             return True
         if not any(alive() for _, alive in search.waiters):
-            self._fail(search, _GONE)
+            self._fail(search, GONE)
             return True
         if search.held:
-            self._forget(search)
+            search.forget_replies()
             return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
@@ -245,15 +150,8 @@ class Lookup:
         search = self._searches.get(client)
         return client in self._working or (search is not None and search.stage is not Stage.ASKING)
 
-    def _forget(self, search: Search) -> None:
-        """Forget all replies so far, and those still to come."""
-        search.turn += 1
-        search.answered.clear()
-        search.busy.clear()
-        search.claims.clear()
-
     def _again(self, search: Search) -> None:
-        self._forget(search)
+        search.forget_replies()
         search.stage = Stage.ASKING
         self._ask_all(search)
 
@@ -274,11 +172,8 @@ class Lookup:
         search.held = 0.0
         for contact in self._contacts.values():
             if contact.up and contact.name not in search.answered:
-                self._ask(search, contact.name)
+                self._windows.ask(contact.name, Query(search.client), search, search.turn)
         self._look(search)
-
-    def _ask(self, search: Search, member: str) -> None:
-        self._windows.ask(member, Query(search.client), search, search.turn)
 
     def on_reply(self, search: Search, member: str, reply: Reply) -> None:
         """Handle a valid reply."""
@@ -288,8 +183,8 @@ class Lookup:
                 search.dropped()
                 return
             search.busy.add(member)
-            if self._contacts.now < self._silent_from(search, member):
-                self._ask(search, member)
+            if self._contacts.now < search.silent_from(self._contacts, member):
+                self._windows.ask(member, Query(search.client), search, search.turn)
             return
         search.busy.discard(member)
         search.answered.add(member)
@@ -314,7 +209,7 @@ class Lookup:
             self._ask_all(search)
             return
         silent = [name for name in self._contacts if name not in search.answered]
-        until = max((self._silent_from(search, name) for name in silent), default=0.0)
+        until = max((search.silent_from(self._contacts, name) for name in silent), default=0.0)
         if self._contacts.now < until:
             self._look_at(search, until)
             return
@@ -334,13 +229,13 @@ class Lookup:
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims
         if search.waiters and not any(alive() for _, alive in search.waiters):
-            self._fail(search, _GONE)
+            self._fail(search, GONE)
             return
         own = self._holder.held(client)
         if own is not None:
             unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(*own, unsure)
-        decision = search.decision = self._decided(search)
+        decision = search.decision = search.decide(me)
         if search.silent and decision.epoch < MAX_EPOCH:
             epoch = max(decision.epoch, self._ending.above(client))
             decision = search.decision = decision._replace(epoch=epoch)
@@ -352,20 +247,14 @@ class Lookup:
                 search.dropped()
             elsewhere = decision.source not in (None, me) and not search.silent
             if own is not None and elsewhere and decision.source not in own.older:
-                self._give_up(client, own)
+                # another member has the newest session: our record ends
+                self._working.begin(client)
+                self.trust.settled(client)
+                self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
         elif decision.source in (None, me):
             self._decide_here(search, own, decision)
         else:
             self._fetch(search, own, decision.source)
-
-    def _decided(self, search: Search) -> Decision:
-        me, silent = self._contacts.me, frozenset(search.silent)
-        search.twofold = len(search.claims) > 1 and went_on_twice(search.claims)
-        decision = decide(me, search.claims, silent, False)
-        simple = decision.source in (None, me) or decision.suspect or search.in_vain
-        if search.clean and simple:
-            return decide(me, search.claims, silent, True)
-        return decision
 
     def _decide_here(self, search: Search, own: Held | None, decision: Decision) -> None:
         """Handle the decision that the session is here, or begins here."""
@@ -378,34 +267,33 @@ class Lookup:
         self._working.begin(client)
         if decision.suspect:  # same commit: the caller may be gone
             self._holder.mark_suspect(client, lambda: None)
-        done = partial(self._on_disk, search, None)
+        done = partial(self._on_disk, search, None, None)
         self._holder.stand(client, decision.epoch, decision.older, done)
 
     def _fetch(self, search: Search, own: Held | None, source: str) -> None:
         """Handle the decision that the session is at another member."""
         search.stage = Stage.MOVING
-        if own is not None and source in own.older:
-            self._working.begin(search.client)
-            names = search.claims[source].older & self._contacts.keys()
-            doubt(self._holder, search.client, own, names, partial(self._doubted, search))
-        else:
+        if own is None or source not in own.older:
             self._claim(search)
+            return
+
+        def doubted(_: int) -> None:
+            self._working.finish(search.client)
+            self._claim(search)
+
+        # Our record and the source's name each other's members. Once the session has moved to us,
+        # our record looks like its successor, even if nothing arrives. So it is marked as suspect
+        # first, and names the same members as the source's record. Those are told with the next
+        # decision, because a suspect session is recalled (`outbound_moves.py`).
+        self._working.begin(search.client)
+        names = search.claims[source].older & self._contacts.keys()
+        doubt(self._holder, search.client, own, names, doubted)
 
     def mark_all_suspect(self) -> None:
         """Mark decisions as suspect if they rely on a member that was restored afterwards."""
         for search in self._searches.values():
             if search.decision is not None:
                 search.decision = search.decision._replace(suspect=True)
-
-    def _doubted(self, search: Search, _: int) -> None:
-        """Continue after our record was marked as suspect. Our record and the source's record name
-        each other's members. Once the session has moved to us, our record looks like its successor,
-        even if nothing arrives. So it is marked first, and names the same members as the source's
-        record. Those are told with the next decision, because a suspect session is recalled
-        (`outbound_moves.py`).
-        """
-        self._working.finish(search.client)
-        self._claim(search)
 
     def _claim(self, search: Search) -> None:
         decision = search.decision
@@ -415,12 +303,6 @@ class Lookup:
             self._inbound.claim(search.client, decision.source, claimed)
         else:
             self.lost(search.client)
-
-    def _give_up(self, client: str, own: Held) -> None:
-        """End our record, because another member has the newest session."""
-        self._working.begin(client)
-        self.trust.settled(client)
-        self._holder.end(client, own.epoch + 1, partial(self._working.finish, client))
 
     def arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
         """Handle a complete session that has arrived. suspect: whether one of its parts is marked
@@ -432,7 +314,7 @@ class Lookup:
         decision = search.decision = search.decision._replace(suspect=suspect)
         search.stage = Stage.SETTLING
         self._working.begin(client)
-        done = partial(self._taken, search, sum(map(len, parts)))
+        done = partial(self._on_disk, search, sum(map(len, parts)))
         self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
@@ -452,21 +334,23 @@ class Lookup:
         else:
             self._fail(search, reason)
 
-    def _taken(self, search: Search, size: int, problem: str | None) -> None:
-        self._on_disk(search, problem)
-        self._inbound.settled(size)
-
-    def _on_disk(self, search: Search, problem: str | None) -> None:
+    def _on_disk(self, search: Search, size: int | None, problem: str | None) -> None:
+        """Continue after a decision is on disk, or could not be written. size: bytes of a session
+        that has moved here.
+        """
         self._working.finish(search.client)
         if problem is not None:
             search.stage = Stage.MOVING
             self.refused(search.client, problem)
-            return
-        decision = search.decision
-        if decision is not None:
-            self._contacts.statistics.moved_in += decision.source not in (None, self._contacts.me)
-            self._ending.tell(search.client, decision.older)
-        self._settled(search)
+        else:
+            decision = search.decision
+            if decision is not None:
+                moved = decision.source not in (None, self._contacts.me)
+                self._contacts.statistics.moved_in += moved
+                self._ending.tell(search.client, decision.older)
+            self._settled(search)
+        if size is not None:
+            self._inbound.settled(size)
 
     def _settled(self, search: Search) -> None:
         decision, statistics = search.decision, self._contacts.statistics
@@ -510,7 +394,7 @@ class Lookup:
             if search.stage is Stage.ASKING:
                 search.answered.discard(member)
                 search.claims.pop(member, None)
-            self._ask(search, member)
+            self._windows.ask(member, Query(search.client), search, search.turn)
         self._windows.close(member)
 
     def left(self, member: str) -> None:
@@ -522,12 +406,6 @@ class Lookup:
         for search in list(self._searches.values()):
             self._look(search)
 
-    def _silent_from(self, search: Search, member: str) -> float:
-        until = self._contacts[member].silent_from(search.asked, search.patience)
-        if member in search.busy and self._contacts[member].up:  # it may wait for a starting member
-            until = max(until, min(self._contacts.starting, search.patience))
-        return until
-
     @property
     def deadline(self) -> float | None:
         return self._looks[0][0] if self._searches and self._looks else None
@@ -535,9 +413,6 @@ class Lookup:
     def advance(self) -> None:
         while self._looks and self._looks[0][0] <= self._contacts.now:
             self._look(heapq.heappop(self._looks)[2])
-
-
-_GONE = "its client has gone"
 
 
 def _stands(own: Held | None, decision: Decision) -> bool:

@@ -13,7 +13,7 @@ from gateway.site.rules.contacts import Contacts, Statistics
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Holder
 from gateway.site.rules.inbound_moves import InboundMoves
-from gateway.site.rules.lookup import Lookup, Waiter
+from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import (
     Answer,
@@ -34,6 +34,7 @@ from gateway.site.rules.outbound_moves import OutboundMoves
 from gateway.site.rules.releasing import Done as ReleaseDone
 from gateway.site.rules.releasing import Releasing
 from gateway.site.rules.replies import Replies
+from gateway.site.rules.search import Waiter
 from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 

@@ -371,7 +371,7 @@ class _Port:
     # -- what our broker says
 
     def sent(self, data: bytes) -> None:
-        self.forwarding.sent(self.session.send_flow.latest, data)
+        self.forwarding.sent(self.session.send_flow.flights.latest, data)
 
     def processed(self, near: _Near, size: int) -> None:
         if near is self._near:

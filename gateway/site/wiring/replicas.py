@@ -368,7 +368,7 @@ class _Own:
         self._clock: int | None = None
         """Start of this boot in UTC, as it was first known: later corrections are not sent."""
         self._replicated = Replicated(self._committed, last if broker.spool.size else 0)
-        site_of(broker).replicated = self._replicated
+        site_of(broker).second_disk = self._replicated
         told = self._told(copied.landed(database, last))
         self.copying = Copying(self, send, told, last, loop.time())
 

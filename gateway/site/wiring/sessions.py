@@ -276,10 +276,10 @@ class SessionHolder:
             given = self._given_of(key)
             done(self._parts(key) if given is not None and given.member == to else None)
 
-        if self._site.replicated is None:
+        if self._site.second_disk is None:
             done(self._parts(key))
         else:
-            self._site.replicated.call(self._broker.committed, hand_over)
+            self._site.second_disk.call(self._broker.committed, hand_over)
 
     def take(
         self,

@@ -131,7 +131,7 @@ def test_all_qos_1_and_2_messages_share_one_quota(maximum: int | None) -> None:
                 client.send(Pubrec(number))
             case Pubrel(packet_id=number):
                 client.send(Pubcomp(number))
-    assert len(world.broker.sessions["c"].send_flow.acknowledging) == 0
+    assert len(world.broker.sessions["c"].send_flow.flights.acknowledging) == 0
     assert world.broker.statistics.sent[1:] == [4, 4]
 
 

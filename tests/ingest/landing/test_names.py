@@ -99,7 +99,7 @@ def test_unsigned_batch_of_an_older_gateway_is_held_until_its_key_is_given(
     assert len(held) == 1
     assert name in held[0]
     assert "--old-names" in held[0]
-    assert "--old-names" in str(feeds.not_trusted(feed))
+    assert "--old-names" in str(feeds.senders.not_trusted(feed))
     keys = load(url)
     change(keys, [f"{signer.public} {name}"], old_names=True)
     save(url, keys)

@@ -34,7 +34,8 @@ class Copied:
 
     def start(self) -> None:
         broker = self.world.broker
-        self.replicated = site_of(broker).replicated = Replicated(self._take, broker.spool.next - 1)
+        last = broker.spool.next - 1
+        self.replicated = site_of(broker).second_disk = Replicated(self._take, last)
 
     def _take(self, rows: Sequence[SpoolRow]) -> None:
         self.told += [row[0] for row in rows]

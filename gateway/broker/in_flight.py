@@ -1,0 +1,89 @@
+"""The messages in flight of one session: those that were sent and are not fully acknowledged.
+
+In: messages as they are sent, and acknowledgements (`send_flow.py`). Out: messages to
+send again on the next connection, and the packet identifiers in use.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gateway.broker.delivery import Delivery
+from gateway.broker.message_ids import IDENTIFIERS, number_of, packet_id
+
+
+class InFlight:
+    __slots__ = ("acknowledging", "receiving", "released", "resend")
+
+    def __init__(self) -> None:
+        self.acknowledging: dict[int, Delivery] = {}
+        """QoS 1 deliveries that wait for PUBACK, by packet identifier."""
+        self.receiving: dict[int, Delivery] = {}
+        """QoS 2 deliveries that wait for PUBREC, by packet identifier."""
+        self.released: dict[int, Delivery | None] = {}
+        """Identifiers that wait for PUBCOMP, in order, each with the delivery to delete then."""
+        self.resend: deque[tuple[int, Delivery]] = deque()
+        """Messages in flight on an earlier connection, each with its number."""
+
+    @property
+    def count(self) -> int:
+        """Number of messages that were sent and are not fully acknowledged."""
+        return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
+
+    @property
+    def to_resend(self) -> set[int]:
+        """Packet identifiers of messages to send again on the next connection."""
+        return {packet_id(number) for number, _ in self.resend}
+
+    @property
+    def latest(self) -> int:
+        """Number of the latest message that waits for PUBACK or PUBREC, 0 for none."""
+        return max(self.ends(), default=0)
+
+    def find(self, identifier: int) -> tuple[Delivery, int] | None:
+        """Return delivery and index in the run of a message that waits for PUBACK or PUBREC."""
+        delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
+        if delivery is None:
+            return None
+        number = number_of(identifier, delivery.first)
+        return delivery, delivery.skip + number - delivery.first
+
+    def ends(self) -> list[int]:
+        """Return the numbers of the first and the last message of each QoS, sorted."""
+        return sorted(
+            number_of(identifier, delivery.first)
+            for flights in (self.acknowledging, self.receiving)
+            if flights
+            for identifier, delivery in (
+                next(iter(flights.items())),
+                next(reversed(flights.items())),
+            )
+        )
+
+    def passed(self, number: int) -> int:
+        """Return by how many numbers message `number` is ahead of the oldest identifier in use."""
+        last = packet_id(number) - 1
+        used = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
+        return max(((last - identifier) % IDENTIFIERS + 1 for identifier in used), default=0)
+
+    def suspend(self, committed: int) -> tuple[int | None, list[Delivery]]:
+        """Keep what the next connection gets again. Return the number of the first message that was
+        not sent, because it waited for a commit, and the deliveries that seemed to be in flight, in
+        order. The number is None if all were sent. committed: the last commit on disk.
+        """
+        flights = [
+            (number_of(identifier, delivery.first), delivery)
+            for flight in (self.acknowledging, self.receiving)
+            for identifier, delivery in flight.items()
+        ]
+        waiting = (
+            number
+            for number, delivery in flights
+            if delivery.flags & 4 and delivery.commit > committed
+        )
+        held = min(waiting, default=None)
+        flights = sorted([*flights, *self.resend], key=lambda item: item[0])
+        self.resend = deque(item for item in flights if held is None or item[0] < held)
+        self.acknowledging.clear()
+        self.receiving.clear()
+        return held, [delivery for _, delivery in flights]

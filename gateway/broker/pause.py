@@ -1,0 +1,154 @@
+"""The pause of one connection whose client was refused (`pauses.py` has the rules and the times).
+
+In: publications that arrive within the pause. Out: the same, once it is over; and whether and until
+when the client is not read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gateway.broker.broker import Broker
+from gateway.broker.lack import Bound
+from gateway.broker.pauses import Record
+from gateway.broker.publish_run import PublishRun
+from gateway.broker.spool import Identity
+from gateway.mqtt.reason import ReasonCode
+
+EACH_BYTES = 65_536
+"""Largest number of bytes of publications that are postponed for one connection. Beyond it, the
+gateway stops reading until the pause is over.
+"""
+PART = 8
+"""Divisor: the part of limits.memory_bytes for postponed publications."""
+_RUN_BYTES = 512
+"""Overhead of a run in memory, in bytes."""
+_LOOK_S = 1.0
+"""Seconds between two checks whether the peer gateway with the second disk still answers, while the
+last acknowledgement before the end waits.
+"""
+_OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
+"""Bounds that have room again if any publication for the spool is accepted."""
+
+
+class Pause:
+    """The pause of one connection after a refusal. Publications at QoS 1 and 2 are postponed until
+    `until`: they have no effect, and their packet identifiers are not kept. All other packets are
+    handled as usual: PINGREQ, acknowledgements, subscriptions, QoS 0.
+    """
+
+    __slots__ = (
+        "_broker",
+        "after",
+        "bound",
+        "farewell",
+        "key",
+        "put_off",
+        "reason",
+        "record",
+        "shared",
+        "size",
+        "topic",
+        "until",
+    )
+
+    def __init__(self, broker: Broker, key: int, record: Record | None, shared: bool) -> None:
+        self._broker = broker
+        self.key = key
+        self.record = record
+        """Record of the client; None once a publication was accepted."""
+        self.shared = shared
+        """Whether the record belongs to all clients without an identifier at this address. In that
+        case a publication is not postponed: if there is room, it is accepted at once. Only a
+        connection whose publication is refused within the pause stays open until the pause is over.
+        """
+        self.until = record.over(broker.now) if record is not None and not shared else float("-inf")
+        """End of the pause on this connection, on the time axis."""
+        self.farewell = ""
+        """Reason String of the connection's end; empty while the connection continues. Once it is
+        set, publications at QoS 1 and 2 are dropped without an answer, and the client sends them
+        again.
+        """
+        self.reason: ReasonCode | None = None
+        """Reason code for the end of the connection."""
+        self.bound: Bound | None = None
+        self.topic = ""
+        """Bound and topic of the publication that ends the connection (see `Record`)."""
+        self.after = 0
+        """The commit that the last acknowledgement before the end waits for."""
+        self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()
+        """Publications that arrived within the pause, in order."""
+        self.size = 0
+        """Bytes of the postponed publications."""
+
+    def puts_off(self, run: PublishRun, identity: Identity | None) -> bool:
+        """Whether a run is not processed now: it waits for the end of the pause, or is dropped
+        because the connection is ending.
+        """
+        broker = self._broker
+        if not (self.farewell or self.put_off or broker.now < self.until):
+            return False
+        if not self.farewell:
+            size = _size(run)
+            self.put_off.append((run, identity))
+            self.size += size
+            broker.put_off += size
+        return True
+
+    def next(self) -> tuple[PublishRun, Identity | None] | None:
+        """Remove and return the first postponed run if it is due; otherwise, return None."""
+        if self.farewell or not self.put_off or self._broker.now < self.until:
+            return None
+        run, identity = self.put_off.popleft()
+        size = _size(run)
+        self.size -= size
+        self._broker.put_off -= size
+        return run, identity
+
+    @property
+    def stops_reading(self) -> bool:
+        """Whether reading stops until the pause is over: too much is postponed, or waits next."""
+        broker = self._broker
+        return broker.now < self.until and (
+            self.reason == ReasonCode.PACKET_TOO_LARGE
+            or self.size > EACH_BYTES
+            or broker.put_off > broker.limits.memory_bytes // PART
+        )
+
+    def ends(self, copied: bool) -> float | None:
+        """Return the time at which to continue with the client, on the time axis. None if nothing
+        waits for the end of the pause. copied: whether acknowledgements wait for a second disk.
+        """
+        now = self._broker.now
+        if now >= self.until:
+            return now + _LOOK_S if self.farewell and copied else None
+        return self.until if self.put_off or self.farewell or self.stops_reading else None
+
+    def took(self, run: PublishRun) -> bool:
+        """Note that a publication was accepted. Return True if the pause is over with that."""
+        record, topic = self.record, run.topic
+        if record is None or not (
+            topic.name == record.topic or (topic.spooled and record.bound in _OF_THE_SPOOL)
+        ):
+            return False
+        self._broker.pauses.forget(self.key)
+        self.record = None
+        return not self.put_off
+
+    def forget_put_off(self) -> None:
+        self._broker.put_off -= self.size
+        self.size = 0
+        self.put_off.clear()
+
+    def leave(self) -> None:
+        """Begin the pause of a refused client, at the end of its connection."""
+        broker = self._broker
+        self.forget_put_off()
+        if self.farewell:
+            with broker.step:
+                broker.pauses.refused(self.key, broker.now, self.bound, self.topic)
+                broker.statistics.pause(self.bound or "for_good")
+
+
+def _size(run: PublishRun) -> int:
+    return len(run.raw) + len(run.properties) + _RUN_BYTES

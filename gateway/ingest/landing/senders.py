@@ -1,0 +1,62 @@
+"""The gateways behind the feeds of a landing place: which of them batches are taken from.
+
+In: feeds, and the trusted gateways (`trust.py`). Out: the feeds that are read, why the others wait,
+and manifests whose signature was checked.
+"""
+
+import logging
+
+from gateway.ingest.landing.place import Announced
+from gateway.ingest.landing.trust import Trust
+from gateway.system import gateway_name
+
+log = logging.getLogger("onceway.ingest")
+
+
+class Senders:
+    """trust: trusted gateways; if None, all gateways are trusted."""
+
+    def __init__(self, trust: Trust | None) -> None:
+        self._trust = trust
+        self._odd_names: set[str] = set()
+        self.untrusted: dict[str, str] = {}
+        """Why nothing of a feed is taken, as of the last `trusted`."""
+
+    def refresh(self) -> None:
+        """Read the list of trusted gateways again."""
+        if self._trust is not None:
+            self._trust.refresh()
+
+    def check(self, manifest: Announced) -> Announced:
+        """Return a manifest after the check of its signature."""
+        return manifest if self._trust is None else self._trust.check(manifest)
+
+    def trusted(self, feeds: list[str]) -> list[str]:
+        """Return the feeds of trusted gateways. Log which gateways wait, if that is new."""
+        gateways = {feed.partition("/")[0] for feed in feeds}
+        odd = {gateway for gateway in gateways if self._odd(gateway)}
+        for gateway in sorted(odd - self._odd_names):
+            log.warning("held: %s: %s", gateway, self._odd(gateway))
+        self._odd_names = odd
+        if self._trust is not None:
+            self._trust.say(gateways - odd)
+        self.untrusted = {feed: why for feed in feeds if (why := self.not_trusted(feed))}
+        return [feed for feed in feeds if feed not in self.untrusted]
+
+    def not_trusted(self, feed: str) -> str | None:
+        """Return why no batch of a feed is taken; None if its gateway is trusted."""
+        gateway = feed.partition("/")[0]
+        odd = self._odd(gateway)
+        return odd or (self._trust.waits(gateway) if self._trust is not None else None)
+
+    def _odd(self, gateway: str) -> str | None:
+        """Return why a gateway with an invalid name waits; None if it does not. Versions up to
+        0.2.0 allowed such names, so their batches are taken once a key is given for the name.
+        """
+        problem = gateway_name.problem(gateway)
+        if problem is None or (self._trust is not None and self._trust.has_key(gateway)):
+            return None
+        return (
+            f"a gateway's name {problem}. If a gateway up to version 0.2.0 landed this: `onceway"
+            " uplink key` there, and `onceway ingest trust --old-names` here"
+        )

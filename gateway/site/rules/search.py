@@ -1,0 +1,139 @@
+"""One search for a client's session: its callers, and the members' replies (`lookup.py`)."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.decision import Claim, Decision, decide, went_on_twice
+from gateway.site.rules.holder import Outcome
+from gateway.site.rules.messages import Reply
+
+GONE = "its client has gone"
+
+Waiter = Callable[[Outcome], None]
+Alive = Callable[[], bool]
+
+
+class Stage(Enum):
+    ASKING = 1
+    MOVING = 2
+    SETTLING = 3
+    OVER = 4
+
+
+class Search:
+    """One search for a client's session."""
+
+    __slots__ = (
+        "_take",
+        "answered",
+        "asked",
+        "busy",
+        "claims",
+        "clean",
+        "client",
+        "decision",
+        "dropped",
+        "held",
+        "in_vain",
+        "later",
+        "looks",
+        "patience",
+        "restored",
+        "silent",
+        "since",
+        "stage",
+        "suspects",
+        "turn",
+        "twofold",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        client: str,
+        suspects: frozenset[str],
+        now: float,
+        take: Callable[["Search", str, Reply], None],
+    ) -> None:
+        self._take = take
+        """Handles a reply to the current round of queries."""
+        self.client = client
+        self.since = now
+        self.asked = now
+        """Time of the first query of the current round."""
+        self.patience = now
+        """Time up to which the client can wait for members that are expected or busy."""
+        self.held = 0.0
+        """Time up to which no member is queried (TURN_S); 0 if they are."""
+        self.looks = now
+        """Time of the next check of this search."""
+        self.stage = Stage.ASKING
+        self.clean = False
+        """Whether the client wants existing sessions to end (Clean Start 1). A session at another
+        member moves here first, and ends here: so its will is published before the client is
+        answered, and its messages of shared subscriptions go to other subscribers.
+        """
+        self.in_vain = False
+        """Whether a move has failed, after which a client with Clean Start 1 needs none."""
+        self.waiters: list[tuple[Waiter, Alive]] = []
+        """Callers with their connections; empty for a recall (`recall`)."""
+        self.suspects = suspects
+        """Members that had asked for the client before. A member that asks in the meantime is
+        queried again.
+        """
+        self.turn = 0
+        """Number of the current round of queries; replies to earlier rounds do not count."""
+        self.answered: set[str] = set()
+        self.busy: set[str] = set()
+        """Members whose last reply was BUSY."""
+        self.claims: dict[str, Claim] = {}
+        self.restored: set[str] = set()
+        """Members that have answered, and may have forgotten something."""
+        self.twofold = False
+        """Whether two members have sessions that went on without one another."""
+        self.dropped: Callable[[], None] = lambda: None
+        """Callback if a recall ends without a decision."""
+        self.silent: tuple[str, ...] = ()
+        self.later: list[Callable[[], None]] = []
+        """Callers that arrived after the decision. They search again."""
+        self.decision: Decision | None = None
+
+    def on_reply(self, member: str, number: int, reply: Reply) -> None:
+        if self.stage is Stage.ASKING and number == self.turn:
+            self._take(self, member, reply)
+
+    def forget_replies(self) -> None:
+        """Forget all replies so far, and those still to come."""
+        self.turn += 1
+        self.answered.clear()
+        self.busy.clear()
+        self.claims.clear()
+
+    def supersede(self) -> int:
+        """Drop callers that are gone, since a newer connection of the client takes their place.
+        Return how many. The replies so far stay valid: a member that wants to change its own makes
+        the search begin again (`Lookup.yields`).
+        """
+        gone = [done for done, alive in self.waiters if not alive()]
+        self.waiters = [(done, alive) for done, alive in self.waiters if alive()]
+        for done in gone:
+            done(Outcome("failed", 0, (), GONE))
+        return len(gone)
+
+    def silent_from(self, contacts: Contacts, member: str) -> float:
+        """Return the time from which a member without an answer counts as silent."""
+        until = contacts[member].silent_from(self.asked, self.patience)
+        if member in self.busy and contacts[member].up:  # it may wait for a starting member
+            until = max(until, min(contacts.starting, self.patience))
+        return until
+
+    def decide(self, me: str) -> Decision:
+        """Return what follows from the claims."""
+        silent = frozenset(self.silent)
+        self.twofold = len(self.claims) > 1 and went_on_twice(self.claims)
+        decision = decide(me, self.claims, silent, False)
+        simple = decision.source in (None, me) or decision.suspect or self.in_vain
+        if self.clean and simple:
+            return decide(me, self.claims, silent, True)
+        return decision
