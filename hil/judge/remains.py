@@ -17,6 +17,7 @@ ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 ACCOUNTED = {
     "batch_content": ("batch",),
     "flow": ("session",),
+    "origin": ("session", "retained"),
     "content_check": ("retained", "will", "aside", "given_part"),
 }
 """Tables that have at most as many rows as others have together."""

@@ -41,7 +41,10 @@ def test_clean_store_and_landing_place_are_right() -> None:
         ),
         ({"tables": {"session": 2, "flow": 3}}, "has 3 row(s) in its table flow, and use for 2"),
         ({"tables": {"spool_check": 9}}, "has 9 row(s) in its table spool_check, and use for 2"),
-        ({"tables": {"origin": 1}}, "has 1 row(s) in its table origin, and use for 0"),
+        (
+            {"tables": {"origin": 1, "session": 0}},
+            "has 1 row(s) in its table origin, and use for 0",
+        ),
         ({"tables": {"new_table": 1}}, "has 1 row(s) in its table new_table, and use for 0"),
         ({"files": {"gateway.db-wal": 9_000_000}}, "has 9000000 bytes in its file gateway.db-wal"),
         ({"files": {"history.json": 9_000_000}}, "has 9000000 bytes in its file history.json"),
