@@ -119,7 +119,7 @@ def list_benches(as_json: Json = False) -> None:
 
     Example: onceway hil list
     """
-    loaded = {name: benches.load(name) for name in sorted(benches.shipped())}
+    loaded = {name: benches.load(name) for name in sorted(benches.own_benches())}
     if as_json:
         typer.echo(
             json.dumps(
@@ -143,7 +143,7 @@ def run(
                 "project's benches."
             ),
             autocompletion=lambda incomplete: [
-                one for one in benches.shipped() if one.startswith(incomplete)
+                one for one in benches.own_benches() if one.startswith(incomplete)
             ],
         ),
     ] = None,
@@ -185,7 +185,9 @@ def run(
     """
     if bench and core:
         raise typer.BadParameter("--core is for a run without names of benches")
-    named = labels(bench or sorted(benches.shipped().keys() - (benches.BESIDE if core else set())))
+    named = labels(
+        bench or sorted(benches.own_benches().keys() - (benches.BESIDE if core else set()))
+    )
     changes = {
         name: value
         for name, value in {"seed": seed, "readings": readings}.items()
@@ -387,7 +389,7 @@ def _run(
     place = fresh(folder)
     console = Console(highlight=False)
     found = _carry_out(name, bench, made, place, console)
-    if not found.passed or keep:
+    if not found.is_kept or keep:
         console.print(
             f"the run is in {place.root}: {place.history.name}, and {HTML} to look at",
             soft_wrap=True,
@@ -397,7 +399,7 @@ def _run(
     tell(console, found)
     if found.result.verdict is Verdict.FAILS and shrink_it:
         _shrink(name, bench, made, place, console)
-    return 0 if found.passed else 1
+    return 0 if found.is_kept else 1
 
 
 def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:

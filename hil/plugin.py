@@ -73,7 +73,7 @@ class BenchItem(pytest.Item):
         seed = self.config.getoption("--bench-seed")
         folder = self.config._tmp_path_factory.mktemp(Path(self._bench).stem)  # type: ignore[attr-defined]
         found = execute(self._bench, folder, **({} if seed is None else {"seed": seed}))
-        if not found.passed:
+        if not found.is_kept:
             raise BenchDoesNotHoldError(found, folder)
 
     def repr_failure(

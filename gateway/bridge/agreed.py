@@ -45,7 +45,7 @@ class Kept(NamedTuple):
     (`Agreement`).
     """
 
-    held: dict[str, bytes]
+    agreements: dict[str, bytes]
     number: int
     doubted: dict[str, bool]
 
@@ -97,13 +97,17 @@ class AgreedFile:
     def _read(self) -> Kept:
         try:
             with closing(self._open()) as database, database:
-                held = dict(database.execute("SELECT topic, digest FROM agreed").fetchall())
+                agreements = dict(database.execute("SELECT topic, digest FROM agreed").fetchall())
                 found = database.execute("SELECT topic, sent FROM doubted").fetchall()
                 row = database.execute("SELECT number FROM far_mark").fetchone()
                 doubted = {topic: bool(sent) for topic, sent in found}
                 if not self._has_stopped(database):
-                    held = {topic: held[topic] for topic in held if not self._volatile(topic)}
-                return Kept(held, 0 if row is None else row[0], doubted)
+                    agreements = {
+                        topic: agreements[topic]
+                        for topic in agreements
+                        if not self._volatile(topic)
+                    }
+                return Kept(agreements, 0 if row is None else row[0], doubted)
         except (sqlite3.Error, OSError, OncewayError) as error:
             self._give_up("cannot be read", error)
             return Kept({}, 0, {})
@@ -161,13 +165,13 @@ class AgreedFile:
                 f"the agreed retained messages cannot be deleted ({error})", str(self._path)
             ) from error
 
-    def _give_up(self, what: str, error: Exception) -> None:
+    def _give_up(self, failure: str, error: Exception) -> None:
         """Log an error, and remove the file: later, its agreements would be wrong."""
         log.warning(
             "bridge %s: the agreed retained messages %s (%s: %s). Deletions during an outage do not"
             " cross until both brokers have been compared again",
             self._name,
-            what,
+            failure,
             self._path,
             error,
         )

@@ -115,12 +115,12 @@ class Agreement:
     def __init__(
         self,
         most: int,
-        held: dict[str, bytes],
+        agreements: dict[str, bytes],
         number: int,
         doubted: dict[str, bool] | None = None,
     ) -> None:
         self._most = most
-        self._held = held
+        self._agreements = agreements
         self.number = number
         """Number of the last mark that the other broker has confirmed."""
         self._doubted = doubted or {}
@@ -132,7 +132,7 @@ class Agreement:
         """Agreements that are covered by the mark that is being written."""
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._agreements)
 
     @property
     def has_fresh(self) -> bool:
@@ -145,7 +145,7 @@ class Agreement:
         """
         found = []
         for topic in topics:
-            if topic in self._held and self._doubted.get(topic) is not sent:
+            if topic in self._agreements and self._doubted.get(topic) is not sent:
                 found.append(topic)
             self._doubted[topic] = sent
             self._last.pop(topic, None)
@@ -153,19 +153,19 @@ class Agreement:
 
     def note(self, topic: str, state: Digest) -> None:
         """Note that both brokers have the same state of a topic."""
-        if topic in self._doubted or self._held.get(topic) != state:
+        if topic in self._doubted or self._agreements.get(topic) != state:
             self._doubted.setdefault(topic, True)
             self._last[topic] = state
 
     def differs(self, topic: str, state: Digest) -> bool:
         """Whether a state is another one than that of the agreement."""
-        return topic in self._doubted or self._held.get(topic) != state
+        return topic in self._doubted or self._agreements.get(topic) != state
 
     def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:
         """Return what a topic needs. known: the other broker has all that it had."""
         if not known:
             return step(ours, theirs, None, up=up)
-        old = self._held.get(topic)
+        old = self._agreements.get(topic)
         sent = self._doubted.get(topic)
         if sent is None:
             return step(ours, theirs, old, up=up)
@@ -175,7 +175,7 @@ class Agreement:
 
     def topics(self) -> Iterable[str]:
         """Return the topics with an agreement."""
-        return self._held.keys()
+        return self._agreements.keys()
 
     def knows(self, number: int | None) -> bool:
         """Whether a mark proves that the other broker has everything that both agreed on."""
@@ -188,7 +188,7 @@ class Agreement:
         self._written = dict(self._last)
         return max(self.number, least) + 1
 
-    def marked(self, number: int) -> dict[str, Digest]:
+    def confirm_mark(self, number: int) -> dict[str, Digest]:
         """Note that the other broker has the mark with a number. Return the changed agreements."""
         changed: dict[str, Digest] = {}
         for topic, state in self._written.items():
@@ -196,9 +196,9 @@ class Agreement:
                 continue  # it has changed since
             del self._last[topic], self._doubted[topic]
             if state is None:
-                self._held.pop(topic, None)
-            elif topic in self._held or len(self._held) < self._most:
-                self._held[topic] = state
+                self._agreements.pop(topic, None)
+            elif topic in self._agreements or len(self._agreements) < self._most:
+                self._agreements[topic] = state
             else:
                 continue
             changed[topic] = state
@@ -207,5 +207,5 @@ class Agreement:
 
     def void(self) -> None:
         """Drop all agreements, because the other broker has lost messages."""
-        for content in (self._held, self._doubted, self._last, self._written):
+        for content in (self._agreements, self._doubted, self._last, self._written):
             content.clear()

@@ -47,13 +47,13 @@ class BridgeAside:
         return len(aside.numbers(name)), aside.size(name)
 
     def move(
-        self, session: Session, identifier: int, kind: str, reason: str, *, taken: bool
+        self, session: Session, identifier: int, kind: str, reason: str, *, received: bool
     ) -> bool:
         """Set aside a message in flight. Return False if there is none. kind: the reason without
-        figures. taken: whether the other broker may have received the message.
+        figures. received: whether the other broker may have received the message.
         """
         broker, name = self._engine.broker, self._section.name
-        done = set_aside(broker, session, identifier, name, reason, self._most, taken=taken)
+        done = set_aside(broker, session, identifier, name, reason, self._most, received=received)
         if done is not None:
             self._tell(done.topic, kind, reason, done.lost)
         return done is not None

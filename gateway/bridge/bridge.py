@@ -115,7 +115,7 @@ class Bridge:
         answers = 1 + len(packets)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def came(found: list[Packet]) -> None:
+        def count(found: list[Packet]) -> None:
             nonlocal answers
             answers -= sum(not isinstance(packet, Publish) for packet in found)
             if answers <= 0 and not done.done():
@@ -126,7 +126,7 @@ class Bridge:
                 done.set_exception(OncewayError("our broker does not take the session"))
 
         near = NearClient(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
-        near.came, near.ended = came, ended
+        near.on_packets, near.ended = count, ended
         near.take(packets)
         try:
             await done
@@ -165,13 +165,13 @@ class Bridge:
             tuple(self._filters.lacking),
             unconfirmed=self._counts.unconfirmed,
             not_taken=self._counts.not_taken,
-            held=len(self._exchange.held) if self._exchange is not None else 0,
+            held=len(self._exchange.refused_for_now) if self._exchange is not None else 0,
             looped=self._counts.looped,
             retained=self.retained.state,
             differ=self.retained.differ,
             agreed=len(self.retained.agreement),
-            retained_here=self.retained.here,
-            retained_there=self.retained.there,
+            retained_here=self.retained.retained_here,
+            retained_there=self.retained.retained_there,
             oldest_s=age,
             last_error=self._last_error,
         )
@@ -188,7 +188,7 @@ class Bridge:
                 self._fail(str(error))
             except Exception as error:
                 self._blame(error)
-                self._pauses.told()
+                self._pauses.note_reason()
             if self._queue.session is None:  # an administrator may have ended it
                 await self._ensure()
             on_trial = self._established and self._suspects.tries_suspects
@@ -222,9 +222,9 @@ class Bridge:
         else:
             log.info("bridge %s: connected to %s", self.section.name, self.section.server)
 
-    def _may_log(self, what: str) -> bool:
+    def _may_log(self, line: str) -> bool:
         """Whether a line may be logged: once per burst, for a line that breaks again and again."""
-        return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {what}")
+        return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {line}")
 
     async def _connect(self) -> None:
         """Connect, and serve until the end of the connection, which raises OncewayError."""
@@ -285,8 +285,8 @@ class Bridge:
             raise OncewayError((await ended)[0])
         finally:
             self._suspects.ended(ended.done() and ended.result()[1], loop.time())
-            if far.told:
-                self._pauses.told()
+            if far.gave_reason:
+                self._pauses.note_reason()
             self._queue.near = self._exchange = None
             self.retained.end()
             exchange.end()
@@ -339,10 +339,10 @@ class Bridge:
         """Return the pair of sessions. If our session no longer exists, a new word is drawn, so
         that the session at the other broker is not used again.
         """
-        held = self._pairing.read()
-        if held is None or self._queue.session is None:
+        pair = self._pairing.read()
+        if pair is None or self._queue.session is None:
             return self._pairing.draw()
-        return self._pairing.identify(held)
+        return self._pairing.identify(pair)
 
     def _mark(self, pair: Pair) -> str:
         """Return the mark of the messages that cross this bridge."""
@@ -380,11 +380,15 @@ class Bridge:
         those that it should not have.
         """
         section, session = self.section, self._queue.session
-        held = {} if session is None else session.subscriptions
+        subscribed = {} if session is None else session.subscriptions
         packets: list[Packet] = []
-        if gone := sorted(set(held) - set(section.up)):
-            packets.append(Unsubscribe(1, gone))
-        new = [item for item in section.up if item not in held or held[item].qos != section.qos]
+        if unwanted := sorted(set(subscribed) - set(section.up)):
+            packets.append(Unsubscribe(1, unwanted))
+        new = [
+            item
+            for item in section.up
+            if item not in subscribed or subscribed[item].qos != section.qos
+        ]
         if new:
             packets.append(Subscribe(2, [subscription(item, section.qos) for item in new]))
         return packets

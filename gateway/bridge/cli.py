@@ -158,11 +158,11 @@ def _ask(folder: Path, do: str, name: str, numbers: list[int]) -> int:
     return int(row["done"])
 
 
-def _say(done: int, wanted: list[int], what: str, as_json: bool) -> None:
+def _say(done: int, wanted: list[int], text: str, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"done": done}))
     else:
-        typer.echo(f"{done} messages {what}")
+        typer.echo(f"{done} messages {text}")
     if done < len(set(wanted)):
         raise OncewayError(
             f"{len(set(wanted)) - done} of these messages are not there",

@@ -50,18 +50,18 @@ class _Crossing(NamedTuple):
 
 
 class Collisions:
-    """The doubts of one connection. now: the time in seconds. told: called when a topic comes in
-    doubt. jitter: returns a random factor of each wait.
+    """The doubts of one connection. now: the time in seconds. on_doubt: called when a topic comes
+    in doubt. jitter: returns a random factor of each wait.
     """
 
     def __init__(
         self,
         now: Callable[[], float],
-        told: Callable[[], None] = lambda: None,
+        on_doubt: Callable[[], None] = lambda: None,
         jitter: Callable[[], float] = lambda: random.uniform(1, 2),  # noqa: S311
     ) -> None:
         self._now = now
-        self._told = told
+        self._on_doubt = on_doubt
         self._jitter = jitter
         self._last: dict[str, _Crossing] = {}
         self.topics: dict[str, None] = {}
@@ -107,7 +107,7 @@ class Collisions:
                 self.topics[topic] = None
         if before or not self.topics:
             return
-        self._told()
+        self._on_doubt()
         now = self._now()
         if now - self._ended_at > 3 * self._wait_s + QUIET_S:
             self._wait_s = FIRST_S

@@ -33,11 +33,12 @@ _AT_ONCE = 500
 
 @dataclass(slots=True)
 class Difference:
-    """The outcome of a comparison. there: retained messages of the other broker. steps: by topic.
-    equal: topics that both have agreed on just now. stuck: topics that differ and cannot cross.
+    """The outcome of a comparison. retained_there: retained messages of the other broker. steps: by
+    topic. equal: topics that both have agreed on just now. stuck: topics that differ and cannot
+    cross.
     """
 
-    there: int
+    retained_there: int
     steps: dict[str, Step] = field(default_factory=dict)
     equal: dict[str, Digest] = field(default_factory=dict)
     stuck: int = 0

@@ -41,5 +41,5 @@ class ComparisonPauses:
         """Return the seconds until the next comparison may begin."""
         if self._in_vain < FREE:
             return 0.0
-        doubled = FIRST_S * 2.0 ** min(self._in_vain - FREE, _MOST_DOUBLINGS)
-        return max(0.0, self._ended_at + min(doubled, self._size / BYTES_PER_S) - now)
+        pause = FIRST_S * 2.0 ** min(self._in_vain - FREE, _MOST_DOUBLINGS)
+        return max(0.0, self._ended_at + min(pause, self._size / BYTES_PER_S) - now)

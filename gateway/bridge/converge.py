@@ -108,7 +108,7 @@ class Convergence:
         """Topics that differ, without topics in doubt; None if that is unknown."""
         self._stuck = 0
         """Topics that differ and cannot cross."""
-        self.here = self.there = 0
+        self.retained_here = self.retained_there = 0
         """Retained messages of both brokers after the last comparison."""
         self.error = ""
         """Why the comparison is not complete; empty if it is."""
@@ -220,9 +220,9 @@ class Convergence:
         await asyncio.sleep(random.uniform(*_SETTLED_S))  # noqa: S311 - jitter, no secret
         if not self.agreement.topics() and next(self._comparison.ours(), None) is None:
             await asyncio.sleep(_NOTHING_HERE_S)
-        left = self._pauses.left_s(asyncio.get_running_loop().time())
-        if left and await self._knows_us(link):
-            await self._keep_marks(link, left)
+        remaining = self._pauses.left_s(asyncio.get_running_loop().time())
+        if remaining and await self._knows_us(link):
+            await self._keep_marks(link, remaining)
         while True:
             try:
                 size = await self._compare(link)
@@ -305,10 +305,10 @@ class Convergence:
                 await self._file.clear()  # before a message crosses, and a higher mark is there
                 agreement.void()
             found = await self._difference(link, survey, before, known)
-            self.here, self.there, self._stuck = len(before), found.there, found.stuck
-            steps = found.steps
-            takes = (prefix + topic for topic, do in steps.items() if do is Step.TAKE)
-            await survey.read_names(takes, self._section.qos)
+            self.retained_here, self.retained_there = len(before), found.retained_there
+            self._stuck, steps = found.stuck, found.steps
+            inbound = (prefix + topic for topic, do in steps.items() if do is Step.TAKE)
+            await survey.read_names(inbound, self._section.qos)
             await self._make_equal(link, survey, before, steps)
             self._careful = False
             await self._first_mark(link, survey, number or 0)
@@ -345,9 +345,9 @@ class Convergence:
         await self._settle(link)
         if self._differ == self._stuck:
             prefix = self._section.prefix
-            self.here = len({message.topic for message in self._comparison.ours()})
-            self.there += sum(topic in before for topic in sent)
-            self.there -= sum(prefix + topic in survey.found for topic in sent)
+            self.retained_here = len({message.topic for message in self._comparison.ours()})
+            self.retained_there += sum(topic in before for topic in sent)
+            self.retained_there -= sum(prefix + topic in survey.found for topic in sent)
         self._crossing = False
 
     async def _quiet(self, link: Link) -> dict[str, Retained]:
@@ -370,12 +370,12 @@ class Convergence:
         return before
 
     async def _is_silent(self, link: Link) -> bool:
-        crossings, came = link.crossings, link.crossings.messages
+        crossings, messages = link.crossings, link.crossings.messages
         broker, section = self._engine.broker, self._section
         if crossings.open or _waiting(broker, section) or link.tries_suspects():
             return False
         await link.far.settled()
-        return not (crossings.messages - came or crossings.open or _waiting(broker, section))
+        return not (crossings.messages - messages or crossings.open or _waiting(broker, section))
 
     def _snapshot(self, link: Link) -> dict[str, Retained]:
         link.crossings.begin_reading()
@@ -421,8 +421,8 @@ class Convergence:
         while rest:
             batch, rest = rest[:PER_BATCH], rest[PER_BATCH:]
             await _until(lambda: _waiting(broker, self._section) <= _MOST_WAITING)
-            takes = [topic for topic in batch if steps[topic] is Step.TAKE]
-            if (disk := self._doubt(takes, False)) is not None:
+            inbound = [topic for topic in batch if steps[topic] is Step.TAKE]
+            if (disk := self._doubt(inbound, False)) is not None:
                 await disk
             for topic in batch:
                 if retained.get(topic) is not seen[topic] or topic in link.crossings.arrived:
@@ -527,7 +527,7 @@ class Convergence:
             )
         self.proves = proves
         if proves:
-            await self._file.write(agreement.marked(number), number)
+            await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
         """Cover new agreements by a mark, on the average at most one in _MARK_S."""
@@ -544,17 +544,17 @@ class Convergence:
         number = agreement.begin_mark()
         link.far.send(Publish(_mark_topic(link), str(number).encode(), 0, 0, True))
         await link.far.settled()
-        await self._file.write(agreement.marked(number), number)
+        await self._file.write(agreement.confirm_mark(number), number)
 
     async def _settle(self, link: Link) -> None:
         """Note the messages at QoS 0 that both brokers have. Our broker has everything on disk."""
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}
         await link.far.settled()
-        came, crossings.came = crossings.came, {}
+        received, crossings.received = crossings.received, {}
         await self._engine.commits.kept()
-        for topic, state in (sent | came).items():
-            is_newer = topic in crossings.sent or topic in crossings.came
+        for topic, state in (sent | received).items():
+            is_newer = topic in crossings.sent or topic in crossings.received
             if not is_newer and state == digest_of(retained.get(topic)):
                 self.agreement.note(topic, state)
 

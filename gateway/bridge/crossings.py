@@ -43,7 +43,7 @@ class Crossings:
         self._arriving: dict[int, tuple[str, Digest] | None] = {}
         self.sent: dict[str, Digest] = {}
         """Messages at QoS 0 that the other broker may have taken, by topic."""
-        self.came: dict[str, Digest] = {}
+        self.received: dict[str, Digest] = {}
         """Messages at QoS 0 that our broker may have taken, by topic."""
         self.arrived: set[str] = set()
         """Topics that arrived from the other broker since `arrived` was cleared."""
@@ -83,12 +83,12 @@ class Crossings:
         else:
             self.sent[packet.topic] = state
 
-    def acknowledged(self, identifier: int, *, taken: bool) -> None:
+    def acknowledged(self, identifier: int, *, accepted: bool) -> None:
         """Note the answer of the other broker to a message."""
         found = self._leaving.pop(identifier, None)
         if found is None:
             return
-        if taken:
+        if accepted:
             self.refused.pop(found[0], None)
             self._note(*found)
         else:
@@ -112,7 +112,7 @@ class Crossings:
         if packet.qos:
             self._arriving[packet.packet_id] = found
         elif found is not None:
-            self.came[found[0]] = found[1]
+            self.received[found[0]] = found[1]
 
     def answered(self, packet: Puback | Pubrec) -> None:
         """Note our broker's answer to a message."""

@@ -87,7 +87,7 @@ class Exchange:
         self._inward: Gate | None = None
         self._lowered = Lowered(2)
         self._round_trips: set[asyncio.Task[None]] = set()
-        self.held = Held(parts.queue.is_for_now, now)
+        self.refused_for_now = Held(parts.queue.is_for_now, now)
         self._again: asyncio.TimerHandle | None = None
 
     def begin(
@@ -100,15 +100,15 @@ class Exchange:
     ) -> None:
         """Serve both sides. mark: the bridge's mark (`translate.py`)."""
         self._crossings = crossings
-        told = answer.properties or {}
-        retain = told.get(PropertyId.RETAIN_AVAILABLE, 1)
-        self._lowered = Lowered(told.get(PropertyId.MAXIMUM_QOS, 2))
+        properties = answer.properties or {}
+        retain = properties.get(PropertyId.RETAIN_AVAILABLE, 1)
+        self._lowered = Lowered(properties.get(PropertyId.MAXIMUM_QOS, 2))
         self._translator = Translator(self._section.prefix, bool(retain), mark)
         self._far, self._near = far, near
         prefix = self._section.prefix
         self._inward = Gate(crossings, self._from_far, prefix, self._ended)
         near.gate = Gate(crossings, self._from_near, None, self._ended)
-        near.came = near.gate.take
+        near.on_packets = near.gate.take
         near.ended = lambda: self._ended("our broker has ended the session's connection")
         far.listen()
 
@@ -178,7 +178,7 @@ class Exchange:
         elif (found := self._translator.to_near(packet)) is not None:
             self._counts.crosses(packet)
             self._crossings.arrives(found)
-            return [found] if self.held.may_go(found) else []
+            return [found] if self.refused_for_now.may_go(found) else []
         self._refuse(far, packet, reason, why)
         return []
 
@@ -200,17 +200,17 @@ class Exchange:
 
     def _is_held(self, answer: Ack) -> bool:
         """Handle our broker's answer to a message. Return True if the message waits now."""
-        refused = self.held.answered(answer)
+        refused = self.refused_for_now.answered(answer)
         if refused is not None:
             why = f"this gateway refuses it: {words(answer.reason)}"
             self._counts.cannot_take(refused.topic, why)
-        if not self.held.keeps(answer.packet_id):
+        if not self.refused_for_now.keeps(answer.packet_id):
             return False
         if self._again is None:
-            self._counts.waits(self.held.topic(answer.packet_id))
-            wait_s = self.held.next_wait()
+            self._counts.waits(self.refused_for_now.topic(answer.packet_id))
+            wait_s = self.refused_for_now.next_wait()
             self._again = asyncio.get_running_loop().call_later(wait_s, self._try_again)
-        if self.held.size > MOST_BYTES:
+        if self.refused_for_now.size > MOST_BYTES:
             self._ended("this gateway has no room for what the other broker sends")
         return True
 
@@ -219,7 +219,7 @@ class Exchange:
         near, far, self._again = self._near, self._far, None
         if near is None or far is None:
             return
-        fresh, expired = self.held.again()
+        fresh, expired = self.refused_for_now.again()
         for packet in expired:
             why = "it has expired while this gateway had no room"
             self._refuse(far, packet, ReasonCode.QUOTA_EXCEEDED, why)
@@ -246,13 +246,13 @@ class Exchange:
         tries_suspects = self._suspects.tries_suspects
         failed = reason >= ReasonCode.UNSPECIFIED_ERROR
         if failed and not blames_message(reason):
-            self._pauses.told()
+            self._pauses.note_reason()
             text = f"the other broker has no room for more ({reason.name})"
             self._ended(f"{text}{own_words(packet)}")
             return False
         self._suspects.answered(identifier)
         self._pauses.progress()
-        self._crossings.acknowledged(identifier, taken=not failed)
+        self._crossings.acknowledged(identifier, accepted=not failed)
         if failed:
             self._queue.refused(packet)
         else:
@@ -344,8 +344,8 @@ class Exchange:
         """
         lower = self._lowered.lower
         with suppress(Unfit):
-            return far.encoded(lower(self._translator.to_far(packet, marked=True)))
-        return far.encoded(lower(self._translator.to_far(packet, marked=False)))
+            return far.encoded(lower(self._translator.to_far(packet, with_mark=True)))
+        return far.encoded(lower(self._translator.to_far(packet, with_mark=False)))
 
     def _publication(self, far: FarConnection, packet: Publish) -> bytes | None:
         """Return the bytes of a PUBLISH for the other broker, or None if it is not sent."""
@@ -364,7 +364,7 @@ class Exchange:
             reason = f"{kind}: {TIMES} times, and each time the connection held without it"
             if packet.retain:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
-            self._queue.put_aside(packet, kind, reason, taken=True)
+            self._queue.put_aside(packet, kind, reason, received=True)
             if not suspects.tries_suspects:
                 self._queue.suspect_answered()
             return None
@@ -373,7 +373,7 @@ class Exchange:
         except Unfit as error:
             if packet.retain:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
-            self._queue.put_aside(packet, error.kind, str(error), taken=packet.dup)
+            self._queue.put_aside(packet, error.kind, str(error), received=packet.dup)
             return None
         self._counts.crosses(packet)
         if packet.qos:

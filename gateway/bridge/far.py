@@ -64,21 +64,22 @@ _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
-    came: callback with the packets of one read, after `listen`. lost: called once, with the reason,
-    if the connection has ended by itself. Its second argument is True if the other broker ended it
-    and the last packets may be the cause. drained: called when there is room for bytes again.
+    on_packets: callback with the packets of one read, after `listen`. lost: called once, with the
+    reason, if the connection has ended by itself. Its second argument is True if the other broker
+    ended it and the last packets may be the cause. drained: called when there is room for bytes
+    again.
     """
 
     high_water = 256 * 1024
 
     def __init__(
         self,
-        came: Callable[[list[Packet]], None],
+        on_packets: Callable[[list[Packet]], None],
         lost: Callable[[str, bool], None],
         drained: Callable[[], None],
         packet_bytes: int,
     ) -> None:
-        self._came = came
+        self._on_packets = on_packets
         self._lost = lost
         self._drained = drained
         self._packet_bytes = packet_bytes
@@ -94,7 +95,7 @@ class FarConnection(asyncio.Protocol):
         """Whether the other broker offers subscriptions with wildcards."""
         self.address = ""
         """Address that the connection leads to, empty before there is one."""
-        self.told = False
+        self.gave_reason = False
         """Whether the other broker has ended the connection with a reason."""
         self._asked: asyncio.Future[Packet] | None = None
         """Answer that `ask` waits for."""
@@ -186,7 +187,7 @@ class FarConnection(asyncio.Protocol):
         """Hand packets to `came` from now on."""
         early, self._early = self._early, None
         if early:
-            self._came(early)
+            self._on_packets(early)
 
     def close(self, forget: bool = False) -> None:
         """End the connection from this side; `lost` is not called. forget: whether to end the
@@ -339,10 +340,10 @@ class FarConnection(asyncio.Protocol):
             if not isinstance(answer, Connack):
                 self._drop(f"it answers CONNECT with {type(answer).__name__}")
                 return
-            told = answer.properties or {}
-            self.most = told.get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
-            self.qos = told.get(PropertyId.MAXIMUM_QOS, 2)
-            self._wildcards = bool(told.get(PropertyId.WILDCARD_SUBSCRIPTION_AVAILABLE, 1))
+            properties = answer.properties or {}
+            self.most = properties.get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
+            self.qos = properties.get(PropertyId.MAXIMUM_QOS, 2)
+            self._wildcards = bool(properties.get(PropertyId.WILDCARD_SUBSCRIPTION_AVAILABLE, 1))
             self._connack.set_result(answer)
         if any(isinstance(packet, Connack | Auth) for packet in packets):
             self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]
@@ -351,17 +352,17 @@ class FarConnection(asyncio.Protocol):
         bye = next((packet for packet in packets if isinstance(packet, Disconnect)), None)
         if bye is not None:
             del packets[packets.index(bye) :]
-        packets = [packet for packet in packets if not self._takes(packet)]
+        packets = [packet for packet in packets if not self._handles(packet)]
         if self._early is not None:
             self._early += packets
         elif packets:
-            self._came(packets)
+            self._on_packets(packets)
         if bye is not None:
-            self.told = bool(bye.reason)
+            self.gave_reason = bool(bye.reason)
             blamed = not bye.reason or blames_message(bye.reason)
             self._drop(f"it ended the connection ({bye.reason.name}){own_words(bye)}", blamed)
 
-    def _takes(self, packet: Packet) -> bool:
+    def _handles(self, packet: Packet) -> bool:
         """Handle an answer to PINGREQ or to `ask`. Return False for any other packet."""
         asked = self._asked
         if asked is not None and isinstance(packet, Pingresp | Suback | Unsuback | Puback):
@@ -405,7 +406,7 @@ def _password(section: BridgeSection) -> bytes | None:
 
 
 def _refused(section: BridgeSection, answer: Connack) -> OncewayError:
-    what = answer.reason.name.lower().replace("_", " ")
+    reason = answer.reason.name.lower().replace("_", " ")
     hint = "Look at user and password_file of the bridge" if answer.reason in _LOGIN else None
-    text = f"refuses the connection: {what}{own_words(answer)}"
+    text = f"refuses the connection: {reason}{own_words(answer)}"
     return OncewayError(text, section.server, hint)

@@ -56,12 +56,12 @@ class FarFilters:
         wanted, and subscribe to the wanted ones, below the prefix.
         """
         wanted = [self._section.prefix + item for item in self._section.down]
-        gone = sorted(set(pair.down) - set(wanted))
+        unwanted = sorted(set(pair.down) - set(wanted))
         wanted = [item for item in wanted if not self._is_given_up((True, item))]
-        gone = [item for item in gone if not self._is_given_up((False, item))]
-        self._subscribed = self._pairing.subscribe(pair, (*wanted, *gone))
+        unwanted = [item for item in unwanted if not self._is_given_up((False, item))]
+        self._subscribed = self._pairing.subscribe(pair, (*wanted, *unwanted))
         self._asked.clear()
-        return [*((False, item) for item in gone), *((True, item) for item in wanted)]
+        return [*((False, item) for item in unwanted), *((True, item) for item in wanted)]
 
     def _is_given_up(self, request: Request) -> bool:
         """Whether the other broker closes the connection at a request. Such a request is made again

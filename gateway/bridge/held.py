@@ -59,7 +59,7 @@ class Held:
         """Handle our broker's answer to a message. Return the message if it is refused for good.
         After that, `keeps` returns whether it waits.
         """
-        packet, came = self._asked.pop(answer.packet_id, (None, 0.0))
+        packet, arrived = self._asked.pop(answer.packet_id, (None, 0.0))
         if packet is None:
             return None
         if answer.reason < ReasonCode.UNSPECIFIED_ERROR:
@@ -67,7 +67,7 @@ class Held:
             return None
         if answer.reason != ReasonCode.QUOTA_EXCEEDED or not self._passes(packet):
             return packet
-        self._waiting[packet.packet_id] = packet, came
+        self._waiting[packet.packet_id] = packet, arrived
         return None
 
     def keeps(self, identifier: int) -> bool:
@@ -86,18 +86,18 @@ class Held:
     def again(self) -> tuple[list[Publish], list[Publish]]:
         """Return the messages to offer again, and those that have expired."""
         now, fresh, expired = self._now(), list[Publish](), list[Publish]()
-        for packet, came in self._waiting.values():
-            left = _left(packet, now - came)
-            if left is None:
+        for packet, arrived in self._waiting.values():
+            aged = _aged(packet, now - arrived)
+            if aged is None:
                 expired.append(packet)
             else:
-                fresh.append(left)
-                self._asked[packet.packet_id] = packet, came
+                fresh.append(aged)
+                self._asked[packet.packet_id] = packet, arrived
         self._waiting.clear()
         return fresh, expired
 
 
-def _left(packet: Publish, seconds: float) -> Publish | None:
+def _aged(packet: Publish, seconds: float) -> Publish | None:
     """Return a message in its form `seconds` later, or None if it has expired [MQTT-3.3.2-5]."""
     properties = packet.properties or {}
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)

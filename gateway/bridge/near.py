@@ -21,7 +21,7 @@ class NearClient(Client):
     def __init__(
         self, engine: Engine, section: BridgeSection, far: FarConnection | None, hello: Properties
     ) -> None:
-        self.came: Callable[[list[Packet]], None] = lambda packets: None
+        self.on_packets: Callable[[list[Packet]], None] = lambda packets: None
         self.ended: Callable[[], None] = lambda: None
         self.gate: Gate | None = None
         """Holds packets for the other broker back, None before the exchange begins."""
@@ -41,7 +41,7 @@ class NearClient(Client):
 
     def write(self, data: bytes) -> None:
         self._stream.feed(data)
-        self.came(list(self._stream))
+        self.on_packets(list(self._stream))
 
     def take(self, packets: list[Packet]) -> None:
         """Hand packets of the other broker to our broker, outside of its other work."""
@@ -62,5 +62,5 @@ class NearClient(Client):
 
     @property
     def unsent(self) -> int:
-        held = 0 if self.gate is None else self.gate.size
-        return held + (0 if self._far is None else self._far.unsent)
+        waiting = 0 if self.gate is None else self.gate.size
+        return waiting + (0 if self._far is None else self._far.unsent)

@@ -123,7 +123,7 @@ class OwnQueue:
                     identifier,
                 )
 
-    def put_aside(self, packet: Publish, kind: str, reason: str, *, taken: bool) -> None:
+    def put_aside(self, packet: Publish, kind: str, reason: str, *, received: bool) -> None:
         """Set aside a message that our broker is just sending, as soon as that is done."""
         near = self.near
 
@@ -132,7 +132,7 @@ class OwnQueue:
             if not packet.qos:
                 self.aside.keep(packet, kind, reason)
             elif near is not None and near is self.near:
-                self._set_aside(packet.packet_id, kind, reason, taken=taken)
+                self._set_aside(packet.packet_id, kind, reason, received=received)
 
         self._soon("a message was set aside", put)
 
@@ -155,13 +155,13 @@ class OwnQueue:
         kind = f"the other broker refuses a message for good: {answer.reason.name}"
         reason = f"{kind}{own_words(answer)}"
         self._engine.begin()
-        self._counts.refused += self._set_aside(answer.packet_id, kind, reason, taken=False)
+        self._counts.refused += self._set_aside(answer.packet_id, kind, reason, received=False)
 
-    def _set_aside(self, identifier: int, kind: str, reason: str, *, taken: bool) -> bool:
+    def _set_aside(self, identifier: int, kind: str, reason: str, *, received: bool) -> bool:
         session = self.session
         if session is None:
             return False
-        moved = self.aside.move(session, identifier, kind, reason, taken=taken)
+        moved = self.aside.move(session, identifier, kind, reason, received=received)
         if moved and identifier in session.send_flow.flights.released:
             self._released.add(identifier)
         return moved
@@ -203,7 +203,7 @@ class OwnQueue:
                 return
             self._engine.begin()
             with self._engine.broker.step:
-                take_out(session, packet.packet_id, packet.qos, taken=packet.dup)
+                take_out(session, packet.packet_id, packet.qos, received=packet.dup)
             if packet.packet_id in session.send_flow.flights.released:
                 self._released.add(packet.packet_id)
 

@@ -33,8 +33,8 @@ class OwnTopics:
         """Whether the other broker has a later reading of this gateway than the gateway itself."""
         if theirs is None or ours is None or not self.has(topic):
             return False
-        there, here = _time(theirs.payload), _time(ours.payload)
-        return there is not None and here is not None and there > here
+        their_time, our_time = _time(theirs.payload), _time(ours.payload)
+        return their_time is not None and our_time is not None and their_time > our_time
 
 
 def _time(payload: bytes) -> datetime | None:

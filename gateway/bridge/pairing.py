@@ -45,16 +45,16 @@ class Pairing:
     def read(self) -> Pair | None:
         """Return the pair, or None if there is none or the file is unreadable."""
         try:
-            held = json.loads(self._path.read_bytes())
-            down, mark = tuple(map(str, held["down"])), str(held.get("mark", ""))
-            return Pair(str(held["word"]), held["joined"] is True, down, mark)
+            fields = json.loads(self._path.read_bytes())
+            down, mark = tuple(map(str, fields["down"])), str(fields.get("mark", ""))
+            return Pair(str(fields["word"]), fields["joined"] is True, down, mark)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def draw(self) -> Pair:
         """Draw a new word, so that the present session at the other broker is not used any more."""
-        held = self.read()
-        mark = "" if held is None else held.mark
+        pair = self.read()
+        mark = "" if pair is None else pair.mark
         return self._keep(Pair(secrets.token_hex(4), False, mark=mark or secrets.token_hex(4)))
 
     def identify(self, pair: Pair) -> Pair:

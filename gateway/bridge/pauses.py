@@ -23,15 +23,15 @@ class Pauses:
         self._tries = 0
         """Connections in a row that were not forgiven."""
         self._progress = False
-        self._told = False
+        self._has_reason = False
 
     def progress(self) -> None:
         """Note that the other broker has acknowledged a message."""
         self._progress = True
 
-    def told(self) -> None:
+    def note_reason(self) -> None:
         """Note that the other broker ends the connection, or takes no more, and says why."""
-        self._told = True
+        self._has_reason = True
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
         """Return the seconds until the next attempt. lasted_s: duration of the last one. suspects:
@@ -39,10 +39,10 @@ class Pauses:
         """
         if suspects is not None:
             self._tries = suspects
-        elif lasted_s > SETTLED_S or (self._progress and not self._told):
+        elif lasted_s > SETTLED_S or (self._progress and not self._has_reason):
             self._tries = 0
         else:
             self._tries += 1
-        self._progress = self._told = False
+        self._progress = self._has_reason = False
         longest = min(2.0 ** min(self._tries, 16), LONGEST_S)
         return longest * random.uniform(0.5, 1)  # noqa: S311 - jitter, no secret

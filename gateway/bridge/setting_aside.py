@@ -35,13 +35,13 @@ def set_aside(
     reason: str,
     most: Bound,
     *,
-    taken: bool,
+    received: bool,
 ) -> SetAside | None:
     """Set aside the message in flight with a packet identifier. Return None if there is none.
 
-    taken: whether the receiver may have received the PUBLISH. If so, at QoS 2 it may still hold the
-    identifier, and would treat a later message as this one. So PUBREL follows, and the identifier
-    is used again only after PUBCOMP.
+    received: whether the receiver may have received the PUBLISH. If so, at QoS 2 it may still hold
+    the identifier, and would treat a later message as this one. So PUBREL follows, and the
+    identifier is used again only after PUBCOMP.
     """
     found = session.send_flow.flights.find(identifier)
     if found is None or session.connection is None:
@@ -59,18 +59,18 @@ def set_aside(
     )
     with core.step:
         lost = core.aside.keep(bridge, message, reason, most, core.utc)
-        take_out(session, identifier, qos, taken=taken)
+        take_out(session, identifier, qos, received=received)
     return SetAside(message.topic, lost)
 
 
-def take_out(session: Session, identifier: int, qos: int, *, taken: bool) -> None:
+def take_out(session: Session, identifier: int, qos: int, *, received: bool) -> None:
     """Remove a message in flight from the queue, within a step of the broker. The session has a
-    connection. taken: see `set_aside`.
+    connection. received: see `set_aside`.
     """
     flow = session.send_flow
     if qos == 1:
         flow.finish(flow.flights.acknowledging, (identifier,))
-    elif taken:
+    elif received:
         recorded(cast("Connection", session.connection), session, (identifier,))
     else:
         flow.finish(flow.flights.receiving, (identifier,))

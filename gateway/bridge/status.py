@@ -44,7 +44,7 @@ class BridgeStatus:
     lacking: tuple[str, ...] = ()
     unconfirmed: int = 0
     not_taken: int = 0
-    held: int = 0
+    held: int = 0  # prose: JSON key
     looped: int = 0
     retained: str = "off"
     differ: int | None = None

@@ -62,7 +62,7 @@ class Survey:
         """Filters that the other broker refuses."""
         self._numbers = count(1)
         self._far = FarConnection(
-            self._came, lambda reason, blamed: None, lambda: None, limits.packet_bytes
+            self._on_packets, lambda reason, blamed: None, lambda: None, limits.packet_bytes
         )
 
     async def begin(self, client: str, address: str) -> None:
@@ -73,7 +73,7 @@ class Survey:
     def end(self) -> None:
         self._far.close()
 
-    def _came(self, packets: list[Packet]) -> None:
+    def _on_packets(self, packets: list[Packet]) -> None:
         for packet in packets:
             if isinstance(packet, Pubrel):
                 self._far.send(Pubcomp(packet.packet_id))

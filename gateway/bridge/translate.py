@@ -74,14 +74,14 @@ class Translator:
             return None
         return marks[-1].rpartition("/")[0] if marks[-1] != self._mark else NO_MARK
 
-    def _marked(self, properties: Properties | None) -> Properties:
+    def _with_mark(self, properties: Properties | None) -> Properties:
         """Return the properties of a message, with the mark unless it has too many already."""
         found = properties or {}
         user = _user(found)
         mark = [(MARK, self._mark)] if len(user) < MOST_OF_ONE else []
         return found | {PropertyId.USER_PROPERTY: [*user, *mark]}
 
-    def to_far(self, packet: Publish, marked: bool) -> Publish:
+    def to_far(self, packet: Publish, with_mark: bool) -> Publish:
         """Return the packet for the other broker. Raises Unfit if its topic is too long with the
         prefix.
         """
@@ -91,7 +91,7 @@ class Translator:
             text = f"its topic has {size:,} bytes with the prefix, and at most {MAX_U16:,} fit"
             raise Unfit("its topic is too long", text)
         retain = packet.retain and self._retain
-        properties = self._marked(packet.properties) if marked else packet.properties
+        properties = self._with_mark(packet.properties) if with_mark else packet.properties
         return replace(packet, topic=topic, retain=retain, properties=properties)
 
     def to_near(self, packet: Publish) -> Publish | None:
@@ -101,7 +101,7 @@ class Translator:
         topic = packet.topic.removeprefix(self._prefix)
         if not topic or not packet.topic.startswith(self._prefix):
             return None
-        properties = self._marked(packet.properties)
+        properties = self._with_mark(packet.properties)
         for key in _OF_THE_LINE:
             properties.pop(key, None)
         return replace(packet, topic=topic, properties=properties)

@@ -210,7 +210,7 @@ class Acl:
 
     def _may(
         self,
-        what: str,
+        verb: str,
         user: str | None,
         client: str,
         wanted: str,
@@ -219,10 +219,10 @@ class Acl:
         if not self._of_users and not self._of_boards:
             return True
         board = user is None and self._is_board(client)
-        key = (what, board, user, client, wanted)
+        key = (verb, board, user, client, wanted)
         known = self._known.get(key)
         if known is None:
-            allowed, denied = self._rules(what, board, user or "", client)
+            allowed, denied = self._rules(verb, board, user or "", client)
             known = _open(self._sections(board)) or any(fits(item, wanted) for item in allowed)
             known = known and not any(fits(item, wanted) for item in denied)
             if len(self._known) >= _KNOWN:
@@ -231,11 +231,11 @@ class Acl:
                 self._known[key] = known
         return known
 
-    def _rules(self, what: str, board: bool, user: str, client: str) -> tuple[list[str], list[str]]:
+    def _rules(self, verb: str, board: bool, user: str, client: str) -> tuple[list[str], list[str]]:
         """Return the filters that allow and the filters that deny. The result is cached, because
         there may be many sections, many filters in one SUBSCRIBE, and many receivers of a message.
         """
-        about = what, board, user, client
+        about = verb, board, user, client
         rules = self._found.get(about)
         if rules is None:
             rules = self._filters(*about), self._denied(*about)
@@ -246,21 +246,21 @@ class Acl:
             self._found[about] = rules
         return rules
 
-    def _filters(self, what: str, board: bool, user: str, client: str) -> list[str]:
+    def _filters(self, verb: str, board: bool, user: str, client: str) -> list[str]:
         """Return the filters that allow a client something, with its names filled in."""
         owned = self._owns(user, client)
         return [
             item
             for section in self._about(board, user, client)
-            for item in section.allowed(what, user, client, owned=owned)
+            for item in section.allowed(verb, user, client, owned=owned)
         ]
 
-    def _denied(self, what: str, board: bool, user: str, client: str) -> list[str]:
+    def _denied(self, verb: str, board: bool, user: str, client: str) -> list[str]:
         """Return the filters that deny a client something. Here a name may widen a filter."""
         return [
             item.replace("%u", user).replace("%c", client)
             for section in self._about(board, user, client)
-            for item in (section.deny_write if what == "write" else section.deny_read)
+            for item in (section.deny_write if verb == "write" else section.deny_read)
         ]
 
     def _sections(self, board: bool) -> list[AclSection]:

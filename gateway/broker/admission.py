@@ -38,7 +38,7 @@ class Admission:
         self._core = core
         self._empty_at: dict[str, float] = {}
         self._idle = Spare(
-            lambda: sorted(core.sessions.values(), key=lambda item: item.left or inf),
+            lambda: sorted(core.sessions.values(), key=lambda item: item.departed or inf),
             lambda item: _holds_nothing(core, item),
             lambda: core.now,
         )
@@ -105,8 +105,8 @@ class Admission:
 def _holds_nothing(core: Core, session: Session) -> bool:
     """Whether a client would lose nothing with a session but Session Present."""
     return (
-        session.left is not None
-        and core.now - session.left > _IDLE_S
+        session.departed is not None
+        and core.now - session.departed > _IDLE_S
         and not session.ended
         and not session.subscriptions
         and not session.send_flow.holds_messages

@@ -42,29 +42,29 @@ class Bound(NamedTuple):
 
 
 class Aside:
-    """The messages that are set aside. held: number, bridge and size of each one in the store."""
+    """The messages that are set aside. stored: number, bridge and size of each one in the store."""
 
-    def __init__(self, ledger: Ledger, held: Iterable[tuple[int, str, int]]) -> None:
+    def __init__(self, ledger: Ledger, stored: Iterable[tuple[int, str, int]]) -> None:
         self._ledger = ledger
-        self._held: dict[str, dict[int, int]] = {}
+        self._sizes: dict[str, dict[int, int]] = {}
         """Sizes by bridge and number, the oldest first."""
         self._next = 1
-        for number, bridge, size in held:
-            self._held.setdefault(bridge, {})[number] = size
+        for number, bridge, size in stored:
+            self._sizes.setdefault(bridge, {})[number] = size
             self._next = max(self._next, number + 1)
 
     @property
     def bridges(self) -> list[str]:
         """Names of the bridges that have messages here."""
-        return [name for name, held in self._held.items() if held]
+        return [name for name, sizes in self._sizes.items() if sizes]
 
     def numbers(self, bridge: str) -> list[int]:
         """Return the numbers of a bridge's messages, the oldest first."""
-        return list(self._held.get(bridge, ()))
+        return list(self._sizes.get(bridge, ()))
 
     def size(self, bridge: str) -> int:
         """Return the size of a bridge's messages in bytes, as counted against the bound."""
-        return sum(self._held.get(bridge, {}).values())
+        return sum(self._sizes.get(bridge, {}).values())
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
         """Add a message to the open changes. Return how many messages are lost at the bound. utc:
@@ -73,8 +73,8 @@ class Aside:
         if message.size > most.size:
             return 1
         number, self._next = self._next, self._next + 1
-        held = self._held.setdefault(bridge, {})
-        held[number] = message.size
+        sizes = self._sizes.setdefault(bridge, {})
+        sizes[number] = message.size
         expires = message.expires
         self._ledger.changes.aside[number] = (
             number,
@@ -90,10 +90,10 @@ class Aside:
         )
         self._ledger.changes.bytes += message.size
         lost, size = 0, self.size(bridge)
-        for oldest in list(held):
-            if len(held) <= most.messages and size <= most.size:
+        for oldest in list(sizes):
+            if len(sizes) <= most.messages and size <= most.size:
                 break
-            size -= held[oldest]
+            size -= sizes[oldest]
             self.forget(bridge, oldest)
             lost += 1
         self._ledger.promise()
@@ -101,7 +101,7 @@ class Aside:
 
     def forget(self, bridge: str, number: int) -> bool:
         """Delete a message with the open changes. Return False if there is none."""
-        if self._held.get(bridge, {}).pop(number, None) is None:
+        if self._sizes.get(bridge, {}).pop(number, None) is None:
             return False
         changes = self._ledger.changes
         if changes.aside.pop(number, None) is None:

@@ -170,7 +170,7 @@ class Broker(Core):
             return 0
         return self.promise()
 
-    def left(self, connection: Attached, will: bool) -> None:
+    def disconnected(self, connection: Attached, will: bool) -> None:
         """Remove a connection that has ended. will: whether to publish its will."""
         self.connections.pop(connection, None)
         self.nameless.pop(connection, None)
@@ -183,7 +183,7 @@ class Broker(Core):
             self.attached.add(session.origin, -1)
         if session.account is not None:
             session.account.connections -= 1
-        session.left = self.now
+        session.departed = self.now
         session.receive_flow.suspend()
         session.send_flow.suspend()
         self._leave_will(connection, session, will)
@@ -312,9 +312,9 @@ class Broker(Core):
         self.effects.end(session)
         self.settle(session.client)
 
-    def _end(self, session: Session, told: tuple[ReasonCode, str] | None) -> None:
+    def _end(self, session: Session, bye: tuple[ReasonCode, str] | None) -> None:
         if session.connection is not None:
-            self.hang_up(session.connection, *told or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
+            self.hang_up(session.connection, *bye or (ReasonCode.UNSPECIFIED_ERROR, "it ended"))
         if session.client in self.wills:
             self.effects.will(session.client, session)
         for topic_filter in list(session.subscriptions):
@@ -399,7 +399,7 @@ class Broker(Core):
             self._axis_noted = self.now
             commit.axis = int(self.now * 1000), self.utc
         rows = self.needed_rows
-        if rows.finished or rows.dead or rows.taken:
+        if rows.finished or rows.dead or rows.reused:
             commit.finished, commit.dead = rows.sweep(sweep)
         return commit
 
@@ -407,7 +407,7 @@ class Broker(Core):
         """Release all that waited for this commit. Return the number of waiting connections."""
         self.committed = number
         self.statistics.commits += 1
-        waiting = self.waits.held.pop(number, ())
+        waiting = self.waits.uncommitted.pop(number, ())
         for connection in waiting:
             before = self.step.unfinished
             try:
@@ -446,11 +446,11 @@ class Broker(Core):
                     self._hold(connection, error, before, "two disks")
         return clients
 
-    def _hold(self, connection: Holder, error: Exception, before: int, what: str) -> None:
+    def _hold(self, connection: Holder, error: Exception, before: int, action: str) -> None:
         """End a connection whose pending acknowledgements could not be released."""
         if self.step.unfinished != before:
             raise error
-        connection.fail(error, f"answers that waited for {what} are let go")
+        connection.fail(error, f"answers that waited for {action} are let go")
 
     def take_read(self, order: Order, rows: Any) -> None:
         """Handle the rows that an order has read."""

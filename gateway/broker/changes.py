@@ -69,7 +69,6 @@ class Changes:
         "deliveries",
         "ended",
         "flows",
-        "left",
         "marks",
         "neighbours",
         "number",
@@ -78,6 +77,7 @@ class Changes:
         "sessions",
         "spool",
         "subscriptions",
+        "trimmed",
         "urgent",
         "wills",
     )
@@ -94,7 +94,7 @@ class Changes:
         self.sessions: dict[int, PersistentSession] = {}
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
-        self.left: dict[int, int] = {}
+        self.trimmed: dict[int, int] = {}
         """Deletions at the front of queues: session id to the highest number deleted. Rows from
         shared subscriptions stay until their messages have been given to other subscribers."""
         self.flows: dict[PersistentSession, None] = {}
@@ -119,7 +119,7 @@ class Changes:
             or self.spool
             or self.sessions
             or self.ended
-            or self.left
+            or self.trimmed
             or self.subscriptions
             or self.retained
             or self.wills
@@ -133,7 +133,7 @@ class Changes:
         """Return the changes as rows. boot: number of this start of the gateway."""
         commit = Commit(self.number, boot, self.clock)
         commit.ended = self.ended
-        commit.left = list(self.left.items())
+        commit.trimmed = list(self.trimmed.items())
         commit.sessions = [session.row() for session in self.sessions.values()]
         for session, topic_filter in self.subscriptions:
             if not session.durable:
@@ -144,7 +144,7 @@ class Changes:
             else:
                 commit.subscriptions.append(row)
         for delivery in self.deliveries:
-            if delivery.left:
+            if delivery.open:
                 run = delivery.run
                 if not run.written:
                     run.written = True

@@ -77,7 +77,6 @@ class Connection:
         "dirty",
         "full",
         "greeted",
-        "held",
         "identifies",
         "interrupted",
         "keep_alive",
@@ -88,6 +87,7 @@ class Connection:
         "packet_limit",
         "pause",
         "peer",
+        "pending",
         "pinged",
         "policy",
         "problem_information",
@@ -179,7 +179,7 @@ class Connection:
         # bytes out
         self.out: list[Piece] = []
         """Packets that may be written."""
-        self.held: deque[_Held] = deque()
+        self.pending: deque[_Held] = deque()
         """Packets that wait for a commit, and the packets behind them."""
         self.copied: deque[_Copied] = deque()
         """Acknowledgements that wait for a second disk, and the acknowledgements behind them."""
@@ -204,15 +204,15 @@ class Connection:
         """
         if self.state is State.CLOSED:
             return
-        broker, held = self.broker, self.held
+        broker, pending = self.broker, self.pending
         self.size += len(packets)
         if self.size > broker.limits.outgoing_bytes:
             self.full = True
-        if commit > broker.committed and (not held or held[-1].number < commit):
-            held.append(_Held(commit, packets, acknowledgements))
-            broker.waits.held.setdefault(commit, []).append(self)
-        elif held:
-            last = held[-1]
+        if commit > broker.committed and (not pending or pending[-1].number < commit):
+            pending.append(_Held(commit, packets, acknowledgements))
+            broker.waits.uncommitted.setdefault(commit, []).append(self)
+        elif pending:
+            last = pending[-1]
             last.packets.append(packets)
             last.acknowledgements += acknowledgements
         else:
@@ -245,21 +245,21 @@ class Connection:
             copied = waiting.popleft()
             self.send(copied.packets, copied.commit, copied.acknowledgements)
         if self.pause is not None and not waiting:
-            if self.held:
-                self.pause.after = self.held[-1].number
+            if self.pending:
+                self.pause.after = self.pending[-1].number
             self.part()
 
     def on_disk(self, number: int) -> None:
         """Release packets that waited for this commit."""
-        waiting, session = self.held, self.session
+        waiting, session = self.pending, self.session
         while waiting and waiting[0].number <= number:
-            held = waiting.popleft()
-            self.out += held.packets
+            first = waiting.popleft()
+            self.out += first.packets
             if not self.dirty:
                 self.dirty = True
                 self.broker.dirty.append(self)
             if session is not None:
-                session.receive_flow.unacknowledged -= held.acknowledgements
+                session.receive_flow.unacknowledged -= first.acknowledgements
         if session is not None and session.feed is not None:
             self.broker.feed(session)
         if self.pause is not None:
@@ -426,7 +426,7 @@ class Connection:
             pause = self.pause = Pause(broker, _key(self), None, not self.named)
         pause.farewell, pause.reason = text, lack.reason
         pause.bound, pause.topic = lack.bound, topic
-        pause.after = self.held[-1].number if self.held else 0
+        pause.after = self.pending[-1].number if self.pending else 0
         if pause.shared and (record := broker.pauses.of(pause.key, broker.now)) is not None:
             pause.until = record.over(broker.now)
         pause.forget_put_off()
@@ -490,7 +490,7 @@ class Connection:
         with broker.step:
             self.become(State.CLOSED)
             self.closing = reason
-            self.held.clear()
+            self.pending.clear()
             self.copied.clear()
             self.keep(0)
             self.interrupted = False
@@ -501,7 +501,7 @@ class Connection:
             if not self.dirty:
                 self.dirty = True
                 broker.dirty.append(self)
-            broker.left(self, will)
+            broker.disconnected(self, will)
 
     @property
     def about(self) -> dict[str, str | None]:

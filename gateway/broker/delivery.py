@@ -34,7 +34,7 @@ class Delivery:
         "first",
         "flags",
         "kept",
-        "left",
+        "open",
         "run",
         "sent",
         "session",
@@ -73,7 +73,7 @@ class Delivery:
         """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
         """Number of messages that were sent."""
-        self.left = count
+        self.open = count
         """Number of messages that are not finished."""
         self.kept = False
         """Whether the messages belong in the store."""
@@ -153,7 +153,7 @@ class NeededRows:
     message are deleted in the same commit, or earlier.
     """
 
-    __slots__ = ("_references", "dead", "finished", "next", "taken")
+    __slots__ = ("_references", "dead", "finished", "next", "reused")
 
     def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
         self.next = next_message
@@ -162,7 +162,7 @@ class NeededRows:
         """Queue rows to be deleted, as session and first number."""
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
-        self.taken: set[int] = set()
+        self.reused: set[int] = set()
         """Ids from `dead` whose rows messages of the open changes overwrite."""
         self._references = dict(references)
 
@@ -177,7 +177,7 @@ class NeededRows:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
             run.message = self.dead.pop()
-            self.taken.add(run.message)
+            self.reused.add(run.message)
         else:
             run.message = self.next
             self.next += 1
@@ -193,7 +193,7 @@ class NeededRows:
 
     def forget(self, run: PublishRun) -> None:
         """Uncount a queue row that refers to a run."""
-        if run.message and self.release(run.message, run.written or run.message in self.taken):
+        if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False
 
@@ -214,7 +214,7 @@ class NeededRows:
         start can tell a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
-        self.taken.clear()
+        self.reused.clear()
         dead: list[int] = []
         if all_of_them or len(self.dead) >= _SWEEP:
             dead, self.dead = self.dead, []

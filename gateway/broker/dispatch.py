@@ -216,7 +216,7 @@ def _pong(connection: Connection) -> None:
     broker = connection.broker
     if (
         broker.disk_lack
-        and connection.held
+        and connection.pending
         and connection.greeted is not None
         and connection.greeted <= broker.committed
     ):

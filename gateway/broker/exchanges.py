@@ -120,7 +120,7 @@ def _take(
         raise ProtocolError(text, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
     lack = _lacks(connection, session, run)
     reason = lack and lack.reason
-    if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _taken(connection, session, run):
+    if (reason == ReasonCode.QUOTA_EXCEEDED or count > room) and _fitting(connection, session, run):
         _in_parts(connection, session, run)
         return
     if connection.peer.device is not None:
@@ -146,7 +146,7 @@ def _take_at_qos_0(
     broker = connection.broker
     lack = _lacks(connection, session, run)
     reason = lack and lack.reason
-    if reason == ReasonCode.QUOTA_EXCEEDED and _taken(connection, session, run):
+    if reason == ReasonCode.QUOTA_EXCEEDED and _fitting(connection, session, run):
         _in_parts(connection, session, run)
         return
     if connection.peer.device is not None:
@@ -213,28 +213,28 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
     return lack
 
 
-def _taken(connection: Connection, session: Session, run: PublishRun) -> int:
+def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
     """Return how many publications of a run can be accepted at once, from the first one on. The
     publications differ only in payload: if the first one alone is refused, all are.
     """
-    taken, refused = 0, run.count + 1
+    accepted, refused = 0, run.count + 1
     if run.qos:
         room = connection.receive_maximum - session.receive_flow.outstanding
         refused = min(refused, room + 1)
-    while taken + 1 < refused:
-        middle = (taken + refused) // 2 if taken else 1
+    while accepted + 1 < refused:
+        middle = (accepted + refused) // 2 if accepted else 1
         if _lacks(connection, session, run.part(0, middle)):
             refused = middle
         else:
-            taken = middle
-    return taken
+            accepted = middle
+    return accepted
 
 
 def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
     """Process as much of a run as can be accepted at once, then the rest."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
-        part = _taken(connection, session, run) or run.count
+        part = _fitting(connection, session, run) or run.count
         _take(connection, session, run.part(0, part))
         run = run.part(part, run.count - part)
 
@@ -359,8 +359,8 @@ def _refuse(
     reason, text = lack.reason, _about(run, lack)
     ends = connection.version < Version.V5 or (lack.passes and not connection.reads_reasons)
     ends = ends and reason >= ReasonCode.UNSPECIFIED_ERROR
-    said = f"{text}{_ENDS}" if ends else text
-    refused(connection.broker, connection, "publish", reason, said, len(identifiers))
+    reply = f"{text}{_ENDS}" if ends else text
+    refused(connection.broker, connection, "publish", reason, reply, len(identifiers))
     if ends:
         connection.refuse_and_close(lack, run.topic.name, f"PUBLISH refused, {text}")
         return

@@ -320,10 +320,10 @@ def redistribute(core: Core, messages: Undelivered) -> None:
     share = core.router.share(messages.share)
     if share is None:
         return
-    left = _distribute(core, share, messages, core.promise(), again=True).number
-    if not left:
+    undelivered = _distribute(core, share, messages, core.promise(), again=True).number
+    if not undelivered:
         return
-    core.statistics.overflowed += left
+    core.statistics.overflowed += undelivered
     if core.log_throttle.allows(f"queues of {quote(share.name)}"):
         log.warning(
             "%s: a member's session ended, and there is no other one with room for its messages",

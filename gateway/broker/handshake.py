@@ -103,7 +103,7 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
         session.connection = connection
         if session.account is not None:
             session.account.connections += 1
-        session.left = None
+        session.departed = None
         session.send_flow.maximum = min(properties.get(_P.RECEIVE_MAXIMUM, 65535), limits.inflight)
         connection.will = will
         commit = broker.joined(session, connection.will)

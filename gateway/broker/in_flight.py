@@ -60,7 +60,7 @@ class InFlight:
             )
         )
 
-    def passed(self, number: int) -> int:
+    def distance(self, number: int) -> int:
         """Return by how many numbers message `number` is ahead of the oldest identifier in use."""
         last = packet_id(number) - 1
         used = self.acknowledging.keys() | self.receiving.keys() | self.released.keys()
@@ -81,9 +81,9 @@ class InFlight:
             for number, delivery in flights
             if delivery.flags & 4 and delivery.commit > committed
         )
-        held = min(waiting, default=None)
+        least = min(waiting, default=None)
         flights = sorted([*flights, *self.resend], key=lambda item: item[0])
-        self.resend = deque(item for item in flights if held is None or item[0] < held)
+        self.resend = deque(item for item in flights if least is None or item[0] < least)
         self.acknowledging.clear()
         self.receiving.clear()
-        return held, [delivery for _, delivery in flights]
+        return least, [delivery for _, delivery in flights]

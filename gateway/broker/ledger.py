@@ -136,7 +136,7 @@ class CommitWaits:
     """
 
     def __init__(self) -> None:
-        self.held: dict[int, list[Holder]] = {}
+        self.uncommitted: dict[int, list[Holder]] = {}
         """Connections that hold packets until the commit is on disk."""
         self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until the commit is on a second disk."""
@@ -144,7 +144,7 @@ class CommitWaits:
 
     def has_packets(self, commit: int) -> bool:
         """Whether packets wait for a commit."""
-        return commit in self.held or commit in self.copied
+        return commit in self.uncommitted or commit in self.copied
 
     def call(self, commit: int, call: Callable[[], None]) -> None:
         """Call a function as soon as a pending commit is on disk."""

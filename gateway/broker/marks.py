@@ -90,7 +90,7 @@ class Mark:
 
     def merge(self, highest: int, window: int, kept: bytes) -> None:
         """Add the sequences that a peer gateway has accepted. Parameters: as in `MarkRow`."""
-        ours, theirs = self._taken(), (window & _ALL) << 1 | (highest > 0)
+        ours, theirs = self._bits(), (window & _ALL) << 1 | (highest > 0)
         ahead = highest - self.highest
         if 0 < ahead <= WINDOW:
             theirs |= ours << ahead
@@ -102,7 +102,7 @@ class Mark:
         self._window = theirs >> 1 & _ALL
         self._kept = self._kept or kept
 
-    def _taken(self) -> int:
+    def _bits(self) -> int:
         """Return a bit set. Bit n: whether the sequence `highest - n` was accepted."""
         return self._window << 1 | (self.highest > 0)
 
@@ -135,8 +135,8 @@ class Marks:
         if mark is None:
             if len(marks) >= PLACES:
                 del marks[next(iter(marks))]
-            taken = {known.place for known in marks.values()}
-            mark = Mark(device, min(set(range(PLACES)) - taken), incarnation)
+            used = {known.place for known in marks.values()}
+            mark = Mark(device, min(set(range(PLACES)) - used), incarnation)
         marks[incarnation] = mark
         return mark
 

@@ -91,13 +91,13 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
     if session is None:
         return
     send_flow = session.send_flow
-    if order.first == send_flow.tail and (gone := _gone(session, order, rows)):
-        _tell(core, session, gone)
+    if order.first == send_flow.tail and (missing := _missing(session, order, rows)):
+        _tell(core, session, missing)
         if session.user != INSIDE:
-            text = f"{gone:,} messages of its queue are gone from the store"
+            text = f"{missing:,} messages of its queue are gone from the store"
             core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
             return
-        send_flow.count(-gone, -gone * OVERHEAD)
+        send_flow.count(-missing, -missing * OVERHEAD)
     known: dict[int, PublishRun] = {}
     deliveries = [delivery_of(core, session, row, known) for row in rows if is_whole(row)]
     after = rows[-1][0] + rows[-1][1] if rows else order.first
@@ -147,29 +147,29 @@ def is_whole(row: StoredDelivery) -> bool:
     return row[7] is not None
 
 
-def _gone(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
+def _missing(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
     """Return how many messages of a page are missing. Queue numbers have no gap, except in a queue
     where only notices for a peer gateway remain.
     """
     if not rows:
         return session.send_flow.next - order.first if order.whole else 0
-    gone, following = 0, order.first
+    missing, following = 0, order.first
     for row in rows:
         if not session.foreign:
-            gone += max(0, row[0] - following)
+            missing += max(0, row[0] - following)
         if not is_whole(row):
-            gone += row[1]
+            missing += row[1]
         following = row[0] + row[1]
-    return gone
+    return missing
 
 
-def _tell(core: Core, session: Session, gone: int) -> None:
-    core.statistics.vanished += gone
+def _tell(core: Core, session: Session, missing: int) -> None:
+    core.statistics.vanished += missing
     goes_on = session.user == INSIDE
     log.error(
         "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
         printable(session.client),
-        gone,
+        missing,
         "The others go on"
         if goes_on
         else "The session ends, and its client learns it by Session Present 0",
@@ -201,23 +201,23 @@ def _collected(
     """
     for message in messages:
         core.needed_rows.release(message)
-    gone = 0
+    missing = 0
     for row in shared:
         last, count, message, skip, flags, _, share = row[:7]
         core.needed_rows.release(message)
-        core.changes.left[order.session] = last
+        core.changes.trimmed[order.session] = last
         if not is_whole(row):
-            gone += count
+            missing += count
             continue
         run = run_of(core, 0, *row[7:])
         run.written = False
         core.effects.add_undelivered(Undelivered(run, flags >> 1, share, skip, count))
-    if gone:
-        core.statistics.vanished += gone
+    if missing:
+        core.statistics.vanished += missing
         log.error(
             "%d messages from shared subscriptions are gone from the store; they were to go to"
             " other members. See: onceway store check",
-            gone,
+            missing,
             extra=about(reason="store_damaged"),
         )
     if shared:

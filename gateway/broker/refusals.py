@@ -38,8 +38,8 @@ def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None
     """Log a client's problem, once per burst. Before the client is let in, bursts are counted per
     address, since a client identifier can be invented.
     """
-    who = connection.client if connection.session is not None else origin(connection.peer.address)
-    if core.log_throttle.allows(f"{reason} {who}"):
+    key = connection.client if connection.session is not None else origin(connection.peer.address)
+    if core.log_throttle.allows(f"{reason} {key}"):
         log.warning(
             "%s: %s (0x%02X)",
             connection.name,

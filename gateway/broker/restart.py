@@ -31,7 +31,7 @@ def take_over(core: Core, state: Recovered) -> None:
     connected = set()
     origins = {(kind, key): name for kind, key, name, _ in state.origins}
     core.neighbours.know(state)
-    for number, client, expiry, left, incarnation, user in state.sessions:
+    for number, client, expiry, departed, incarnation, user in state.sessions:
         queue = core.config.queueing(client)
         session = by_id[number] = core.by_id[number] = Session(
             core, number, client, queue, expiry, incarnation, user
@@ -41,8 +41,8 @@ def take_over(core: Core, state: Recovered) -> None:
             core.sessions[client] = session
             address = origins.get(("session", client), "")
             core.give(session, address if user is None else f"user {user}")
-        session.left = core.now if left is None else left / 1000
-        if left is None:
+        session.departed = core.now if departed is None else departed / 1000
+        if departed is None:
             connected.add(number)
             core.changes.sessions[number] = session
     shares = ((row, core.accounts.of(user), size) for row, user, size in state.spool_users)
@@ -137,11 +137,11 @@ def _restore_queue(
             if n >= sent or packet_id(n) in flying
         ]
         flow.flights.resend += [(number, delivery) for number in flown]
-        delivery.left = len(flown) + delivery.count - delivery.sent
+        delivery.open = len(flown) + delivery.count - delivery.sent
         flow.sent = max(flow.sent, delivery.first + delivery.sent)
         flow.next = max(flow.next, end)
-        if delivery.left:
-            flow.count(delivery.left, delivery.left * (delivery.run.weight + OVERHEAD))
+        if delivery.open:
+            flow.count(delivery.open, delivery.open * (delivery.run.weight + OVERHEAD))
         else:
             flow.forget(delivery)
         if delivery.sent < delivery.count:

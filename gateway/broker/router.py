@@ -68,8 +68,8 @@ class Share:
             if (pair[0].connection is not None if connected else _keeps(pair[0]))
             and eligible(pair[0])
         ]
-        if here := [pair for pair in found if not pair[0].foreign]:
-            found = here
+        if local := [pair for pair in found if not pair[0].foreign]:
+            found = local
         first = self.turn % len(found) if found else 0
         return found[first:] + found[:first]
 
@@ -203,7 +203,7 @@ class Router:
         self._size = 0
         """Largest number of bytes that the known topics take."""
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
-        self._passing: RoutedTopic | None = None
+        self._temporary: RoutedTopic | None = None
         """A topic that is not in `topics`, because its routes are needed only for a moment."""
         self._routes = 0
         """Number of routes in all topics; each new lookup adds to it."""
@@ -356,10 +356,10 @@ class Router:
 
     def match(self, topic: RoutedTopic) -> None:
         """Bring `topic.routes` and `topic.shares` up to date."""
-        if self._passing is not None:
-            _forget_routes(self._passing)
-        passing = self.topics.get(topic.wire) is not topic
-        self._passing = topic if passing else None
+        if self._temporary is not None:
+            _forget_routes(self._temporary)
+        temporary = self.topics.get(topic.wire) is not topic
+        self._temporary = topic if temporary else None
         found: dict[Session, Route] = {}
         copies: list[Route] = []
         too_deep = topic.name.count("/") >= self._levels and not topic.name.startswith(
@@ -410,6 +410,6 @@ class Router:
             kept = topic.routes, topic.moving, topic.shares, topic.refusing
             self.changed()
             topic.routes, topic.moving, topic.shares, topic.refusing = kept
-        if not passing and not topic.indexed:
+        if not temporary and not topic.indexed:
             self._index.add(topic)
         topic.stale = not topic.indexed

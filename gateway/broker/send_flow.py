@@ -262,7 +262,7 @@ class SendFlow:
             )
         except Exception as error:
             out.connection.fail(error, "a message is sent")
-        self._done(delivery, delivery.left)
+        self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Send messages. Return how many are in flight after that. Messages that cannot be encoded
@@ -301,7 +301,7 @@ class SendFlow:
         self.sent = number  # earlier ones may have been dropped
         if self._awaited > self.ledger.committed:  # then `pump` is called
             return max(0, min(count, self._free - number))
-        self._free = number - self.flights.passed(number) + IDENTIFIERS
+        self._free = number - self.flights.distance(number) + IDENTIFIERS
         if self.session.foreign and (ends := self.flights.ends()):
             self._free = min(self._free, ends[0] + IDENTIFIERS)
         if self.session.durable:
@@ -357,8 +357,8 @@ class SendFlow:
         self.ledger.queued -= size
         if self.to_drop:
             self._pay(size)
-        delivery.left -= count
-        if not delivery.left and delivery.kept:
+        delivery.open -= count
+        if not delivery.open and delivery.kept:
             if released:
                 self.flights.released[released] = delivery
             else:
@@ -435,10 +435,10 @@ class SendFlow:
         """Prepare for the next connection, after the loss of this one: messages in flight have to
         be sent again. Messages behind a pending commit were not sent.
         """
-        held, deliveries = self.flights.suspend(self.ledger.committed)
+        least, deliveries = self.flights.suspend(self.ledger.committed)
         self._forget_released()
-        if held is not None:
-            self._take_back(held, deliveries)
+        if least is not None:
+            self._take_back(least, deliveries)
         if self.session.durable and not self.session.queueing.qos_0:
             self.leave_to_store()
 
@@ -480,10 +480,10 @@ class SendFlow:
     def drop(self) -> None:
         """Delete everything, in the store too, because the session ends."""
         for delivery in {delivery for _, delivery in self.flights.resend} | set(self._waiting()):
-            self._done(delivery, delivery.left)
+            self._done(delivery, delivery.open)
         self._forget_released()
         if self.session.durable:
-            self.ledger.changes.left[self.session.id] = (self.tail or _BEYOND) - 1
+            self.ledger.changes.trimmed[self.session.id] = (self.tail or _BEYOND) - 1
         if self.tail:
             self.ledger.orders.append(Collect(self.session.id, self.tail, others=True))
         self.leave()
@@ -507,26 +507,26 @@ class SendFlow:
         if self.tail:
             number = self.session.id
             new = self.ledger.changes.deliveries
-            waiting += [item for item in new if item.session == number and item.left]
+            waiting += [item for item in new if item.session == number and item.open]
         return waiting
 
     # -- the tail, which waits in the store
 
     def leave_to_store(self) -> None:
         """Remove unsent messages from memory, because the client is absent."""
-        held: deque[Delivery] = deque()
+        kept: deque[Delivery] = deque()
         stored = False
         for delivery in self.pending:
             begun = delivery.sent and delivery.sent < delivery.count
             if not stored and (begun or delivery.notice):
-                held.append(delivery)
+                kept.append(delivery)
             elif delivery.kept:
                 if not stored:
                     self._begin_tail(delivery)
                 stored = True
             else:
-                self._done(delivery, delivery.left)
-        self.pending = held
+                self._done(delivery, delivery.open)
+        self.pending = kept
 
     def _begin_tail(self, delivery: Delivery) -> None:
         """Begin the tail with this delivery: from here on, the queue is only in the store."""

@@ -120,6 +120,7 @@ class Session:
         "account",
         "client",
         "connection",
+        "departed",
         "durable",
         "ended",
         "expiry",
@@ -127,7 +128,6 @@ class Session:
         "foreign",
         "id",
         "incarnation",
-        "left",
         "origin",
         "queueing",
         "receive_flow",
@@ -168,7 +168,7 @@ class Session:
         self.account: Account | None = None
         """Account of the user; None for a board's session."""
         self.origin: Origin | None = None
-        self.left: float | None = None
+        self.departed: float | None = None
         """Time at which the connection ended, on the broker's time axis; None while connected."""
         self.connection: Attached | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -180,13 +180,13 @@ class Session:
     @property
     def ends(self) -> float:
         """Time at which a disconnected session expires, on the time axis."""
-        if self.left is None or self.expiry == NEVER:
+        if self.departed is None or self.expiry == NEVER:
             return float("inf")
-        return self.left + self.expiry
+        return self.departed + self.expiry
 
     def row(self) -> SessionRow:
-        left = None if self.left is None else int(self.left * 1000)
-        return self.id, self.client, self.expiry, left, self.incarnation, self.user
+        departed = None if self.departed is None else int(self.departed * 1000)
+        return self.id, self.client, self.expiry, departed, self.incarnation, self.user
 
     def subscription_row(self, topic_filter: str) -> SubscriptionRow | None:
         item = self.subscriptions.get(topic_filter)

@@ -175,9 +175,9 @@ class Spool:
         """Return the age of the oldest row in s, None if there is no row or its time is unknown."""
         if self.oldest is None or not self.size:
             return None
-        boot, came, received = self.oldest
+        boot, arrived, received = self.oldest
         if boot == self.boot:
-            return (monotonic - came) / 1_000_000
+            return (monotonic - arrived) / 1_000_000
         if received is None or utc is None:
             return None
         return (utc - received) / 1_000_000

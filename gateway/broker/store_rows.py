@@ -63,7 +63,7 @@ class Commit:
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     """Ids of sessions that are deleted with all their rows, except those that `left` keeps."""
-    left: list[tuple[int, int]] = field(default_factory=list)
+    trimmed: list[tuple[int, int]] = field(default_factory=list)
     """Deletions in queues of ended sessions: session and highest number deleted. Later rows from
     shared subscriptions stay for now."""
     subscriptions: list[SubscriptionRow] = field(default_factory=list)

@@ -206,10 +206,10 @@ class TopicIndex(Generic[T]):
         return True
 
     def _all_below(self, places: list[_Place[T]]) -> bool:
-        left = _MANY
+        remaining = _MANY
         while places:
-            left -= 1
-            if not left:
+            remaining -= 1
+            if not remaining:
                 return False
             place = places.pop()
             for topic in place.topics:

@@ -42,7 +42,7 @@ IN_DOUBT = "in doubt"
 """Place of a suspect session: a peer gateway may hold a newer one."""
 
 
-def gone(client: str, member: str) -> dict[str, Any]:
+def moved_view(client: str, member: str) -> dict[str, Any]:
     """Return the view of a session that has left for a peer gateway and has not arrived yet."""
     nothing = SessionView(client, False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
     return asdict(nothing) | {"place": f"given to {member}"}
@@ -68,7 +68,7 @@ def view(session: Session, now: float) -> SessionView:
         user=session.user,
         device=session.incarnation != 0,
         expiry_s=expiry_of(session.expiry),
-        away_s=None if session.left is None else int(now - session.left),
+        away_s=None if session.departed is None else int(now - session.departed),
         queued=send_flow.messages,
         queued_bytes=send_flow.size,
         inflight=send_flow.flights.count,

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from gateway.errors import OncewayError
 from gateway.ingest.landing.place import Landing, error_text
 from gateway.ingest.report.health import damage
-from gateway.ingest.report.tables import in_quarantine, taken
+from gateway.ingest.report.tables import in_quarantine, progress_of_feeds
 from gateway.system.gateway_name import shown
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
@@ -45,7 +45,7 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
     Raises OSError if the landing place cannot be reached.
     """
     landing.refuse_empty()
-    feeds = taken(table)
+    feeds = progress_of_feeds(table)
     if (flaw := _damage(table)) is not None:
         raise OncewayError(
             f"the table is damaged ({flaw}), so no batch is deleted",

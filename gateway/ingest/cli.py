@@ -390,11 +390,11 @@ def clean(
     from gateway.ingest.landing import place
 
     with place.reached(landing):
-        there = place.Landing(landing)
+        zone = place.Landing(landing)
         if feed is not None:
-            cleaning.say(there, feed, until)
-            told = f"{feed}: batches up to {until} were deleted on purpose"
-            print(json.dumps([{"feed": feed, "batches": 0, "until": until}]) if as_json else told)
+            cleaning.say(zone, feed, until)
+            text = f"{feed}: batches up to {until} were deleted on purpose"
+            print(json.dumps([{"feed": feed, "batches": 0, "until": until}]) if as_json else text)
         elif table is None:
             raise UsageError("say which table has the batches", hint="Use --table PATH")
         elif until:
@@ -402,7 +402,7 @@ def clean(
         else:
             done = []
             try:
-                for one in cleaning.clean(there, table, seconds(older_than)):
+                for one in cleaning.clean(zone, table, seconds(older_than)):
                     done.append(asdict(one))
                     if not as_json:
                         print(
@@ -544,8 +544,8 @@ def report_command(
         prometheus.put(made, metrics)
     problems = made.problems(seconds(max_lag), max_missing)
     if str(metrics) != "-":
-        told = asdict(made) | {"problems": problems}
-        print(json.dumps(told, indent=2) if as_json else report.text(made))
+        fields = asdict(made) | {"problems": problems}
+        print(json.dumps(fields, indent=2) if as_json else report.text(made))
     if not as_json:
         for problem in problems:
             typer.echo(f"problem: {shown(problem)}", err=True)

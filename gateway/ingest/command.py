@@ -118,8 +118,8 @@ def packages(s3: bool = False) -> list[str]:
     """
     wanted = [f"io.delta:{_delta_spark()}:{DELTA}"]
     wanted += [f"org.apache.hadoop:hadoop-aws:{_hadoop()}", *AMAZON_PACKAGES] if s3 else []
-    brought = f"{IN_SPARK} {S3_IN_SPARK if s3 else ''}".split()
-    left_out = [one if ":" in one else f"{one}:*" for one in brought]
+    in_spark = f"{IN_SPARK} {S3_IN_SPARK if s3 else ''}".split()
+    left_out = [one if ":" in one else f"{one}:*" for one in in_spark]
     return ["--packages", ",".join(wanted), "--exclude-packages", ",".join(left_out)]
 
 

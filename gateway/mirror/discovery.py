@@ -151,6 +151,7 @@ def of_board(
         _word(name): _value(name, series, f"{topic}/{device}/{name}", expire_after_s)
         for name, series in known.items()
     } | _commands(device)
+    availability = [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}]
     if firmware is not None:
         about["sw_version"] = firmware[:12]
         components["update_firmware"] = {
@@ -163,8 +164,9 @@ def of_board(
             "payload_install": INSTALL,
             "qos": 1,
             "retain": False,
+            # A board is silent while it is written, and may stay so: the result must be shown.
+            "availability": availability[:1],
         }
-    availability = [{"topic": f"{topic}/$state"}, {"topic": f"{topic}/{device}/$state"}]
     for name in known:
         if name + FAULT in known:
             fault = {"topic": f"{topic}/{device}/{name}{FAULT}", "value_template": _WELL}

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from gateway.broker.broker import Broker
 from gateway.broker.session import Session
-from gateway.broker.view import gone, view
+from gateway.broker.view import moved_view, view
 
 Row = dict[str, Any]
 
@@ -27,7 +27,7 @@ def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
         if not session.ended:
             yield asdict(view(session, broker.now)) | place_of(session, places)
     for client, member in places.moved_out().items() if places is not None else ():
-        yield gone(client, member)
+        yield moved_view(client, member)
 
 
 def place_of(session: Session, places: Places | None) -> Row:

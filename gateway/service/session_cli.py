@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.broker.view import IN_DOUBT, gone
+from gateway.broker.view import IN_DOUBT, moved_view
 from gateway.commands import control_client as control
 from gateway.commands.options import ConfigOption, DataOption, JsonOption, NoGateway, running_folder
 from gateway.errors import Unknown
@@ -175,7 +175,7 @@ def _stored(folder: Path) -> list[Row]:
     for row in rows:
         if row["client"] in suspect:
             row["place"] = IN_DOUBT
-    return [*rows, *(gone(client, member) for client, member in moved.items())]
+    return [*rows, *(moved_view(client, member) for client, member in moved.items())]
 
 
 def _end_in_store(folder: Path, client: str) -> bool:

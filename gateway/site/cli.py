@@ -241,7 +241,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         raise _no_site()
     own = membership(settings.site_folder)
     with files.os_errors_explained(settings.site_folder):
-        here = authority_of(settings.site_folder) is not None
+        is_authority = authority_of(settings.site_folder) is not None
     rows = _asked(settings)
     if rows == []:
         raise OncewayError(
@@ -250,10 +250,15 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     running = rows is not None
     members = rows or _from_files(settings)
     if as_json:
-        found = {"site": own.site, "running": running, "authority": here, "members": members}
+        found = {
+            "site": own.site,
+            "running": running,
+            "authority": is_authority,
+            "members": members,
+        }
         typer.echo(json.dumps(found))
     else:
-        typer.echo(f"site {own.site}{', its authority is here' if here else ''}")
+        typer.echo(f"site {own.site}{', its authority is here' if is_authority else ''}")
         if not running:
             typer.echo("the gateway does not run: sudo systemctl start onceway-gateway")
         for row in members:
@@ -352,10 +357,10 @@ def _from_files(settings: Config) -> list[dict[str, Any]]:
     assert settings.site is not None  # noqa: S101 - the caller has looked
     rows = []
     for name, address in settings.site.members.items():
-        here = name == settings.gateway.name
-        until = f"{own.certificate.not_valid_after_utc:%Y-%m-%d}" if here else None
+        is_own = name == settings.gateway.name
+        until = f"{own.certificate.not_valid_after_utc:%Y-%m-%d}" if is_own else None
         rows.append(
-            {"name": name, "address": address, "here": here, "connected": False, "until": until}
+            {"name": name, "address": address, "here": is_own, "connected": False, "until": until}
         )
     return rows
 

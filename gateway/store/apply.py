@@ -173,8 +173,10 @@ def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | No
     try:
         if commit.ended:
             _delete_all(database, [(f"{which} {_LISTED}", commit.ended) for which in _OF_A_SESSION])
-        if commit.left:
-            database.executemany("DELETE FROM queue WHERE session = ? AND first <= ?", commit.left)
+        if commit.trimmed:
+            database.executemany(
+                "DELETE FROM queue WHERE session = ? AND first <= ?", commit.trimmed
+            )
         _put_all(database, commit)
         if commit.finished:
             _delete_queued(database, commit.finished)

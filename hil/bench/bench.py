@@ -203,10 +203,10 @@ class Bench(BaseModel):
                 "gateway-kill-at-each-step counts the steps of a gateway that nothing else breaks;"
                 f" leave out {others[0]}"
             )
-        there = [OTHER_RESTART] * (OTHER_RESTART in kinds)
-        there += ["[[subscriber]] with there = true"] * any(one.there for one in self.subscriber)
-        if there and not self.bridge:
-            raise ValueError(f"{there[0]} needs another broker: a table [bridge]")
+        far = [OTHER_RESTART] * (OTHER_RESTART in kinds)
+        far += ["[[subscriber]] with there = true"] * any(one.there for one in self.subscriber)
+        if far and not self.bridge:
+            raise ValueError(f"{far[0]} needs another broker: a table [bridge]")
         if AT_RELEASE in kinds and not any(table.qos == 2 for table in self.subscriber):
             raise ValueError(f"{AT_RELEASE} needs a table [[subscriber]] with qos = 2")
 

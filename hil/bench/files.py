@@ -16,7 +16,7 @@ from gateway.config import Config
 from gateway.config.mistakes import explain as explain_setting
 from gateway.errors import OncewayError
 from hil.bench.bench import Bench
-from hil.bench.mistakes import explain, line_of, meant, told
+from hil.bench.mistakes import explain, line_of, meant, text_of
 from hil.bench.settings import merged
 from hil.boards.images import read_firmware
 from hil.faults.line import LineTrace
@@ -32,7 +32,7 @@ BESIDE = frozenset(
 """Benches outside the core. A bench of the core checks each of their claims, too."""
 
 
-def shipped() -> dict[str, Traversable]:
+def own_benches() -> dict[str, Traversable]:
     """Return the project's own benches, by name."""
     return {
         item.name.removesuffix(".toml"): item
@@ -45,15 +45,15 @@ def load(name: str, **changes: object) -> Bench:
     """Return a bench of the project by its name, or any bench by its path. changes: new values of
     top-level keys. Raises OncewayError.
     """
-    source = shipped().get(name) or Path(name)
+    source = own_benches().get(name) or Path(name)
     try:
         text = source.read_text(encoding="utf-8")
         data = {**tomllib.loads(text), **changes}
         bench = Bench.model_validate(data)
     except OSError as error:
-        known = ", ".join(sorted(shipped()))
+        known = ", ".join(sorted(own_benches()))
         raise OncewayError(
-            f"cannot read the bench ({error.strerror}){meant(name, shipped())}",
+            f"cannot read the bench ({error.strerror}){meant(name, own_benches())}",
             name,
             f"Benches that come with the project: {known}",
         ) from error
@@ -63,7 +63,7 @@ def load(name: str, **changes: object) -> Bench:
         found = explain(error, Bench, text, changes)
         found += refused(data.get("config"), _length(data.get("gateway")), text)
         raise OncewayError(
-            told([*found, *map(str, bad_firmware(data.get("firmware")))]),
+            text_of([*found, *map(str, bad_firmware(data.get("firmware")))]),
             name,
             "`onceway hil faults` tells the kinds of faults and their keys"
             if any(one["loc"][:1] == ("fault",) for one in error.errors())
@@ -71,7 +71,7 @@ def load(name: str, **changes: object) -> Bench:
         ) from error
     settings, bad = refused(bench.config, len(bench.gateway), text), bad_files(bench)
     if settings or len(bad) > 1:
-        raise OncewayError(told([*settings, *map(str, bad)]), name)
+        raise OncewayError(text_of([*settings, *map(str, bad)]), name)
     if bad:
         raise bad[0]
     return bench
@@ -121,7 +121,7 @@ def refuse_settings(bench: Bench) -> None:
     another version recorded.
     """
     if wrong := refused(bench.config, len(bench.gateway), ""):
-        raise OncewayError(told(wrong), None, "Look at [config] of the bench")
+        raise OncewayError(text_of(wrong), None, "Look at [config] of the bench")
 
 
 def _length(table: object) -> int:

@@ -47,7 +47,7 @@ def _table_of(kind: str, loc: Location) -> Location:
     return loc[:1] if no_table and loc[0] in TABLES else loc
 
 
-def told(found: Sequence[str]) -> str:
+def text_of(found: Sequence[str]) -> str:
     """Return the text for mistakes: a single one as its sentence, several with one line each."""
     if len(found) == 1:
         return found[0]

@@ -215,7 +215,7 @@ class SubscriberTable(BaseModel):
 
     count: int = Field(default=1, ge=1, le=100)
     filter: str = Field(default="sensors/#", min_length=1)
-    there: bool = False
+    there: bool = False  # prose: key of a bench
     qos: Literal[0, 1, 2] = 2
     clean: bool = False
     stays_s: float = Field(default=0.0, ge=0)

@@ -69,7 +69,7 @@ class Stats:
     memory_writes: int
     frames: int
     armed: str
-    left: int
+    left: int  # prose: JSON key
     cuts: dict[str, int]
     stack: int
     open: bool

@@ -41,12 +41,12 @@ class Strikes:
 
     async def samples(self) -> int:
         """Return the number of conversions so far, as places count them."""
-        return (await self._there.stats()).samples + self._shift
+        return (await self._simulated.stats()).samples + self._shift
 
     async def order(self, name: str, place: int, command: str) -> None:
         """Order a command at a place. Raises BoardError for a place in the past."""
         self._events[name] = asyncio.Queue()
-        await self._there.at(place - self._shift, name, command)
+        await self._simulated.at(place - self._shift, name, command)
         self._waiting[name] = (place, command)
 
     async def next(self, name: str, event: str) -> Event:
@@ -69,7 +69,7 @@ class Strikes:
             self._task = None
 
     @property
-    def _there(self) -> SimulatedBoard:
+    def _simulated(self) -> SimulatedBoard:
         assert self._board is not None  # noqa: S101 - listen comes first
         return self._board
 

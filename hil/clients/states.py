@@ -50,12 +50,12 @@ def main(
     tell("ready")
     sys.stdin.readline()
     make(port, end, drawn(end, kept, changes, random.Random(seed)), per_s)
-    held: dict[str, str] | None = None
+    reported: dict[str, str] | None = None
     while True:
         with suppress(OSError, PacketError):
-            if (now := retained(port, end)) != held:
-                held = now
-                tell("held", messages=held)
+            if (now := retained(port, end)) != reported:
+                reported = now
+                tell("held", messages=reported)
         time.sleep(WAIT_S)
 
 
@@ -72,17 +72,17 @@ def drawn(end: str, kept: list[str], changes: int, rng: random.Random) -> list[t
 
 def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) -> None:
     """Make changes, each until the broker has it."""
-    left = list(changes)
-    while left:
+    rest = list(changes)
+    while rest:
         try:
             with Connection(port, Connect(f"states-{end}")) as connection:
-                while left:
-                    topic, payload = left[0]
+                while rest:
+                    topic, payload = rest[0]
                     connection.send(Publish(topic, payload, retain=True))
-                    connection.send(Publish(f"done/{end}", b"%d" % len(left), 1, 1, retain=True))
+                    connection.send(Publish(f"done/{end}", b"%d" % len(rest), 1, 1, retain=True))
                     wait_for(connection, Answer)
                     tell("changed", topic=topic, payload=payload.hex())
-                    del left[0]
+                    del rest[0]
                     time.sleep(1 / per_s)
         except (OSError, PacketError):
             time.sleep(WAIT_S)

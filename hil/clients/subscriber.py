@@ -65,8 +65,8 @@ def main(
 
 
 class Subscriber:
-    """One session, or successive ones. held: identifiers of QoS 2 messages that are not released
-    yet.
+    """One session, or successive ones. unreleased: identifiers of QoS 2 messages that are not
+    released yet.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Subscriber:
             ),
         )
         self._subscribe = Subscribe(SUBSCRIBE_ID, ((topic_filter, qos),))
-        self.held: set[int] = set()
+        self.unreleased: set[int] = set()
         self._under_way: set[int] = set()
         self._subscribed = False
 
@@ -103,7 +103,7 @@ class Subscriber:
         self._under_way.clear()
         tell("connected", session_present=present)
         if not present:
-            self.held.clear()
+            self.unreleased.clear()
             self._subscribed = False
         if not self._subscribed:
             tell("subscribing")
@@ -132,12 +132,12 @@ class Subscriber:
                     self._under_way.discard(packet.id)
                     return Answer(Kind.PUBACK, packet.id)
                 if packet.qos == 2:
-                    self.held.add(packet.id)
+                    self.unreleased.add(packet.id)
                     return Answer(Kind.PUBREC, packet.id)
             case Answer(kind=Kind.PUBREL, id=identifier):
-                known = identifier in self.held
+                known = identifier in self.unreleased
                 tell("released", id=identifier)
-                self.held.discard(identifier)
+                self.unreleased.discard(identifier)
                 self._under_way.discard(identifier)
                 return Answer(Kind.PUBCOMP, identifier, 0 if known else 0x92)
         return None
@@ -152,7 +152,7 @@ class Subscriber:
             dup=packet.dup,
             retain=packet.retain,
             under_way=len(self._under_way),
-            again=packet.qos == 2 and packet.id in self.held,
+            again=packet.qos == 2 and packet.id in self.unreleased,
             sequence=int(user["seq"]) if user.get("seq", "").isdecimal() else None,
             payload=packet.payload.hex(),
         )

@@ -169,8 +169,8 @@ async def _publish(
         start_s=0.1,
         stop_s=WAIT_S,
     )
-    publisher.on_sent = lambda it: _tell("sent", it)
-    publisher.on_taken = lambda it: _tell("acknowledged", it)
+    publisher.on_sent = lambda message: _tell("sent", message)
+    publisher.on_taken = lambda message: _tell("acknowledged", message)
     async with publisher:
         for sequence in range(publisher.last + 1, messages + 1):
             await asyncio.sleep(1 / per_s)

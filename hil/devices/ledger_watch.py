@@ -43,7 +43,7 @@ class LedgerWatch:
     """A board's ledger in the history. ledger: the entries that `look` has read. device: the name
     under which the board publishes. application: first bytes of the application's area in the
     EEPROM before the first start, interval:u16 crc:u16. before: the EEPROM at that time; its
-    content is from an earlier life, and is not entered. shipped: whether the program samples at
+    content is from an earlier life, and is not entered. bundled: whether the program samples at
     that interval and reports its starts. obeyed: how often the board has changed its interval.
     """
 

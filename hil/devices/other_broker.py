@@ -59,7 +59,7 @@ class OtherBroker:
         self._children, self._history, self._seed = children, history, seed
         self._programs: list[Child] = []
         self._newest: dict[str, str] = {}
-        self._held: dict[str, dict[str, str]] = {}
+        self._retained: dict[str, dict[str, str]] = {}
 
     async def start(self) -> None:
         """Start mosquitto, and wait until it takes connections. Raises OncewayError."""
@@ -128,17 +128,17 @@ class OtherBroker:
 
     async def _follow(self, end: str, child: Child) -> None:
         async for line in child.lines():
-            said = json.loads(line)
-            event, t = said.pop("event"), said.pop("t")
+            fields = json.loads(line)
+            event, t = fields.pop("event"), fields.pop("t")
             if event == "changed":
                 self.changes += 1
-                self._newest[said["topic"]] = said["payload"]
+                self._newest[fields["topic"]] = fields["payload"]
             elif event == "ready":
                 self._ready += 1
                 continue
             else:
-                self._held[end] = said["messages"]
-            self._history.add("states", event, t, end=end, **said)
+                self._retained[end] = fields["messages"]
+            self._history.add("states", event, t, end=end, **fields)
         await child.process.wait()
         child.check()
 
@@ -146,7 +146,7 @@ class OtherBroker:
     def agrees(self) -> bool:
         """Whether all changes are made and both ends hold the newest messages."""
         newest = {topic: payload for topic, payload in self._newest.items() if payload}
-        return self._held == {HERE: newest, THERE: newest}
+        return self._retained == {HERE: newest, THERE: newest}
 
     async def end_changes(self) -> None:
         for child in self._programs:

@@ -140,7 +140,7 @@ class RealBoard(WiredDevice):
         """Hold a board that has a switch. If its port disappears, the wire waits for it."""
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)
-            self.held = True
+            self.idle = True
 
     async def release(self) -> None:
         if self._switch:

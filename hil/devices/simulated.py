@@ -183,7 +183,7 @@ class SimulatedDevice(Boards):
 
     async def hold(self) -> None:
         await self._begin(self.board, self._used())
-        self.held = True
+        self.idle = True
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
         """Cut the power of a provisioned board, and reset its EEPROM: its life begins when it is
@@ -214,14 +214,14 @@ class SimulatedDevice(Boards):
     async def samples(self) -> int:
         return await self._strikes.samples()
 
-    async def said(self, fault: str, event: str) -> Event:
+    async def next_event(self, fault: str, event: str) -> Event:
         return await self._strikes.next(fault, event)
 
     async def reset(self, fault: str) -> Evidence | None:
-        return await starts(self, await self.said(fault, "struck"), "external")
+        return await starts(self, await self.next_event(fault, "struck"), "external")
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        struck = await self.said(fault, "struck")
+        struck = await self.next_event(fault, "struck")
         await asyncio.sleep(seconds)
         await self.board.power(True)
         return await starts(self, struck, "power-on")

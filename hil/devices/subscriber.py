@@ -17,8 +17,8 @@ from hil.programs.process import Child, Children
 
 
 class Subscriber:
-    """A subscriber. there: whether it subscribes at the other broker. subscribed: time of its first
-    granted subscription, in monotonic nanoseconds. received: number of messages.
+    """A subscriber. far: whether it subscribes at the other broker. subscribed: time of
+    its first granted subscription, in monotonic nanoseconds. received: number of messages.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Subscriber:
     ) -> None:
         """Create the subscriber. with_others: an earlier one in the same shared subscription."""
         self.name = name
-        self.there = table.there
+        self.far = table.there
         self.subscribed: int | None = None
         self.received = 0
         self._table = table

@@ -22,8 +22,8 @@ from hil.programs.process import Child, Children
 
 class WiredDevice(ABC):
     """A device with a wire. harmed: number of harms that the wire caused, by kind. opened: how
-    often the gateway has opened its port. held: whether the device does nothing before `release`.
-    gateway: its present gateway.
+    often the gateway has opened its port. idle: whether the device does nothing before
+    `release`. gateway: its present gateway.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class WiredDevice(ABC):
         self.opened = 0
         self.sessions: list[bool] = []
         """For each MQTT connection that a gateway accepted: whether it knew the session."""
-        self.held = False
+        self.idle = False
         self.sent: set[int] = set()
         """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []
@@ -56,7 +56,7 @@ class WiredDevice(ABC):
         return [self._published[identifier] for identifier in self._released]
 
     @property
-    def taken(self) -> set[int]:
+    def accepted(self) -> set[int]:
         """Return the packet identifiers of the publications that the gateway has accepted."""
         return self._released
 

@@ -19,8 +19,8 @@ TOPIC, QOS = os.environ["ONCEWAY_TOPIC"], int(os.environ["ONCEWAY_QOS"])
 MESSAGES, PER_S = int(os.environ["ONCEWAY_MESSAGES"]), float(os.environ["ONCEWAY_PER_S"])
 
 
-def tell(event: str, **said: object) -> None:
-    print(json.dumps({"event": event, "t": time.monotonic_ns(), **said}), flush=True)
+def tell(event: str, **fields: object) -> None:
+    print(json.dumps({"event": event, "t": time.monotonic_ns(), **fields}), flush=True)
 
 
 def identity(sequence: int) -> Properties:

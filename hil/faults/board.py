@@ -219,10 +219,10 @@ async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
     """Wait for the ordered power cut, and read the ledger. None if the cut did not come."""
-    struck = await device.said(fault, "struck")
+    struck = await device.next_event(fault, "struck")
     try:
         async with asyncio.timeout(CUT_WITHIN):
-            event = await device.said(fault, "cut")
+            event = await device.next_event(fault, "cut")
     except TimeoutError:
         await device.board.cancel()
         return None
@@ -232,7 +232,7 @@ async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 async def started(device: DeviceUnderTest, fault: str, cause: str) -> Evidence | None:
     """Wait until the board was struck, and check that it starts with this cause."""
-    struck = await device.said(fault, "struck")
+    struck = await device.next_event(fault, "struck")
     return await starts(device, struck, cause)
 
 
@@ -242,7 +242,7 @@ async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence
     with suppress(TimeoutError):
         async with asyncio.timeout(RESTART_WITHIN):
             while True:
-                event = await device.said(fault, "boot")
+                event = await device.next_event(fault, "boot")
                 if event.details["cause"] == cause:
                     text = f"the board has started, cause {cause}"
                     return Evidence(text, {"cycle": event.cycle, **place(struck)})

@@ -127,20 +127,20 @@ class IngestStop(IngestFault):
         site, progress = system.site, system.progress
         async with site.process_lock:
             # another fault may have just started the job, so that it does not handle signals yet
-            await wait_until(progress.taken)
+            await wait_until(progress.batches)
             before = snapshots(site.folder.table)
             child = site.running["ingest"]
             child.check()  # a program that ended by itself is not stopped here
             code = await child.finish(JOB, PATIENCE)
             saved = sorted(snapshots(site.folder.table) - before)
-            feed, newest = max(progress.taken().items(), key=lambda one: one[1])
+            feed, newest = max(progress.batches().items(), key=lambda one: one[1])
             copies, rows = set(), 0
             for batch in range(1, newest + 1):
                 epoch = hashlib.sha256(f"{fault.id} {batch}".encode()).hexdigest()[:8]
                 copies.add(f"{feed.partition('/')[0]}/{epoch}")
                 rows += site.landing.repeat(feed, batch, epoch)
             await site.start_ingest()
-        ingested = await comes(lambda: copies <= progress.taken().keys())
+        ingested = await comes(lambda: copies <= progress.batches().keys())
         if code != 0 or not saved or not ingested:
             return None
         return Evidence(
@@ -180,7 +180,7 @@ class IngestTwice(Kind):
             await second.stop()
         if not ended:
             return None
-        ingested = sum(progress.taken().values())
+        ingested = sum(progress.batches().values())
         return Evidence(
             f"process {second.pid} has taken {ingested} batches as well",
             {"pid": second.pid, "batches": ingested},

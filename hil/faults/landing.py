@@ -69,7 +69,7 @@ class BatchCopy(Kind):
         copy = _feed_of_copy(fault, origin)
         if self.harm == "reworded":
             # land the first payloads first, also for an ingest that takes both at once
-            await wait_until(lambda: system.progress.taken().get(origin, 0) >= newest)
+            await wait_until(lambda: system.progress.batches().get(origin, 0) >= newest)
             system.history.add("landing", "reworded", origin=copy)
         rows = system.site.landing.repeat(origin, newest, copy.partition("/")[2], self.harm)
         return newest, rows
@@ -83,7 +83,7 @@ class BatchCopy(Kind):
 
         def ingested() -> bool:
             origin = next(iter(system.landing.newest))
-            return _feed_of_copy(fault, origin) in system.progress.taken()
+            return _feed_of_copy(fault, origin) in system.progress.batches()
 
         await comes(lambda: ingested() or count(table) >= rows, ASIDE_EVERY)
         return count(table) >= rows

@@ -67,11 +67,11 @@ class PublicationRefused(Kind):
 
 async def _goes_on(device: DeviceUnderTest, before: int) -> int | None:
     """Return the identifier of the publication accepted after the refusal, or None."""
-    earlier = set(device.taken)
+    earlier = set(device.accepted)
     aside = {identifier for identifier, _ in device.refused[before:]}
 
     def new() -> set[int]:
-        return set(device.taken) - earlier - aside
+        return set(device.accepted) - earlier - aside
 
     try:
         async with asyncio.timeout(GOES_ON_WITHIN):

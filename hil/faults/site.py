@@ -16,7 +16,7 @@ from hil.faults.base import Kind, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import LinksUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
-from hil.observe.membership import marked, members_in_contact, wait_for_contact
+from hil.observe.membership import members_in_contact, suspect_answers, wait_for_contact
 
 THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
@@ -279,4 +279,4 @@ def data_of(system: SystemUnderTest) -> dict[str, Path]:
 
 async def doubts_at(folders: Mapping[str, Path]) -> int:
     """Return the number of suspect answers of these gateways."""
-    return sum([await asyncio.to_thread(marked, folder) for folder in folders.values()])
+    return sum([await asyncio.to_thread(suspect_answers, folder) for folder in folders.values()])

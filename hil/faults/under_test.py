@@ -123,7 +123,7 @@ class DeviceUnderTest(Protocol):
     """Packet identifiers of publications that the gateway has refused, with the reason."""
 
     @property
-    def taken(self) -> set[int]:
+    def accepted(self) -> set[int]:
         """Return the packet identifiers of the publications that the gateway has accepted."""
         ...
 
@@ -161,7 +161,7 @@ class DeviceUnderTest(Protocol):
         """Order the fault for the conversion after the `after`th. Return False if it has passed."""
         ...
 
-    async def said(self, fault: str, event: str) -> Event:
+    async def next_event(self, fault: str, event: str) -> Event:
         """Return the board's next event from a fault: `struck`, `cut`, `power` or `boot`."""
         ...
 

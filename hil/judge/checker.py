@@ -223,7 +223,7 @@ def _judge(
         hop = next(hop for hop in (*hops, READINGS) if way.get(hop, 1))
     elif len(board) > 1:  # one key for two samples: the board's counter went back
         outcome, hop = Outcome.DUPLICATE, "board"
-    elif key in seen.left and not any(way[hop] for hop in hops[1:]):
+    elif key in seen.departed and not any(way[hop] for hop in hops[1:]):
         outcome, hop = Outcome.LEFT, "board"
     elif not claim and seen.lost_after_acknowledgement(key):
         outcome, hop = Outcome.DIED, "spool"
@@ -241,7 +241,7 @@ def _judge(
     elif seen.reads and (found := readings.judge(key.device, claim, seen.decoded[key])):
         outcome, why = found
         hop = READINGS
-        if outcome is Outcome.LOST and seen.held("batch", key):
+        if outcome is Outcome.LOST and seen.holds("batch", key):
             outcome, hop = Outcome.UNKNOWN, "table"
     return Publication(key, outcome, hop, way, why)
 
@@ -250,7 +250,7 @@ def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
     """Return outcome and hop of a publication that did not reach the last hop, as far as known."""
     way = seen.ways[key]
     last = max(index for index, hop in enumerate(hops) if way[hop])
-    if seen.held(hops[last], key):
+    if seen.holds(hops[last], key):
         return Outcome.UNKNOWN, hops[last]
     undelivered = way["board"][0].qos == 0 and last == 0
     return Outcome.UNDELIVERED if undelivered else Outcome.LOST, hops[last + 1]

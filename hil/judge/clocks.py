@@ -158,7 +158,7 @@ class Clocks:
         """Return the smallest measured UTC of the clock's moment 0, in ns."""
         return min(self._offsets, default=None)
 
-    def told(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
+    def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
         when it was first seen after the board.
         """
@@ -257,7 +257,7 @@ class Clocks:
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
         return f"`received` is {_utc(us * 1000)}, and it came from {first} to {last}"
 
-    def taken(
+    def batch_mistake(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
         """Return the mistake in the times at which a row's batch landed and was ingested, in µs

@@ -50,7 +50,7 @@ def wrong(
         why = clocks.received(columns["received"], _sampled(board), found.t)
     if why is None and "landed" in columns:
         moments = columns["landed"], columns["ingested"]
-        why = clocks.taken(*moments, _sampled(board), found.t)
+        why = clocks.batch_mistake(*moments, _sampled(board), found.t)
     return why
 
 

@@ -67,7 +67,7 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
             yield f"no publication of {line} was read on the air"
         if line not in seen.starts and line not in seen.real:
             yield f"the ledger of {line} reports no start"
-        if lacks := seen.welcomed[line] - seen.told[line]:
+        if lacks := seen.welcomed[line] - seen.reported[line]:
             yield f"the wire of {line} has not reported on {lacks} of its sessions"
 
 

@@ -40,7 +40,7 @@ class Seen:
     """Times of a client's last answers."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     """Times of a board's PUBRELs, by line and packet identifier."""
-    left: set[Key] = field(default_factory=set)
+    departed: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
     resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Times at which a client has sent a PUBLISH once more in the same flow."""
@@ -127,7 +127,7 @@ class Seen:
     """Whether the system is Onceway, and not the glue."""
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
-    told: Counter[str] = field(default_factory=Counter)
+    reported: Counter[str] = field(default_factory=Counter)
     announced: set[str] = field(default_factory=set)
     """Faults of the plan that the rig has announced."""
     met: set[str] = field(default_factory=set)
@@ -199,7 +199,7 @@ class Seen:
             case "board", "acknowledged":
                 self.acknowledged[_key(data)] = event.t
             case "board", "left":
-                self.left.add(_key(data))
+                self.departed.add(_key(data))
             case "board", "again":
                 self.again[_key(data)] += 1
             case "board", "resent":
@@ -250,7 +250,7 @@ class Seen:
             case "air", "welcome":
                 self.met.add(data["line"])
             case "wire", "session":
-                self.told[data["line"]] += 1
+                self.reported[data["line"]] += 1
             case "wire", "count" if data["final"]:
                 self.counted.add(data["line"])
             case "air", "radio":
@@ -410,7 +410,7 @@ class Seen:
         """
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
-    def held(self, hop: str, key: Key) -> bool:
+    def holds(self, hop: str, key: Key) -> bool:
         """Whether a hop still holds a publication, or the claim was not read to its end, so that a
         missing row proves nothing.
         """
@@ -504,7 +504,7 @@ class Seen:
         arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}
         for time in times:
-            if why := self.clocks.told(key.device, time, board.sampled, arrived):
+            if why := self.clocks.time_fault(key.device, time, board.sampled, arrived):
                 return why
         if board.status:
             return None

@@ -68,7 +68,7 @@ class _Subscriber:
     receive_maximum: int
     events: list[Event] = field(default_factory=list)
     complete: bool = False
-    there: bool = False
+    beyond_bridge: bool = False
     """Whether it is at the other end of a bridge. The bridge may send a message at QoS 1 again. A
     mosquitto that ends before it reads PUBCOMP sends PUBLISH with DUP again."""
     share: str | None = None
@@ -195,7 +195,7 @@ def _tables(bench: dict[str, Any]) -> dict[str, _Subscriber]:
             table["qos"],
             table["clean"],
             table.get("receive_maximum", 65_535),
-            there=table.get("there", False),
+            beyond_bridge=table.get("there", False),
             share=shared(table["filter"])[0],
         )
         for name, table in ((f"subscriber-{n}", table) for n, table in enumerate(tables, 1))
@@ -232,7 +232,7 @@ class _Model:
     """Messages that were received in this session."""
     sent_until: dict[Key, int] = field(default_factory=dict)
     """End of the last connection on which each message arrived."""
-    held: set[int] = field(default_factory=set)
+    unfinished: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
     """Identifiers held when this connection began, and without a packet so far."""
@@ -272,7 +272,7 @@ class _Model:
             case "received":
                 yield from self._received(event)
             case "released":
-                self.held.discard(event.data["id"])
+                self.unfinished.discard(event.data["id"])
                 self.owed.discard(event.data["id"])
             case "left" | "broken":
                 if self.has_newer_qos_2:
@@ -284,8 +284,8 @@ class _Model:
 
     def _connected(self, present: bool) -> Iterator[Fault]:
         self.resumed = present
-        self.owed = self.held if present else set()
-        self.held = set(self.owed)
+        self.owed = self.unfinished if present else set()
+        self.unfinished = set(self.owed)
         if present and self.subscriber.clean:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
@@ -326,7 +326,7 @@ class _Model:
             yield "got a message completed before its subscription", named
         yield from self._flagged(key, message, data, named)
         if data["qos"] == 2:
-            self.held.add(data["id"])
+            self.unfinished.add(data["id"])
             self.owed.discard(data["id"])
         if data["again"]:
             return
@@ -335,7 +335,7 @@ class _Model:
         )
         self.times[key] += 1
         by_there = key in self.in_session and data["dup"]
-        any_number = self.subscriber.there and (data["qos"] == 1 or by_there)
+        any_number = self.subscriber.beyond_bridge and (data["qos"] == 1 or by_there)
         if self.times[key] > 1 + message.repeats and not any_number:
             yield f"got too often at QoS {data['qos']}", named
         if key not in self.in_session:
@@ -361,7 +361,7 @@ class _Model:
         """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
         It may send one and be killed before the commit, and then take it from its publisher as new.
         """
-        if message.acknowledged is None or message.repeats or self.subscriber.there:
+        if message.acknowledged is None or message.repeats or self.subscriber.beyond_bridge:
             return False
         return message.acknowledged < self.sent_until.get(key, 0)
 

@@ -18,11 +18,11 @@ def wrong(events: Sequence[Event]) -> list[str]:
     """Return the mistakes. A run that broke off before its end shows none."""
     if not any((event.hop, event.event) == ("rig", "end") for event in events):
         return []
-    newest, held, _ = _taken(events)
+    newest, retained, _ = _newest(events)
     return [
         f"{NAMES[end]} has {len(differ)} retained message(s) that are not the newest: {differ[0]}"
-        f" is {_told(messages.get(differ[0]))} and must be {_told(newest.get(differ[0]))}"
-        for end, messages in held.items()
+        f" is {_shown(messages.get(differ[0]))} and must be {_shown(newest.get(differ[0]))}"
+        for end, messages in retained.items()
         if (differ := sorted({topic for topic, _ in messages.items() ^ newest.items()}))
     ]
 
@@ -33,33 +33,33 @@ def doubts(events: Sequence[Event]) -> Iterator[str]:
     table = run["bench"].get("bridge") if run else None
     if table is None:
         return
-    _, held, made = _taken(events)
+    _, retained, made = _newest(events)
     for end, name in NAMES.items():
         if made[end] < (planned := table["states"] + table["changes"]):
             yield f"{made[end]} of {planned} changes of retained messages at {name}"
-        elif end not in held:
+        elif end not in retained:
             yield f"the retained messages of {name} were not read"
 
 
-def _taken(
+def _newest(
     events: Sequence[Event],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]], Counter[str]]:
     """Return the newest payload by topic; what each end held at last; and the changes by end."""
     newest: dict[str, str] = {}
-    held: dict[str, dict[str, str]] = {}
+    retained: dict[str, dict[str, str]] = {}
     made: Counter[str] = Counter()
     for event in sorted((one for one in events if one.hop == HOP), key=lambda one: one.t):
         with taking(event):
             data: dict[str, Any] = event.data
             if event.event == "held":
-                held[data["end"]] = data["messages"]
+                retained[data["end"]] = data["messages"]
                 continue
             made[data["end"]] += 1
             newest.pop(data["topic"], None)
             if data["payload"]:
                 newest[data["topic"]] = data["payload"]
-    return newest, held, made
+    return newest, retained, made
 
 
-def _told(payload: str | None) -> str:
+def _shown(payload: str | None) -> str:
     return "none" if payload is None else bytes.fromhex(payload).decode(errors="replace")

@@ -45,7 +45,7 @@ class IngestProgress:
         """Return the names of the table's data files, committed or not."""
         return {path.name for path in self._table.glob("*.parquet")}
 
-    def taken(self) -> dict[str, int]:
+    def batches(self) -> dict[str, int]:
         """Return the last batch of each feed in the newest micro-batch that has ended."""
         if self.ended < 0:
             return {}

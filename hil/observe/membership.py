@@ -28,7 +28,7 @@ def members_in_contact(data: Path) -> set[str]:
     return {row["name"] for row in rows(data)[1:] if row["lease"]}
 
 
-def marked(data: Path) -> int:
+def suspect_answers(data: Path) -> int:
     """Return how often it answered while a member with possibly newer data was silent."""
     own = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in own)

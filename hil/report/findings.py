@@ -227,7 +227,7 @@ class Findings:
         ]
 
     @property
-    def passed(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether the promise holds, within the limits."""
         return self.result.verdict is Verdict.HOLDS and not self.exceeded
 
@@ -235,7 +235,7 @@ class Findings:
     def headline(self) -> str:
         """Return the verdict, with a note if the run holds but broke a limit."""
         holds = self.result.verdict is Verdict.HOLDS
-        return f"{self.result.verdict}{', but a limit was not kept' * (holds and not self.passed)}"
+        return f"{self.result.verdict}{', but a limit was not kept' * (holds and not self.is_kept)}"
 
     def to_json(self) -> dict[str, Any]:
         result = self.result

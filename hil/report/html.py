@@ -53,7 +53,7 @@ pre { overflow-x: auto; background: var(--soft); padding: .5rem; margin: .3rem 0
 
 def page(found: Findings) -> str:
     result = found.result
-    kept = found.passed or result.verdict is not Verdict.HOLDS
+    kept = found.is_kept or result.verdict is not Verdict.HOLDS
     colour = result.verdict if kept else Verdict.UNKNOWN
     head = f"{escape(found.title)} <small>seed {found.seed}</small>"
     parts = [

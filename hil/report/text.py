@@ -59,7 +59,7 @@ def tell(console: Console, found: Findings) -> None:
     )
     console.print(
         result.summary(),
-        style="bold green" if found.passed else "bold red",
+        style="bold green" if found.is_kept else "bold red",
         soft_wrap=True,
     )
 

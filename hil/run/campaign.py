@@ -80,7 +80,7 @@ def labels(names: Sequence[str]) -> dict[str, str]:
     """Return the label of each bench's runs: its file, and as many folders above it as make the
     label unique.
     """
-    bundled = benches.shipped()
+    bundled = benches.own_benches()
     paths = {name: (name,) if name in bundled else Path(name).absolute().parts for name in names}
     labelled = {name: _label(parts, 1) for name, parts in paths.items()}
     for depth in range(2, max(map(len, paths.values()), default=0) + 1):
@@ -122,7 +122,7 @@ class Campaign:
         finally:
             self._sum_up(done)
         return len(self.reports) == len(self._items) and all(
-            _passed(one) for one in self.reports.values()
+            _is_kept(one) for one in self.reports.values()
         )
 
     def _finished(self) -> bool:
@@ -170,7 +170,7 @@ class Campaign:
         if report:
             self._say(_word(report), item.name, _report_line(report))
             self.reports[item.name] = report
-            if _passed(report) and not self._keep:
+            if _is_kept(report) and not self._keep:
                 _delete_all_but_report(place)
         else:
             log = _log(place).read_text(errors="replace").strip().splitlines()
@@ -242,7 +242,7 @@ class Campaign:
         )
         show(self._console, found)
         for name, report in self.reports.items():
-            if not _passed(report):
+            if not _is_kept(report):
                 self._say(
                     _word(report), name, next(iter([*report["reasons"], *report["exceeded"]]))
                 )
@@ -310,7 +310,7 @@ def _log(place: Path) -> Path:
     return place.with_name(place.name + ".log")
 
 
-def _passed(report: dict[str, Any]) -> bool:
+def _is_kept(report: dict[str, Any]) -> bool:
     return report["verdict"] == Verdict.HOLDS and not report["exceeded"]
 
 

@@ -267,7 +267,7 @@ class Run:
             self._commander.start()
         for subscriber in self._subscribers:
             await subscriber.start(
-                self._other.port if self._other and subscriber.there else self._commander.port
+                self._other.port if self._other and subscriber.far else self._commander.port
             )
         subscribing = [tasks.create_task(one.follow()) for one in self._subscribers]
         async with asyncio.timeout(SUBSCRIBED_WITHIN):
@@ -291,7 +291,7 @@ class Run:
         await injector.arm()
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
         await asyncio.sleep(0)  # each of them has begun
-        self._history.add("rig", "armed", held=[device.name for device in devices if device.held])
+        self._history.add("rig", "armed", held=[device.name for device in devices if device.idle])
         for device in devices:
             if device.name not in self._bench.by_air:
                 await device.release()

@@ -160,7 +160,7 @@ class Watch:
             or any(subscriber.owed(self.clients, self.devices) for subscriber in self.subscribers)
             or (self.other_broker is not None and not self.other_broker.agrees)
         )
-        ingested = self.progress.taken() if self._bench.until == "table" else self.landing.newest
+        ingested = self.progress.batches() if self._bench.until == "table" else self.landing.newest
         return not on_the_way and all(
             ingested.get(feed, 0) >= newest for feed, newest in self.landing.newest.items()
         )
@@ -203,7 +203,7 @@ class Watch:
         self.landing.look()
         self.landing.look_again()
         if self._bench.until == "table":
-            self.landing.note_waiting(self.progress.taken())
+            self.landing.note_waiting(self.progress.batches())
         self._table.read()
         for hop in ("batch", "table", READINGS):
             self._history.add(hop, "complete")

@@ -57,7 +57,7 @@ class _Row:
     snr: float | None
 
 
-def shipped() -> dict[str, Path]:
+def own_traces() -> dict[str, Path]:
     """Return the project's synthetic traces, by name."""
     with as_file(files("hil").joinpath("traces")) as folder:
         return {path.stem: path for path in sorted(folder.glob("*.jsonl"))}
@@ -65,7 +65,7 @@ def shipped() -> dict[str, Path]:
 
 def place(name: str) -> Path:
     """Return the file of a trace: a path, or the name of one of the project's traces."""
-    return shipped().get(name, Path(name))
+    return own_traces().get(name, Path(name))
 
 
 def load(name: str) -> Trace:
@@ -198,7 +198,7 @@ def _text(path: Path) -> str:
             raise OncewayError(f"the recording is larger than {MAX_BYTES >> 20} MiB", str(path))
         return data.decode("utf-8-sig")
     except OSError as error:
-        known = ", ".join(shipped())
+        known = ", ".join(own_traces())
         hint = f"Traces that come with the project: {known}"
         raise OncewayError(
             f"cannot read the recording ({error.strerror or error})", str(path), hint

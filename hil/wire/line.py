@@ -150,7 +150,7 @@ class Line:
             "action": strike.command.action,
             "direction": self.direction,
         }
-        place = {"publication": strike.publication, "after": strike.passed}
+        place = {"publication": strike.publication, "after": strike.unharmed}
         place |= {"over": self._publication}
         found = {"behind": strike.behind, "offset": strike.offset, "bytes": struck}
         return [{"event": "struck", **named, **place, **found}]

@@ -64,7 +64,7 @@ class Strike:
         return self.begun and self._remaining == 0
 
     @property
-    def passed(self) -> int | None:
+    def unharmed(self) -> int | None:
         """Return the unharmed bytes since the start of the count; None before its place."""
         return None if self.offset is None or self._from is None else self.offset - self._from
 

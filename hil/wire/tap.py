@@ -55,7 +55,7 @@ class _Direction:
     ahead: dict[int, bytes] = field(default_factory=dict)
     stream: packets.Cutter = field(default_factory=packets.Cutter)
 
-    def told(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         return {"fitting": self.fitting, "strange": self.strange}
 
 
@@ -155,7 +155,7 @@ class Tap:
         self._say("welcome", {"incarnation": welcome.incarnation, **session.inputs})
 
     def _end(self, session: _Session) -> None:
-        ways = {direction: way.told() for direction, way in session.ways.items()}
+        ways = {direction: way.counts() for direction, way in session.ways.items()}
         self._say("session", {**session.inputs, **ways})
 
     def _session_frame(self, direction: str, body: bytes) -> None:

@@ -82,7 +82,7 @@ class Wire:
         self._plug_at = 0.0
         self._tap = Tap(self.tapped, self._key)
         self._publications = 0
-        self._told = 0  # number reported to the lines
+        self._reported_count = 0  # number reported to the lines
         self._forged: list[tuple[float, dict[str, Any], Hello | None, int]] = []
         self._newest: int | None = None  # packet identifier of the newest publication
         self._reported: dict[str, object] = {}
@@ -181,8 +181,8 @@ class Wire:
 
     def obey_placed(self, now: float) -> None:
         """Obey the orders for the PUBLISH that the board has just sent."""
-        if self._publications > self._told:
-            self._told = self._publications
+        if self._publications > self._reported_count:
+            self._reported_count = self._publications
             for line in self._lines.values():
                 line.published(self._publications)
         while self._placed and self._placed[0]["publication"] <= self._publications:

@@ -52,11 +52,11 @@ def test_agreements_are_bounded() -> None:
     agreement = Agreement(2, {}, 0)
     for topic in "abc":
         agreement.note(topic, A)
-    assert agreement.marked(agreement.begin_mark()) == {"a": A, "b": A}
+    assert agreement.confirm_mark(agreement.begin_mark()) == {"a": A, "b": A}
     assert len(agreement) == 2
     agreement.note("a", None)
     agreement.note("c", A)
-    agreement.marked(agreement.begin_mark())
+    agreement.confirm_mark(agreement.begin_mark())
     assert set(agreement.topics()) == {"b", "c"}
 
 
@@ -204,7 +204,7 @@ class Ends:
         self.unsure.discard(topic)
 
     def _write(self, number: int) -> None:
-        for topic, state in self.agreement.marked(number).items():
+        for topic, state in self.agreement.confirm_mark(number).items():
             self.held.pop(topic, None)
             self.doubted.pop(topic, None)
             self.unmarked.discard(topic)

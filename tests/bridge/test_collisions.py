@@ -105,7 +105,7 @@ class Line:
             self.collisions.forget(self.clock.now)
 
     def mark(self) -> None:
-        self.agreement.marked(self.agreement.begin_mark())
+        self.agreement.confirm_mark(self.agreement.begin_mark())
 
     def begins(self) -> None:
         """Begin a reading, as on a busy connection: everything has left that waited here."""

@@ -219,7 +219,7 @@ def test_a_message_with_too_many_user_properties_crosses_without_the_mark() -> N
     for count, left in ((MOST_OF_ONE, 0), (MOST_OF_ONE - 1, 1)):
         found = [("k", "v")] * count
         packet = Publish("t", b"", 0, 0, properties={_USER: found})
-        for carried in (translator.to_far(packet, marked=True), translator.to_near(packet)):
+        for carried in (translator.to_far(packet, with_mark=True), translator.to_near(packet)):
             assert carried is not None
             assert (carried.properties or {})[_USER] == found + [(MARK, "a/x/1")] * left
 

@@ -40,7 +40,7 @@ def test_pause_grows_although_messages_cross_if_the_other_broker_says_why() -> N
     pauses = Pauses()
     for _ in range(10):
         pauses.progress()
-        pauses.told()
+        pauses.note_reason()
         pauses.next(1, None)
     assert pauses.next(1, None) >= LONGEST_S / 2
 

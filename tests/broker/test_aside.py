@@ -25,7 +25,9 @@ def flying(world: World, qos: int, *payloads: bytes) -> tuple[Client, list[Publi
 def put(world: World, packet: Publish, taken: bool = False) -> SetAside | None:
     world.engine.begin()
     session = world.broker.sessions["bridge"]
-    return set_aside(world.broker, session, packet.packet_id, "cloud", "because", MOST, taken=taken)
+    return set_aside(
+        world.broker, session, packet.packet_id, "cloud", "because", MOST, received=taken
+    )
 
 
 def kept(world: World) -> list[tuple[bytes, str]]:

@@ -138,7 +138,7 @@ class Driver:
                 await self._more.wait_for(lambda: done() or self._reading.done())
         return bool(done())
 
-    async def ready(self, within: float = 60) -> bool:
+    async def ready(self, within: float = 180) -> bool:
         return await self.until(lambda: "ready" in self.lines, within)
 
     async def verdict(self, within: float) -> str:

@@ -23,8 +23,8 @@ REASONS = (R.NOT_AUTHORIZED, R.TOPIC_NAME_INVALID, R.QUOTA_EXCEEDED)
 KEEP_ALIVE_S = 2
 LONG_S = 240.0
 """Longest time for many messages."""
-START_S = 60.0
-"""Longest time for a verdict. Home Assistant starts in half a minute on a busy machine."""
+START_S = 180.0
+"""Longest time for a verdict. Home Assistant starts in two minutes on a busy machine."""
 QUIET_S = 60.0
 """Time without a message after which no other one is awaited."""
 

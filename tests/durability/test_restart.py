@@ -77,7 +77,7 @@ def memory(broker: Broker) -> dict[str, Any]:
             item.client: (
                 item.id,
                 item.expiry,
-                None if item.left is None else round(item.left, 3),
+                None if item.departed is None else round(item.departed, 3),
                 item.user,
             )
             for item in sessions

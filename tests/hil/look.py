@@ -14,7 +14,7 @@ import pytest
 from hil.report.findings import findings
 from hil.report.html import page
 from hil.traces.plot import plot
-from hil.traces.recording import load, shipped
+from hil.traces.recording import load, own_traces
 from tests.hil.report.test_report import run
 
 LOOK = """
@@ -83,7 +83,7 @@ def test_a_report_is_readable(tmp_path: Path, width: int, scheme: str) -> None:
     assert (seen["background"], seen["ink"]) == (dark if scheme == DARK else light)
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize("name", sorted(own_traces()))
 def test_a_drawn_trace_is_shown(tmp_path: Path, name: str) -> None:
     seen = look(tmp_path, f"<body>{plot(load(name))}", 600, LIGHT)
     assert seen["marks"] > 50

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from gateway.errors import OncewayError
 from hil import cli
 from hil.bench.bench import Bench
-from hil.bench.files import load, shipped
+from hil.bench.files import load, own_benches
 from hil.bench.plan import Plan
 from hil.bench.plan import plan as make_plan
 from hil.faults import KINDS
@@ -151,9 +151,9 @@ def test_too_few_readings_for_the_faults(tmp_path: Path) -> None:
 def test_the_list_names_every_bench_that_ships() -> None:
     done = runner.invoke(cli.app, ["list"])
     assert done.exit_code == 0
-    assert all(name in done.output for name in shipped())
+    assert all(name in done.output for name in own_benches())
     told = json.loads(runner.invoke(cli.app, ["list", "--json"]).output)
-    assert set(told) == set(shipped())
+    assert set(told) == set(own_benches())
     assert told["demo"]["readings"] == 400
 
 

@@ -157,7 +157,7 @@ async def test_an_error_costs_one_websocket(
 # -- serial ports
 
 
-@pytest.mark.parametrize("call", ["_on_readable", "_on_timer", "_resume", "_gone"])
+@pytest.mark.parametrize("call", ["_on_readable", "_on_timer", "_resume", "_on_port_lost"])
 async def test_after_an_error_a_serial_port_is_opened_again(
     call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

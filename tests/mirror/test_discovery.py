@@ -176,6 +176,8 @@ def test_a_board_is_a_device_behind_it(tmp_path: Path) -> None:
         "command_interval",
         "update_firmware",
     }
+    update = message["components"]["update_firmware"]
+    assert update["availability"] == message["availability"][:1], "shown while the board is silent"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ Gets(messages) ==
     /\ got' = got \cup messages
     /\ twice' = (twice \/ messages \cap got # {})
 
-\* gateway/site/moving/session_move.py: takes
+\* gateway/site/moving/session_move.py: accepts
 Takes(k, n) == n \notin follower[k].closed /\ n \notin follower[k].done
 
 ToAll(streams, m, among, item) ==

@@ -386,7 +386,7 @@ IsSilent(m, n) ==
     \/ /\ search[m].said[n].kind = "none" /\ Link(m, n) # "up"
        /\ ~lease[n][m] \/ Broken = "no lease is waited for"
 
-\* gateway/site/rules/lookup.py: _look, _decide, _claim, _give_up, _settled;
+\* gateway/site/rules/lookup.py: _look, _decide, _claim, _settled;
 \* gateway/site/rules/inbound_moves.py: claim
 Decide(m) ==
     /\ search[m].stage = "ask" /\ work[m] = Idle
@@ -561,8 +561,8 @@ Receive(m, n) ==
     /\ UNCHANGED <<lease, owes, link, told, wrong, born, counts>>
 
 \* gateway/store/writer.py: _write; gateway/site/rules/lookup.py: _on_disk;
-\* gateway/site/rules/outbound_moves.py: _given;
-\* gateway/site/rules/ending.py: _gone, _stay; gateway/site/rules/lookup.py: _doubted
+\* gateway/site/rules/outbound_moves.py: _exported;
+\* gateway/site/rules/ending.py: _ended, _stay; gateway/site/rules/lookup.py: doubted
 Commit(m) ==
     /\ work[m] # Idle
     /\ LET done == work[m]
@@ -599,7 +599,7 @@ Commit(m) ==
 (* Links, leases, power cuts. *)
 
 (* What m does when its link to n is gone. *)
-\* gateway/site/rules/lookup.py: left, lost; gateway/site/rules/inbound_moves.py: left
+\* gateway/site/rules/lookup.py: link_ended, lost; gateway/site/rules/inbound_moves.py: link_ended
 Left(s, n) ==
     IF s.stage = "ask" /\ s.said[n].kind \in {"claim", "no"} THEN [s EXCEPT !.said[n] = NoReply]
     ELSE IF s.stage = "move" /\ s.verdict.source = n THEN Again(s)
@@ -616,7 +616,7 @@ Asked(w, l, losers) ==
                             ~(frame.kind = "ask" /\ a \in losers))
              IN  IF a \in losers THEN Append(kept, Ask(TRUE)) ELSE kept]]
 
-\* gateway/site/rules/member.py: left (leases end later, each at its time)
+\* gateway/site/rules/member.py: link_ended (leases end later, each at its time)
 Cut(pair) ==
     /\ cuts < Cuts /\ link[pair] = "up"
     /\ cuts' = cuts + 1
@@ -669,7 +669,7 @@ Grant(m, n) ==
     /\ lease' = [lease EXCEPT ![m][n] = TRUE]
     /\ UNCHANGED <<members, owes, link, wire, client, told, wrong, born, counts>>
 
-\* gateway/site/rules/contact.py: left (or its time is over)
+\* gateway/site/rules/contact.py: link_ended (or its time is over)
 LeaseEnds(m, n) ==
     /\ lease[m][n] /\ Link(m, n) # "up"
     /\ Waits(m) \/ \E o \in Members : Searches(o)

@@ -119,7 +119,7 @@ class Module:
                 if words[0] in _LAUNCHERS:
                     yield from launched(words)
                 if _shell(value.elts):
-                    yield from shell_programs(str(value.elts[2].value))  # type: ignore[attr-defined]
+                    yield from shell_programs(_text(value.elts[2]))
             case ast.Starred(value=inner) | ast.BinOp(left=inner, op=ast.Add()):
                 yield from self._named(inner, depth)
             case ast.IfExp(body=first, orelse=second) | ast.BoolOp(values=[first, second]):
@@ -136,8 +136,18 @@ class Module:
 
 
 def _shell(words: list[ast.expr]) -> bool:
-    values = [word.value for word in words if isinstance(word, ast.Constant)]
-    return len(values) > 2 and values[0] in ("sh", "/bin/sh", "bash") and values[1] == "-c"
+    values = [_text(word) for word in words[:2]]
+    return len(words) > 2 and values[0] in ("sh", "/bin/sh", "bash") and values[1] == "-c"
+
+
+def _text(value: ast.expr) -> str:
+    """Return a string that is written out. Each part with a value of the run is a dash."""
+    match value:
+        case ast.Constant(value=text):
+            return str(text)
+        case ast.JoinedStr(values=parts):
+            return "".join(map(_text, parts))
+    return "-"
 
 
 def _members(value: ast.expr) -> list[ast.expr]:

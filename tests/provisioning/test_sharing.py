@@ -42,7 +42,7 @@ def lost(*registries: Registry) -> list[list[str]]:
     told = []
     for name, registry in zip(names, registries, strict=True):
         sent = [entry for other in names if other != name for entry in known[other]]
-        told.append([found.told(names) for found in registry.share(sent, name).conflicts])
+        told.append([found.sentence(names) for found in registry.share(sent, name).conflicts])
     return told
 
 
@@ -295,7 +295,8 @@ def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
     assert a.share([later], "a").conflicts == [], "it may know of the change here"
     same = later.but(at="2026-01-01T00:00:00+00:00", board=known.board)
     (found,) = a.share([same], "a").conflicts
-    assert "the change at another member (2026-01-01T00:00:00+00:00) is lost" in found.told("ab")
+    lost = "the change at another member (2026-01-01T00:00:00+00:00) is lost"
+    assert lost in found.sentence("ab")
 
 
 def test_two_boards_with_one_number_by_radio_are_told(two) -> None:

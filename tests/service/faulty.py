@@ -44,7 +44,7 @@ OWN: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "look": (TcpTransport, "unsent", _is_victim),
 }
 SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "route": (Router, "routed", lambda self, topic: topic.name == POISON),
+    "route": (Router, "match", lambda self, topic: topic.name == POISON),
     "spool": (Spool, "rows", lambda self, run, *_: _is_poison(run)),
     "seal": (Changes, "seal", lambda self, *_: any(POISON in row for row in self.spool)),
     "store": (writer, "apply", lambda _, commit, *__: any(POISON in row for row in commit.spool)),

@@ -242,7 +242,7 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
     near.take([Subscribe(1, [Subscription("#", 1)])])
     world.turn()
     last.subscribe("#", qos=0)
-    near.came = boom
+    near.on_packets = boom
     world.accepted("writer").publish("t", "1", 1)
     last.send(Pingreq())
     assert first.payloads == last.payloads == [b"1"]

@@ -43,7 +43,7 @@ class CrowdHolder:
         for done in waiting:
             done()
 
-    def held(self, client: str) -> Held | None:
+    def record(self, client: str) -> Held | None:
         return self.records.get(client)
 
     def on_disk(self, done: Callable[[], None]) -> None:

@@ -6,6 +6,8 @@ In: a name. Out: the package with that part replaced, for the time of a `with` b
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from inspect import Parameter, signature
 from typing import Any
 from unittest.mock import patch
 
@@ -100,11 +102,11 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
         lambda newer, older: False,
     ),
     "who was silent is forgotten": (
-        "gateway.site.rules.lookup",
+        "gateway.site.rules.search",
         "decide",
         _who_was_silent_is_forgotten,
     ),
-    "nothing is in doubt": ("gateway.site.rules.lookup", "decide", _nothing_is_in_doubt),
+    "nothing is in doubt": ("gateway.site.rules.search", "decide", _nothing_is_in_doubt),
     "silence is a no": (Lookup, "_decide", _silence_is_a_no),
     "answers do not wait for the disk": (MemoryHolder, "on_disk", lambda self, done: done()),
     "a lease lasts for ever": (Contact, "on_beat", _a_lease_for_ever),
@@ -135,9 +137,22 @@ SABOTAGES: dict[str, tuple[Any, str, Any]] = {
 @contextmanager
 def sabotage(name: str) -> Iterator[None]:
     where, attribute, replacement = SABOTAGES[name]
-    target = f"{where}.{attribute}" if isinstance(where, str) else None
-    patched = patch(target, replacement) if target else patch.object(where, attribute, replacement)
-    with patched:
+    module = import_module(where) if isinstance(where, str) else where
+    with sabotaged(module, attribute, replacement):
+        yield
+
+
+@contextmanager
+def sabotaged(where: Any, attribute: str, replacement: Any) -> Iterator[None]:
+    """Replace a function by one that takes the same number of arguments. A call with others would
+    fail, and be noticed for another reason than the broken promise.
+    """
+    kinds = [
+        [parameter.kind for parameter in signature(function).parameters.values()]
+        for function in (getattr(where, attribute), replacement)
+    ]
+    assert Parameter.VAR_POSITIONAL in kinds[1] or len(kinds[0]) == len(kinds[1]), attribute
+    with patch.object(where, attribute, replacement):
         yield
 
 

@@ -95,7 +95,7 @@ class _Owner:
     def joined(self, link: Link) -> None:
         self.joins += 1
 
-    def came(self, link: Link, frame: bytes) -> None:
+    def frame_arrived(self, link: Link, frame: bytes) -> None:
         assert link.state is State.JOINED
 
     def removed(self, link: Link, removals: Any) -> None:

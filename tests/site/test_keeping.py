@@ -168,7 +168,7 @@ def test_rows_without_room_are_dropped_when_they_will_be_sent_again(why: str) ->
     size = FRAME_BYTES - 1000
     for _ in range(3 * MOST_OWED // FRAME_BYTES):
         if why == "its link has ended":
-            kept.keeping.left("a", 0.0)
+            kept.keeping.link_ended("a", 0.0)
             kept.keeping.joined("a", 0.0)
         else:
             kept.say(told(keep=False))
@@ -225,7 +225,7 @@ def test_a_member_that_says_nothing_of_copies_is_silent_though_it_has_a_link() -
     kept.say(Rows(LINE, [row(1)]))
     kept.shelf.work()
     assert kept.keeping.due(SILENT_S * 2) is None, "it has told of its spool"
-    kept.keeping.left("a", 10.0)
+    kept.keeping.link_ended("a", 10.0)
     kept.keeping.joined("a", 20.0)  # with copies = 1
     assert kept.keeping.due(SILENT_S) is None
     line = kept.keeping.due(SILENT_S + 21)
@@ -243,7 +243,7 @@ def test_ended_line_is_reported_to_no_member() -> None:
     assert {held.line for _, held in kept.said if isinstance(held, Held)} == {"f" * 16}
     line = kept.keeping.due(0.0)
     assert line is not None
-    assert line.told.line == LINE
+    assert line.state.line == LINE
     kept.keeping.landed(line, 1)
     assert kept.keeping.due(0.0) is None
 
@@ -254,7 +254,7 @@ def test_landed_replicas_do_not_come_back() -> None:
     kept.say(told())
     kept.say(Rows(LINE, [row(1), row(2)]))
     kept.shelf.work()
-    kept.keeping.left("a", 0.0)
+    kept.keeping.link_ended("a", 0.0)
     line = kept.keeping.due(SILENT_S + 1)
     assert line is not None
     kept.keeping.landed(line, 2)

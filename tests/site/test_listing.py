@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker.view import gone
+from gateway.broker.view import moved_view
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def row(client: str, **more: object) -> Row:
-    return gone(client, "b") | more
+    return moved_view(client, "b") | more
 
 
 class Pair:
@@ -101,7 +101,7 @@ async def test_a_link_that_breaks_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     pair.b.received = lambda *_: asked.set()  # type: ignore[method-assign]
     counting = asyncio.ensure_future(pair.a.counts())
     await asked.wait()
-    pair.a.left("b")
+    pair.a.link_ended("b")
     async with asyncio.timeout(30):
         assert await counting == {"b": None}
 
@@ -165,7 +165,7 @@ async def test_member_with_too_many_requests_gets_the_newest_answers() -> None:
     await until(lambda: len(answered) == MOST_WANTED)
     assert answered == list(range(3, MOST_WANTED + 3))
     pair.b.received("a", encode(Want(0, What.PAGE)))
-    pair.b.left("a")
+    pair.b.link_ended("a")
     await asyncio.sleep(0.01)
     assert len(answered) == MOST_WANTED
 

@@ -53,7 +53,7 @@ class Disk:
         for done in waiting:
             done()
 
-    def held(self, client: str) -> Held | None:
+    def record(self, client: str) -> Held | None:
         return self.records.get(client)
 
     def on_disk(self, done: Done) -> None:
@@ -229,7 +229,7 @@ def test_repeated_restore_reports_make_work_once(site: Site) -> None:
         site.disk.write()
     ended = [item for endings in site.of(Endings) for item in endings.ended]  # type: ignore[attr-defined]
     assert ended == [Ended(ALL_CLIENTS, 0, State.DONE)] * 110
-    site.member.left("mad", site.now)
+    site.member.link_ended("mad", site.now)
     site.join()
     site.hear(End((Over(ALL_CLIENTS, 0),)))
     assert site.disk.marked_suspect == 2, "it may have been restored once more"
@@ -251,7 +251,7 @@ def test_a_reply_counts_once(site: Site) -> None:
 
 def test_confirmation_counts_once_and_only_for_sent_messages(site: Site) -> None:
     site.disk.records = {f"c{number}": Held(5, older=frozenset({"mad"})) for number in range(3)}
-    site.member.left("mad", site.now)
+    site.member.link_ended("mad", site.now)
     site.join()
     busy = Endings(tuple(Ended(client, 5, State.BUSY) for client in site.disk.records))
     for _ in range(100):

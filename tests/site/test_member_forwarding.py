@@ -143,7 +143,7 @@ def test_a_side_that_ends_begins_again_a_little_later(pair: Pair, both: bool) ->
 
 def test_a_link_that_is_cut_begins_again(pair: Pair) -> None:
     for side in (pair.a, pair.b):
-        side.forwarding.left()
+        side.forwarding.link_ended()
         assert not side.is_open
     pair.join()
     assert (pair.a.opened, pair.b.opened) == ([2, 2], [1, 1])
@@ -153,8 +153,8 @@ def test_filters_that_have_gone_meanwhile_are_forgotten(pair: Pair) -> None:
     pair.a.forwarding.change_filters([WantedFilter("kept", 1), WantedFilter("gone", 2)])
     pair.settle()
     assert pair.b.filters == {"kept": 1, "gone": 2}
-    pair.a.forwarding.left()
-    pair.b.forwarding.left()
+    pair.a.forwarding.link_ended()
+    pair.b.forwarding.link_ended()
     pair.join(WantedFilter("kept", 2), WantedFilter("new", 0))
     assert pair.b.filters == {"kept": 2, "new": 0}
 

@@ -52,22 +52,22 @@ def meet(one: One, other: One) -> list[bytes]:
     return went
 
 
-def entry(topic: str, version: int = 5, payload: bytes = b"x", left: int = NEVER) -> Entry:
-    return Entry(topic, version, left, 1, "client", b"", payload)
+def entry(topic: str, version: int = 5, payload: bytes = b"x", expires_in: int = NEVER) -> Entry:
+    return Entry(topic, version, expires_in, 1, "client", b"", payload)
 
 
 def test_many_go_in_frames_with_a_bound_and_those_that_agree_cost_a_digest() -> None:
     one, other = One(), One()
     one.put(*(entry(f"t/{number}", payload=bytes(900)) for number in range(3000)))
-    other.put(*(entry(f"u/{number}", payload=b"", left=60) for number in range(2500)))
+    other.put(*(entry(f"u/{number}", payload=b"", expires_in=60) for number in range(2500)))
     frames = meet(one, other)
     assert one.held == other.held
     assert max(map(len, frames)) <= FRAME + 1000
     assert all(
         len(list(decode(frame[1:], MOST_ITEMS))) for frame in frames if frame[0] == FIRST + 1
     )
-    one.sharing.left("other")
-    other.sharing.left("one")
+    one.sharing.link_ended("other")
+    other.sharing.link_ended("one")
     assert [len(frame) for frame in meet(one, other)] == [8193, 8193]
 
 
@@ -82,7 +82,7 @@ def test_entry_above_a_frame_goes_alone_and_entry_above_the_bound_of_a_link_stay
 
 def test_message_about_to_expire_is_not_sent() -> None:
     one, other = One(), One()
-    one.put(entry("t", left=0), entry("u", left=1))
+    one.put(entry("t", expires_in=0), entry("u", expires_in=1))
     meet(one, other)
     assert set(other.held) == {"u"}
 
@@ -98,7 +98,7 @@ def test_same_entry_of_equal_versions_wins_in_either_order() -> None:
 
 
 def test_the_time_that_is_left_is_no_difference() -> None:
-    assert entry("t", left=9).mark == entry("t", left=3).mark
+    assert entry("t", expires_in=9).mark == entry("t", expires_in=3).mark
     assert entry("t", 6).mark > entry("t", 5).mark
     assert len({entry("t", payload=b"1").mark, entry("t", payload=b"2").mark}) == 2
 
@@ -136,7 +136,7 @@ def bad(**changes: object) -> bytes:
         [bad(version=0)],
         [bad(version=MOST_VERSION + 1)],
         [bad(qos=3)],
-        [bad(left=0)],
+        [bad(expires_in=0)],
         [bad(payload=b"")],
         [bad(properties=b"\x7f\0")],
         [bad(properties=b"\x23\0\1")],

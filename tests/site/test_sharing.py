@@ -82,8 +82,8 @@ class Net:
         pair = frozenset((one, other))
         self.up.discard(pair)
         self.frames = deque(item for item in self.frames if frozenset(item[:2]) != pair)
-        self.members[one].sharing.left(other)
-        self.members[other].sharing.left(one)
+        self.members[one].sharing.link_ended(other)
+        self.members[other].sharing.link_ended(one)
 
     def bring(self) -> None:
         sender, to, frame = self.frames.popleft()

@@ -100,7 +100,7 @@ class MemoryHolder:
             if not self.dead:
                 self.world.gateways[self.name].run(done)
 
-    def held(self, client: str) -> Held | None:
+    def record(self, client: str) -> Held | None:
         record = self.records.get(client)
         return None if record is None else record.held
 
@@ -696,7 +696,7 @@ class World:
                 gateway.member.joined(other, gateway.now, begun)
             elif not up:
                 gateway.links[other] = 0
-                gateway.member.left(other, gateway.now, stopped)
+                gateway.member.link_ended(other, gateway.now, stopped)
 
         gateway.run(tell)
 

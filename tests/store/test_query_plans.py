@@ -78,7 +78,7 @@ EXAMPLES: dict[str, dict[str, list[Any]]] = {
     "put": {"table": [name for name in apply._COLUMNS if name != "copy"], "chunk": [1, 64]},
     "_delete_all": {
         "which": [
-            *(which for which, _ in apply._gone(Commit(0))),
+            *(which for which, _ in apply._deleted_keys(Commit(0))),
             *(f"{which} {apply._LISTED}" for which in apply._OF_A_SESSION),
             f"queue WHERE (session, first) {apply._PAIRS}",
         ]

@@ -53,7 +53,7 @@ NOT_REPEATED = {
         boards/admission.py:_reread boards/expected.py:_log*2 boards/history.py:write
         runtime/clock.py:_tell*2 runtime/watchdog.py:_look runtime/engine.py:fail
         runtime/administration.py:_dismiss store/copies.py:_set_aside links/serial_port.py:open
-        links/serial_port.py:_gone links/lora/port.py:_say store/checkpoint.py:_report*2
+        links/serial_port.py:_on_port_lost links/lora/port.py:_say store/checkpoint.py:_report*2
         store/move_out.py:give store/move_out.py:__getitem__ store/space.py:_judge*2
         store/writer.py:read store/writer.py:_write store/writer.py:_say*3 system/jobs.py:succeed
         system/jobs.py:fail system/dial.py:_tell system/log_throttle.py:has_room*2
@@ -80,7 +80,7 @@ NOT_REPEATED = {
         site/wiring/replicas.py:_adopted site/wiring/replicas.py:refuse*2
         site/wiring/replicas.py:begin_line site/wiring/sessions.py:_gave
         site/wiring/sessions.py:_arrived*2 site/wiring/sessions.py:mark_all_suspect
-        site/wiring/membership.py:_change
+        site/wiring/membership.py:_change site/wiring/membership.py:_tell_unlike
     """,
     "boards of the registry, or a bounded number of names": """
         boards/admission.py:is_revoked boards/admission.py:_strangers

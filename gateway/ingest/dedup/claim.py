@@ -31,12 +31,12 @@ class Claim:
         return self.rows - self.seen
 
 
-def claim(held: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
-    """Return the claim for chunks. held: ranges of the chunks, by number, in order; the ranges of
+def claim(chunks: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
+    """Return the claim for chunks. chunks: number and ranges of each, in order; the ranges of
     one chunk do not overlap.
     """
     result = Claim()
-    for chunk, ranges in held:
+    for chunk, ranges in chunks:
         result.rows += ranges.sequences
         overlaps: defaultdict[int, list[Span]] = defaultdict(list)
         for earlier in (seen, result.pending):

@@ -32,6 +32,6 @@ def note(counts: Counter[Key]) -> dict[str, Any]:
 def counted(commits: Iterable[Commit]) -> Iterator[tuple[str, int, date, int]]:
     """Yield (device, incarnation, day, rows) from the notes of commits."""
     for commit in commits:
-        told = commit.note.get(DOUBLES, {})
-        for device, incarnation, rows in told.get("of", ()):
-            yield device, incarnation, date.fromisoformat(told["day"]), rows
+        doubles = commit.note.get(DOUBLES, {})
+        for device, incarnation, rows in doubles.get("of", ()):
+            yield device, incarnation, date.fromisoformat(doubles["day"]), rows

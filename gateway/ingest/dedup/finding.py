@@ -21,10 +21,10 @@ AT_ONCE = 50_000
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the ranges of all rows of a task, in the columns of `RANGES`."""
-    held = SeenRanges()
+    ranges = SeenRanges()
     for rows in _gathered(batches):
-        held.add(Ranges.of(find_ranges(rows)[1]))
-    yield from held.as_ranges().table().to_batches(max_chunksize=AT_ONCE)
+        ranges.add(Ranges.of(find_ranges(rows)[1]))
+    yield from ranges.as_ranges().table().to_batches(max_chunksize=AT_ONCE)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

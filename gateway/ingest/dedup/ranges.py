@@ -170,8 +170,8 @@ class SeenRanges:
         bounds = self._below.pop(place, [])
         if self._last[place] != _NONE:
             bounds += (int(self._first[place]), int(self._last[place]) + 1)
-        left, right = bisect_left(bounds, start), bisect_right(bounds, end)
-        bounds[left:right] = [start] * (left % 2 == 0) + [end] * (right % 2 == 0)
+        lower, upper = bisect_left(bounds, start), bisect_right(bounds, end)
+        bounds[lower:upper] = [start] * (lower % 2 == 0) + [end] * (upper % 2 == 0)
         self._last[place], self._first[place] = bounds.pop() - 1, bounds.pop()
         if bounds:
             self._below[place] = bounds
@@ -179,8 +179,8 @@ class SeenRanges:
     def _inside(self, place: int, first: int, last: int) -> list[Span]:
         """Return the parts of first … last that are in the set."""
         bounds = self._below.get(place, [])
-        left, right = bisect_right(bounds, first), bisect_left(bounds, last + 1)
-        parts = _pairs([first] * (left % 2) + bounds[left:right] + [last + 1] * (right % 2))
+        lower, upper = bisect_right(bounds, first), bisect_left(bounds, last + 1)
+        parts = _pairs([first] * (lower % 2) + bounds[lower:upper] + [last + 1] * (upper % 2))
         newest = max(first, int(self._first[place])), min(last, int(self._last[place]))
         return [(start, end - 1) for start, end in parts] + [newest] * (newest[0] <= newest[1])
 

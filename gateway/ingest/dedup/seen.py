@@ -119,7 +119,7 @@ class Seen:
     def _rebuild(self) -> None:
         started = time.monotonic()
         self.ranges, self.covers = (
-            snapshot.gone(self._snapshots, self._table_id),
+            snapshot.deleted_keys(self._snapshots, self._table_id),
             self._writer.version(),
         )
         if not self._ever_written():

@@ -103,7 +103,7 @@ def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> No
     not delete the rows.
     """
     before = _names(folder, "gone-")
-    merged = gone(folder, table)
+    merged = deleted_keys(folder, table)
     merged.add(ranges.as_ranges())
     name = f"gone-{covers:020d}.parquet"
     folder.write(name, encode(Snapshot(merged, covers, table)))
@@ -112,7 +112,7 @@ def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> No
             folder.delete(old)
 
 
-def gone(folder: Readable, table: str) -> SeenRanges:
+def deleted_keys(folder: Readable, table: str) -> SeenRanges:
     """Return the keys of deleted rows of this table. Raises OncewayError if their file is
     damaged.
     """

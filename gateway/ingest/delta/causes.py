@@ -194,8 +194,8 @@ def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
     if is_java_gone(error):
         return OncewayError(f"the ingest stopped: {_JAVA_GONE[0]}", hint=_JAVA_GONE[1])
     reason = cause_of(error)
-    said = "\n".join(f"{name}: {text}" for name, text in _messages(_text(error))) or reason
-    hint = next((then for words, then in _ADVICE if re.search(words, said)), None)
+    texts = "\n".join(f"{name}: {text}" for name, text in _messages(_text(error))) or reason
+    hint = next((then for words, then in _ADVICE if re.search(words, texts)), None)
     full = full_disks(folders) if hint == _ADVICE[0][1] else []
     return OncewayError(f"the ingest stopped: {reason.rstrip('. ')}", ", ".join(full) or None, hint)
 
@@ -233,9 +233,9 @@ def full_disks(folders: Iterable[str]) -> list[str]:
 
 def _is_full(folder: str) -> bool:
     path = local_disk.local_path(folder)
-    for there in () if path is None else (path, *path.parents):
+    for ancestor in () if path is None else (path, *path.parents):
         with suppress(OSError):
-            disk = os.statvfs(there)
+            disk = os.statvfs(ancestor)
             no_inodes = disk.f_files > 0 and disk.f_favail == 0
             return disk.f_bavail * disk.f_frsize < LITTLE_ROOM or no_inodes
     return False

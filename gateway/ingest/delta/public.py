@@ -77,11 +77,13 @@ class PublicWriter:
         if version > based_on:
             raise Conflict(f"the table is at version {version}, not {based_on}")
         nonce = secrets.token_hex(8)
-        told = json.dumps({APPLICATION: {**note, BASED_ON: based_on, NONCE: nonce}})
+        note_text = json.dumps({APPLICATION: {**note, BASED_ON: based_on, NONCE: nonce}})
         rows = self._nothing() if new.rows is None else new.rows
         failure: Exception | None = None
         try:
-            self._table.append(rows, txnAppId=SWAP, txnVersion=str(based_on + 1), userMetadata=told)
+            self._table.append(
+                rows, txnAppId=SWAP, txnVersion=str(based_on + 1), userMetadata=note_text
+            )
         except (PySparkException, Py4JError) as error:
             failure = error
         landed = [one.version for one in self._log.after(based_on) if one.note.get(NONCE) == nonce]

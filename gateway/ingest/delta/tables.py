@@ -119,8 +119,8 @@ class Table:
         """Return the types of the table's columns. Raises OncewayError for a table that the ingest
         has not created: a column has another type, or a part of the key is missing.
         """
-        there = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
-        if not there:
+        existing = {field.name.lower(): field.dataType.simpleString() for field in self._schema()}
+        if not existing:
             raise OncewayError(
                 "this is not a Delta table, and its folder is not empty",
                 self.name,
@@ -129,12 +129,12 @@ class Table:
             )
         other = []
         other += [
-            f"column {column} is a {there[column]}, not a {kind}"
+            f"column {column} is a {existing[column]}, not a {kind}"
             for column, kind, _ in self._layout.columns
-            if there.get(column, kind) != kind
+            if existing.get(column, kind) != kind
         ]
         other += [
-            f"it has no column {column}" for column in self._layout.key if column not in there
+            f"it has no column {column}" for column in self._layout.key if column not in existing
         ]
         if other:
             raise OncewayError(
@@ -142,11 +142,11 @@ class Table:
                 self.name,
                 "Give the ingest a table of its own",
             )
-        return there
+        return existing
 
     def _complete(self) -> None:
-        there = self.refuse_others()
-        lacking = [one for one in self._layout.columns if one[0] not in there]
+        existing = self.refuse_others()
+        lacking = [one for one in self._layout.columns if one[0] not in existing]
         if lacking:
             self._spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({_columns(lacking)})")
 
@@ -274,10 +274,10 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
         "has constraints": not constraints.getAll(metadata, spark._jsparkSession).isEmpty(),
         "fills columns in by itself": any(FILLED_IN & field["metadata"].keys() for field in fields),
     }
-    for what, so in others.items():
+    for feature, so in others.items():
         if so:
             raise OncewayError(
-                f"the table {what}",
+                f"the table {feature}",
                 name,
                 "The ingest writes into tables that are as it made them. Take this off, or give it"
                 " a table of its own",

@@ -49,11 +49,13 @@ def open_sink(
     _, readings_writer = open_writer(spark, readings, readings_place)
     own = open_folder(spark, place.location, snapshot.FOLDER)
     seen = Seen(publications, place.id, writer, commits, own)
-    taken = Taken(commits, lambda version: newest_batches(publications.read(versionAsOf=version)))
+    progress = Taken(
+        commits, lambda version: newest_batches(publications.read(versionAsOf=version))
+    )
     with lease(place.location):
         seen.load()
-        taken.load(seen.covers)
-        follower = Readings(
+        progress.load(seen.covers)
+        readings_sink = Readings(
             readings,
             readings_writer,
             publications,
@@ -68,9 +70,11 @@ def open_sink(
     return Sink(
         locations,
         seen,
-        taken,
-        Appender(seen, taken, writer, publications.name, Landing(landing).cleaned, conflicts.note),
-        follower,
+        progress,
+        Appender(
+            seen, progress, writer, publications.name, Landing(landing).cleaned, conflicts.note
+        ),
+        readings_sink,
         Quarantine(spark, quarantine, landing),
         counted,
         own,

@@ -68,19 +68,19 @@ def refuse_foreign(spark: SparkSession, url: str) -> None:
                 return
 
 
-def make_fit(spark: SparkSession, url: str, taken: Feeds) -> None:
-    """Make the checkpoint fit the table, or rename it. taken: the last batch of each feed in the
+def make_fit(spark: SparkSession, url: str, progress: Feeds) -> None:
+    """Make the checkpoint fit the table, or rename it. progress: the last batch of each feed in the
     table.
     """
     try:
-        passed = _passed(spark, url)
+        checkpointed = _checkpointed(spark, url)
     except Torn as error:
         set_aside(spark, url, f"it cannot be read ({error})")
         return
     ahead = [
-        f"{feed} (batch {number} there, {taken.get(feed, 0)} in the table)"
-        for feed, number in sorted(passed.items())
-        if number > taken.get(feed, 0)
+        f"{feed} (batch {number} there, {progress.get(feed, 0)} in the table)"
+        for feed, number in sorted(checkpointed.items())
+        if number > progress.get(feed, 0)
     ]
     if ahead:
         more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
@@ -141,7 +141,7 @@ def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
     return False
 
 
-def _passed(spark: SparkSession, url: str) -> Feeds:
+def _checkpointed(spark: SparkSession, url: str) -> Feeds:
     """Return the offset at which Spark continues: the end of the newest micro-batch if it has
     ended, else its start. Raises Torn if a file that Spark reads is incomplete.
     """
@@ -244,7 +244,7 @@ def _offset(offsets: HadoopFolder, number: int) -> Feeds:
     if not (
         len(found) == LINES - 1
         and isinstance(feeds, dict)
-        and all(_FEED.fullmatch(feed) and type(taken) is int for feed, taken in feeds.items())
+        and all(_FEED.fullmatch(feed) and type(last) is int for feed, last in feeds.items())
     ):
         raise OncewayError(
             "the checkpoint is that of another stream",

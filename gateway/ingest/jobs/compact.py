@@ -40,9 +40,9 @@ def compact(spark: SparkSession, publications: Table, *others: Table) -> None:
         _FULL: FULL * LARGE_FILE,
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": LIST_TASKS,
     }
-    given = spark.sparkContext.getConf()
+    conf = spark.sparkContext.getConf()
     for key, value in settings.items():
-        if not given.contains(key):
+        if not conf.contains(key):
             spark.conf.set(key, str(value))
     location = publications.place().location
     for table in (publications, *others):

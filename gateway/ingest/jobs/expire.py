@@ -30,9 +30,9 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
     old = F.coalesce("received", "landed") < F.lit(before)
     with lease(place.location):
         version = _version(publications)
-        gone = SeenRanges()
-        collect_ranges(publications.read(versionAsOf=version).where(old), gone)
-        if not len(gone):
+        deleted = SeenRanges()
+        collect_ranges(publications.read(versionAsOf=version).where(old), deleted)
+        if not len(deleted):
             return 0
         expired = (
             publications.read(versionAsOf=version)
@@ -43,15 +43,15 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
             expired.alias("gone"), SAME_PUBLICATION
         ).whenMatchedDelete().execute()
         readings.settle()
-        snapshot.keep_gone(folder, gone, version, place.id)
+        snapshot.keep_gone(folder, deleted, version, place.id)
         with noted(spark, {EXPIRED: before.isoformat()}):
             publications.delta().delete(old)
         publications.settle()
         deleted_from = _version(publications) - 1
         if deleted_from > version:  # where there is no lease, old rows may have come in meanwhile
-            collect_ranges(publications.read(versionAsOf=deleted_from).where(old), gone)
-            snapshot.keep_gone(folder, gone, deleted_from, place.id)
-    return len(gone)
+            collect_ranges(publications.read(versionAsOf=deleted_from).where(old), deleted)
+            snapshot.keep_gone(folder, deleted, deleted_from, place.id)
+    return len(deleted)
 
 
 def _version(table: Table) -> int:

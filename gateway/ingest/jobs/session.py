@@ -91,16 +91,16 @@ def open_session(named_tables: bool = False) -> SparkSession:
             "Unset it, and start the ingest where spark-submit reaches the cluster (--master)",
         )
     SparkContext._ensure_initialized()  # SparkConf has no settings before Java runs
-    given = SparkConf()
+    conf = SparkConf()
     builder = SparkSession.builder.appName("onceway-ingest")
-    for key, value in settings(dict(given.getAll()), named_tables).items():
+    for key, value in settings(dict(conf.getAll()), named_tables).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if not cast(Any, spark._jvm).java.lang.System.getProperty(LOG_SETTINGS):
         spark.sparkContext.setLogLevel("ERROR")
     for key, value in OURS.items():
         spark.conf.set(key, value)
-    for key, value in given.getAll():
+    for key, value in conf.getAll():
         if key.startswith(TABLE_DEFAULTS):
             log.warning("the setting %s=%s is ignored for tables of the ingest", key, value)
             spark.conf.unset(key)
@@ -122,23 +122,23 @@ def _skip_lookup(spark: SparkSession) -> None:
         getattr(getattr(found, "MODULE$"), "dataSourceBuilders_$eq")(jvm.scala.Option.apply(none))
 
 
-def settings(given: dict[str, str], named_tables: bool) -> dict[str, str]:
+def settings(present: dict[str, str], named_tables: bool) -> dict[str, str]:
     """Return the settings of a session besides the given ones. A line of the log names each given
     one that is replaced.
     """
-    local = given.get("spark.master", "local").startswith("local")
+    local = present.get("spark.master", "local").startswith("local")
     defaults = (
         SETTINGS
         | (LOCAL_SETTINGS if local else {})
         | ({"spark.sql.catalogImplementation": "hive"} if named_tables else _no_warehouse())
     )
-    made = {key: value for key, value in defaults.items() if key not in given} | OURS
+    made = {key: value for key, value in defaults.items() if key not in present} | OURS
     if not named_tables:  # Spark's own catalog opens the tables
         made[CATALOG] = SETTINGS[CATALOG]
     for key, value in made.items():
-        if given.get(key, value).lower() not in (value.lower(), *SAME_ZONE):
-            log.warning("the setting %s=%s is ignored: it is %s here", key, given[key], value)
-    others = [one.strip() for one in given.get(EXTENSIONS, "").split(",") if one.strip()]
+        if present.get(key, value).lower() not in (value.lower(), *SAME_ZONE):
+            log.warning("the setting %s=%s is ignored: it is %s here", key, present[key], value)
+    others = [one.strip() for one in present.get(EXTENSIONS, "").split(",") if one.strip()]
     if SETTINGS[EXTENSIONS] not in others:
         made[EXTENSIONS] = ",".join([*others, SETTINGS[EXTENSIONS]])
     return made

@@ -103,18 +103,18 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self,
         landing: str,
-        taken: Offset,
+        progress: Offset,
         rows: int,
         tasks: int,
         wait: bool,
         trust: Trust,
         tables: tuple[str, str] | None,
         one_pass: bool = False,
-        held: str = "",
+        held_file: str = "",
         settle: float = 0.0,
     ) -> None:
         self._url = landing
-        self._taken = taken
+        self._progress = progress
         self._rows = rows
         self._tasks = tasks
         self._wait = wait
@@ -123,9 +123,9 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tables = tables
         self._feeds_opened: Feeds | None = None
         self._one_pass = one_pass
-        self._held = Path(held) if held else None
+        self._held_file = Path(held_file) if held_file else None
         self._ceiling: Offset | None = None
-        self._latest_offsets = taken
+        self._latest_offsets = progress
         """The last offset given to Spark."""
 
     @property
@@ -133,13 +133,13 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._feeds_opened is None:
             to_stderr("%(message)s", logging.INFO)
             self._feeds_opened = Feeds(
-                Landing(self._url), self._wait, self._taken, self._trust, self._settle
+                Landing(self._url), self._wait, self._progress, self._trust, self._settle
             )
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:
         """Return the start of a new checkpoint: the table's progress."""
-        return self._taken
+        return self._progress
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._rows)
@@ -166,8 +166,8 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._ceiling is None:
                 self._ceiling = self._feeds.newest(start)
             end = self._feeds.advance(start, rows, self._ceiling)
-            if self._held is not None:
-                self._held.write_text(json.dumps(self._feeds.held))
+            if self._held_file is not None:
+                self._held_file.write_text(json.dumps(self._feeds.held_feeds))
             return end
         try:
             return self._feeds.advance(start, rows)

@@ -136,7 +136,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="TIME",
         help="time between two looks for new batches, e.g. 30s, 5m (default 30s)",
     )
-    parser.set_defaults(held="")
+    parser.set_defaults(held_file="")
     return parser.parse_args(arguments)
 
 
@@ -152,7 +152,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     checkpoint = absolute_folder(options.checkpoint)
     refuse_foreign(spark, checkpoint)
     sink, source = prepare(spark, options)
-    make_fit(spark, checkpoint, sink.taken.feeds)
+    make_fit(spark, checkpoint, sink.progress.feeds)
     try:
         return _begin(spark, options, sink, source), sink
     except (PySparkException, Py4JJavaError) as error:
@@ -191,7 +191,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
     _try_again(spark, options, sink)
     return sink, {
         "landing": absolute_folder(options.landing),
-        "taken": json.dumps(sink.taken.feeds),
+        "taken": json.dumps(sink.progress.feeds),
         "rows": str(options.rows),
         "tasks": str(spark.sparkContext.defaultParallelism * 2),
         "damaged": options.damaged,
@@ -201,7 +201,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
         "publications": sink.locations["publications"],
         "readings": sink.locations["readings"],
         "available_now": str(options.available_now).lower(),
-        "held": options.held,
+        "held": options.held_file,
         "files": str(not issubclass(sink.batches, RowBatch)).lower(),
     }
 
@@ -230,12 +230,12 @@ def refuse_nested(options: argparse.Namespace) -> None:
     checkpoint, landing = folder(options.checkpoint), folder(options.landing)
     tables = [] if is_named(options.table) else [folder(options.table)]
     tables += [sibling_table(table, "readings") for table in tables]
-    for what, path in (("--checkpoint", checkpoint), ("--landing", landing)):
+    for option, path in (("--checkpoint", checkpoint), ("--landing", landing)):
         others = [*tables, landing] if path == checkpoint else tables
         for other in others:
             if path == other or (other in tables and path.startswith(f"{other}/")):
                 raise OncewayError(
-                    f"{what} is in the folder {other}", path, "Give it a folder of its own"
+                    f"{option} is in the folder {other}", path, "Give it a folder of its own"
                 )
 
 
@@ -248,9 +248,9 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
     """Raise OncewayError if the table has batches of this landing place's gateways, and no gateway
     is there any more.
     """
-    if sink.taken.feeds and not landing.any_feed():
+    if sink.progress.feeds and not landing.any_feed():
         raise OncewayError(
-            f"the landing place is empty, and {progress_text(sink.taken.feeds)}",
+            f"the landing place is empty, and {progress_text(sink.progress.feeds)}",
             landing.url,
             "Is it the right place, and mounted? If it was emptied on purpose, start the ingest"
             " when a gateway has landed something",
@@ -260,22 +260,22 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job and return the exit code. Raises the same errors as `_run`."""
     with TemporaryDirectory(prefix="onceway-ingest-") as folder:
-        options.held = f"{folder}/held.json"
+        options.held_file = f"{folder}/held.json"
         _run(options)
-        return _say_held(Path(options.held)) if options.available_now else 0
+        return _say_held(Path(options.held_file)) if options.available_now else 0
 
 
 def _say_held(file: Path) -> int:
     """At the end of one pass, log which feeds wait. The source has logged the reasons. Return the
     exit code.
     """
-    held = json.loads(file.read_text()) if file.exists() else []
-    if not held:
+    feeds = json.loads(file.read_text()) if file.exists() else []
+    if not feeds:
         return 0
-    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    more = f" and {len(feeds) - SHOWN} more" if len(feeds) > SHOWN else ""
     log.warning(
         "all available batches were taken; held: %s%s. `onceway ingest report` says why",
-        ", ".join(held[:SHOWN]),
+        ", ".join(feeds[:SHOWN]),
         more,
     )
     return SOMEBODY_SHOULD_LOOK
@@ -323,9 +323,9 @@ def _run(options: argparse.Namespace) -> None:
             log.info("Java got the stop request first: the next start reads the table")
             return
         say_unexpected(error)
-        told = explained(error, [options.table, options.checkpoint])
-        _note_stop(spark, options, str(told))
-        raise told from error
+        failure = explained(error, [options.table, options.checkpoint])
+        _note_stop(spark, options, str(failure))
+        raise failure from error
     finally:
         close_session(spark)
 
@@ -358,7 +358,7 @@ def _follow(
             _try_again(spark, options, sink)
             tried = time.monotonic()
     if not sink.micro_batches:
-        log.info("nothing new: %s", progress_text(sink.taken.feeds))
+        log.info("nothing new: %s", progress_text(sink.progress.feeds))
     finish(query, sink)
 
 

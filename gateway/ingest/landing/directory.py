@@ -47,8 +47,8 @@ class Directory:
         """Reasons why a gateway cannot be listed, by gateway."""
         self._looked_at: float | None = None
         self._followed: float | None = None  # time of the last complete look
-        self.marked: set[str] = set()  # feeds whose gateway leaves markers
-        self.told: dict[str, int] = {}  # newest batch by marker
+        self.with_markers: set[str] = set()  # feeds whose gateway leaves markers
+        self.by_marker: dict[str, int] = {}  # newest batch by marker
 
     def look(self) -> dict[str, int]:
         """Return feeds, each with the last batch to look for. Until `looked` is called, the same
@@ -56,7 +56,7 @@ class Directory:
         """
         self._looked_at = self._followed
         gateways, markers = self._landing.gateways(), self._markers()
-        marked = {feed.partition("/")[0] for feed in markers}
+        with_markers = {feed.partition("/")[0] for feed in markers}
         turn = self._turn(gateways)
         to_list = [
             gateway
@@ -64,7 +64,7 @@ class Directory:
             if gateway in turn
             or gateway not in self._feeds
             or gateway in self.closed
-            or self._tells_nothing(gateway, marked)
+            or self._tells_nothing(gateway, with_markers)
         ]
         found = self.feeds(to_list)
         self.closed = {one: why for one, why in self.closed.items() if one in gateways}
@@ -73,13 +73,13 @@ class Directory:
         }
         limits = {}
         for gateway, feeds in self._feeds.items():
-            whole = gateway in turn or gateway not in marked
+            whole = gateway in turn or gateway not in with_markers
             for feed in feeds:
                 limits[feed] = AS_FAR_AS_IT_GOES if whole else 0
         for feed, number in markers.items():
             limits[feed] = max(number, limits.get(feed, 0))
-        self.told = markers
-        self.marked = {feed for feed in limits if feed.partition("/")[0] in marked}
+        self.by_marker = markers
+        self.with_markers = {feed for feed in limits if feed.partition("/")[0] in with_markers}
         return limits
 
     def looked(self) -> None:
@@ -127,11 +127,11 @@ class Directory:
         self._complaint = complaint
         return found
 
-    def _tells_nothing(self, gateway: str, marked: set[str]) -> bool:
+    def _tells_nothing(self, gateway: str, with_markers: set[str]) -> bool:
         """Whether a gateway leaves no marker, so that only a listing shows new batches. A folder
         with an impossible gateway name is probably no gateway.
         """
-        return gateway not in marked and (
+        return gateway not in with_markers and (
             bool(self._feeds.get(gateway)) or gateway_name.problem(gateway) is None
         )
 

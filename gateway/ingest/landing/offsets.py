@@ -69,13 +69,13 @@ class Unreadable:
 @dataclass(slots=True)
 class Hole:
     """A feed that waits for batch `number`. why: the reason in words, with the batch that follows;
-    came: number of that batch; since: its arrival (seconds since 1970).
+    arrived: number of that batch; since: its arrival (seconds since 1970).
     """
 
     feed: str
     number: int
     why: str
-    came: int
+    arrived: int
     since: float
     reported: float = 0.0
 
@@ -90,17 +90,17 @@ class Hole:
 
 class Feeds:
     """The feeds of a landing place. For one thread. wait: whether a damaged batch holds its feed;
-    if so, its bytes are checked before the offset advances. taken: progress of the table; batches
-    up to it are not read again, whatever offset is requested. trust: trusted gateways; if None, all
-    gateways are trusted. settle: seconds after its file time for which a damaged batch counts as an
-    unfinished copy, and holds its feed.
+    if so, its bytes are checked before the offset advances. ingested: progress of the table;
+    batches up to it are not read again, whatever offset is requested. trust: trusted gateways; if
+    None, all gateways are trusted. settle: seconds after its file time for which a damaged batch
+    counts as an unfinished copy, and holds its feed.
     """
 
     def __init__(
         self,
         landing: Landing,
         wait: bool = False,
-        taken: Offset | None = None,
+        ingested: Offset | None = None,
         trust: Trust | None = None,
         settle: float = 0.0,
     ) -> None:
@@ -108,7 +108,7 @@ class Feeds:
         self._wait = wait
         self._settle = settle
         self.senders = Senders(trust)
-        self._taken = dict(taken or {})
+        self._ingested = dict(ingested or {})
         self._looked_for_cleaned = False
         self._pool = None if landing.local else ThreadPoolExecutor(LOOK_UPS_AT_ONCE)
         self._directory = Directory(landing, self._map)
@@ -120,7 +120,7 @@ class Feeds:
         self.holes: dict[str, Hole] = {}
         self.unreadable: dict[str, Unreadable] = {}
         self._failed: dict[str, str] = {}  # why a manifest could not be read, by feed
-        self._doubtful: dict[str, str] = {}  # why it is not known what a feed waits for
+        self._unknown: dict[str, str] = {}  # why it is not known what a feed waits for
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
         """Return the offset after the next `rows` rows or somewhat more, or after all batches;
@@ -141,7 +141,7 @@ class Feeds:
         self._failed = {feed: self._failed[feed] for feed in self._failed.keys() & set(feeds)}
         turn = self._first_turn % max(1, len(feeds))
         active, waiting = feeds[turn:] + feeds[:turn], []
-        taken, step = 0, 1
+        count, step = 0, 1
         while active:
             wanted = {
                 feed: range(
@@ -161,8 +161,8 @@ class Feeds:
                     if manifest is None:
                         waiting.append(feed)
                         break
-                    offset[feed], taken = number, taken + manifest.rows
-                    if taken >= rows:
+                    offset[feed], count = number, count + manifest.rows
+                    if count >= rows:
                         self._first_turn = feeds.index(feed) + 1
                         return _started(offset)
                 else:
@@ -187,7 +187,7 @@ class Feeds:
         return [feed for feeds in found.values() for feed in feeds]
 
     @property
-    def held(self) -> list[str]:
+    def held_feeds(self) -> list[str]:
         """Return waiting feeds and gateways, sorted, as of the last `advance`."""
         return sorted({*self.holes, *self.unreadable, *self.senders.untrusted})
 
@@ -229,12 +229,12 @@ class Feeds:
             (feed, number)
             for feed in sorted(end)
             for number in range(
-                max(start.get(feed, 0), self._taken.get(feed, 0)) + 1, end[feed] + 1
+                max(start.get(feed, 0), self._ingested.get(feed, 0)) + 1, end[feed] + 1
             )
         ]
         self._look_up(wanted)
-        gone = {feed for feed, number in wanted if (feed, number) not in self._manifests}
-        cleaned = {feed: self._cleaned(feed) for feed in gone}
+        absent = {feed for feed, number in wanted if (feed, number) not in self._manifests}
+        cleaned = {feed: self._cleaned(feed) for feed in absent}
         return [
             self._manifests.get((feed, number))
             or Announced(
@@ -262,16 +262,18 @@ class Feeds:
         """
         offset = dict.fromkeys(names, 0) | start
         if not self._looked_for_cleaned:
-            fresh = {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
+            fresh = {
+                feed: max(number, self._ingested.get(feed, 0)) for feed, number in offset.items()
+            }
             for feed, number in zip(
                 fresh,
                 self._map(self._begin, fresh.items()),
                 strict=True,
             ):
                 if number > fresh[feed]:
-                    self._taken[feed] = number
+                    self._ingested[feed] = number
             self._looked_for_cleaned = True
-        return {feed: max(number, self._taken.get(feed, 0)) for feed, number in offset.items()}
+        return {feed: max(number, self._ingested.get(feed, 0)) for feed, number in offset.items()}
 
     def _begin(self, item: tuple[str, int]) -> int:
         feed, number = item
@@ -302,12 +304,12 @@ class Feeds:
 
     def _goes_on(self, hole: Hole, offset: Offset) -> bool:
         """Whether the missing batches were deleted on purpose, according to a newer note."""
-        if hole.came == hole.number:
+        if hole.arrived == hole.number:
             return False
         number = self._behind_cleaned(hole.feed, offset[hole.feed])
         if number == offset[hole.feed]:
             return False
-        self._taken[hole.feed] = offset[hole.feed] = number
+        self._ingested[hole.feed] = offset[hole.feed] = number
         return True
 
     def forget(self, end: Offset) -> None:
@@ -355,8 +357,8 @@ class Feeds:
             self._landing.modified(manifest.feed, manifest.number, ending)
             for ending in ("json", "parquet")
         )
-        came = max((one for one in times if one is not None), default=0.0)
-        return abs(time.time() - came) < self._settle
+        newest = max((one for one in times if one is not None), default=0.0)
+        return abs(time.time() - newest) < self._settle
 
     def _map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         return map(function, items) if self._pool is None else self._pool.map(function, items)
@@ -368,7 +370,7 @@ class Feeds:
         self._hole_check_due = now + HOLE_CHECK_SECONDS
         listed = self._to_list(now, waiting, offset)
         holes: dict[str, Hole] = {}
-        doubtful: dict[str, str] = {}
+        unknown: dict[str, str] = {}
 
         def look(feed: str) -> Hole | None:
             hole = self.holes.get(feed)
@@ -378,7 +380,7 @@ class Feeds:
                 hole = self.hole(feed, offset[feed], feed in listed)
                 return None if hole is None or self._goes_on(hole, offset) else hole
             except OSError as error:
-                doubtful[feed] = self._own(error)
+                unknown[feed] = self._own(error)
                 return hole
 
         for hole in self._map(look, waiting):
@@ -395,12 +397,12 @@ class Feeds:
                 log.warning("held: %s", hole)
         for feed in self.holes.keys() - holes.keys():
             log.info("%s continues: batch %d has arrived", feed, self.holes[feed].number)
-        self.holes, self._doubtful = holes, doubtful
+        self.holes, self._unknown = holes, unknown
 
     def _say_unreadable(self) -> None:
         """Log unreadable feeds: at once if they are new, then once an hour."""
         now = time.time()
-        why = {**self._directory.closed, **self._doubtful, **self._failed}
+        why = {**self._directory.closed, **self._unknown, **self._failed}
         found = {
             name: Unreadable(name, reason, known.since, known.reported)
             if (known := self.unreadable.get(name))
@@ -424,8 +426,8 @@ class Feeds:
         """Whether the feed's gateway would show further batches by a marker."""
         return (
             feed not in self.holes
-            and feed in self._directory.marked
-            and self._directory.told.get(feed, 0) <= offset[feed]
+            and feed in self._directory.with_markers
+            and self._directory.by_marker.get(feed, 0) <= offset[feed]
         )
 
     def _to_list(self, now: float, waiting: list[str], offset: Offset) -> set[str]:
@@ -434,11 +436,11 @@ class Feeds:
         first = self._next_listed % max(1, len(feeds))
         self._next_listed = first + HOLE_LISTS
         found = set((feeds[first:] + feeds[:first])[:HOLE_LISTS])
-        told = self._directory.told
-        found |= {feed for feed in feeds if told.get(feed, 0) > offset[feed] + 1}
+        by_marker = self._directory.by_marker
+        found |= {feed for feed in feeds if by_marker.get(feed, 0) > offset[feed] + 1}
         if now >= self._hole_list_due:
-            there = self._map(lambda feed: self._is_there(feed, offset[feed]), feeds)
-            found |= {feed for feed, is_there in zip(feeds, there, strict=True) if not is_there}
+            present = self._map(lambda feed: self._is_there(feed, offset[feed]), feeds)
+            found |= {feed for feed, is_there in zip(feeds, present, strict=True) if not is_there}
             self._hole_list_due = now + HOLE_LIST_SECONDS
         return found
 
@@ -449,12 +451,12 @@ class Feeds:
             self._landing.refuse_outage(error)
             return False
 
-    def hole(self, feed: str, taken: int, surely: bool = True) -> Hole | None:
+    def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
         """Return why a feed, taken up to `taken`, cannot continue; None if it can. surely: whether
         to use a listing. Without it, a few look-ups are made, which miss a gap that is longer than
         the rest behind it.
         """
-        number = taken + 1
+        number = ingested + 1
         manifest = self._landing.manifest(feed, number)
         if manifest is not None:
             fresh = self._is_fresh(manifest)
@@ -462,7 +464,7 @@ class Feeds:
             why = f"it is {'not whole yet' if fresh else 'damaged'} ({flaw}), it came"
             return None if flaw is None else self._hole(feed, number, why, number)
         known = self.holes.get(feed)
-        if known is not None and known.number == number and self._landing.has(feed, known.came):
+        if known is not None and known.number == number and self._landing.has(feed, known.arrived):
             return known
         seen = self._landing.after(feed, number) if surely else self._behind_hole(feed, number)
         return (
@@ -471,8 +473,10 @@ class Feeds:
             else self._hole(feed, number, f"it is missing, batch {seen} came", seen)
         )
 
-    def _hole(self, feed: str, number: int, why: str, came: int) -> Hole:
-        return Hole(feed, number, why, came, self._landing.modified(feed, came) or time.time())
+    def _hole(self, feed: str, number: int, why: str, arrived: int) -> Hole:
+        return Hole(
+            feed, number, why, arrived, self._landing.modified(feed, arrived) or time.time()
+        )
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
         """Return a batch after the missing one, or None. Numbers behind a hole are contiguous

@@ -167,8 +167,8 @@ class Landing:
         else:
             options = {"use_listings_cache": False}
         if protocol in ("s3", "s3a"):
-            given = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
-            options["config_kwargs"] = {"retries": {"total_max_attempts": 1}} | given
+            config = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
+            options["config_kwargs"] = {"retries": {"total_max_attempts": 1}} | config
         fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         if protocol in ("s3", "s3a"):
             busy.make_patient(fs)

@@ -110,8 +110,8 @@ def _quality(name: pa.Array, value: pa.Array) -> pa.Array:
     """Return `good`, or, for a numeric record `NAME.fault`, the fault with that number."""
     qualities, numbers = pa.array(QUALITIES), pa.array(range(len(QUALITIES)), pa.float64())
     faults = pc.fill_null(qualities.take(pc.index_in(value, numbers)), OTHER_FAULT)
-    told = pc.and_(pc.fill_null(pc.ends_with(name, FAULT), False), value.is_valid())
-    return pc.if_else(told, faults, GOOD)
+    is_fault = pc.and_(pc.fill_null(pc.ends_with(name, FAULT), False), value.is_valid())
+    return pc.if_else(is_fault, faults, GOOD)
 
 
 def _readings(packs: list[list[Record]], received: list[int | None]) -> pa.StructArray:

@@ -90,14 +90,14 @@ def find(payloads: pa.Array) -> Iterator[Plain]:
         ]
     )
     for length, count in zip(*np.unique(lengths, return_counts=True), strict=True):
-        left = np.flatnonzero(lengths == length)
+        rest = np.flatnonzero(lengths == length)
         for _ in range(SKELETONS if length and count >= FEWEST else 0):
-            if len(left) < FEWEST:
+            if len(rest) < FEWEST:
                 break
-            same = payloads if len(left) == len(payloads) else payloads.take(pa.array(left))
+            same = payloads if len(rest) == len(payloads) else payloads.take(pa.array(rest))
             begin = int(np.frombuffer(same.buffers()[1], np.int32)[same.offset])
             table = np.frombuffer(same.buffers()[2], np.uint8)[
-                begin : begin + len(left) * length
+                begin : begin + len(rest) * length
             ].reshape(-1, length)
             skeleton = scan(table[0].tobytes())
             alike = (
@@ -106,8 +106,8 @@ def find(payloads: pa.Array) -> Iterator[Plain]:
                 else (table[:, skeleton.fixed] == table[0, skeleton.fixed]).all(axis=1)
             )
             if skeleton is not None:
-                yield _read(table[alike], skeleton, left[alike])
-            left = left[1:] if skeleton is None else left[~alike]
+                yield _read(table[alike], skeleton, rest[alike])
+            rest = rest[1:] if skeleton is None else rest[~alike]
 
 
 def scan(payload: bytes) -> Skeleton | None:

@@ -31,7 +31,7 @@ class FeedTotal:
     """
 
     number: int = 0
-    taken: int = 0
+    taken: int = 0  # prose: JSON key
     new: int = 0
     at: str = ""
 
@@ -51,10 +51,10 @@ class Counters:
     feeds: dict[str, FeedTotal] = field(default_factory=dict)
     spark: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, feed: str, number: int, taken: int, new: int) -> None:
+    def add(self, feed: str, number: int, count: int, new: int) -> None:
         total = self.feeds.setdefault(feed, FeedTotal())
         total.number = max(total.number, number)
-        total.taken += taken
+        total.taken += count  # prose: JSON key
         total.new += new
         total.at = now()
 

@@ -97,8 +97,8 @@ def _flaw_of(question: Callable[[], str | None]) -> str | None:
     try:
         return question()
     except Exception as error:
-        told = getattr(error, "what", None) or reason(error)
-        return " ".join(told.split())[:300] or type(error).__name__
+        text = getattr(error, "what", None) or reason(error)
+        return " ".join(text.split())[:300] or type(error).__name__
 
 
 def _has_log(name: str) -> bool:
@@ -155,14 +155,14 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
     )
 
 
-def _stale(table: str, name: str, what: str) -> str | None:
+def _stale(table: str, name: str, contents: str) -> str | None:
     """Return since when a table of `summarise` lacks publications; None if it is up to date, or
     stores no progress.
     """
     log = CommitLog(TableFolder(name, "_delta_log"))
     head = log.head() or 0
     commits = (log.read(version) for version in range(head, max(-1, head - LOOK_BACK), -1))
-    begin, end = f"onceway/{what}-", f"/{opened(table).metadata().id}"
+    begin, end = f"onceway/{contents}-", f"/{opened(table).metadata().id}"
     covers = next(
         (
             number

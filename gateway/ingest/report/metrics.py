@@ -65,7 +65,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
         ),
         "feed_gone": (
             "1: the landing place has nothing of this feed any more.",
-            [(name, one.gone) for name, one in feeds],
+            [(name, one.is_gone) for name, one in feeds],
         ),
         "feed_lag_seconds": (
             "Since when the oldest batch that the table lacks has been there.",

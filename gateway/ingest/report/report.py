@@ -42,14 +42,14 @@ class FeedReport:
     """
 
     feed: str
-    taken: int
+    taken: int  # prose: JSON key
     landed: int | None
     rows: int
     doubles: int
     quarantine: int
     at: str
     lag_s: float | None = None
-    held: str | None = None
+    held: str | None = None  # prose: JSON key
     held_s: float | None = None
 
     @property
@@ -57,13 +57,13 @@ class FeedReport:
         return 0 if self.landed is None else self.landed - self.taken
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether the landing place has no batch of this feed any more."""
         return self.landed is None and self.held is None
 
     def problems(self, max_lag_s: float) -> list[str]:
         found = [f"held: {self.held}"] if self.held else []
-        if self.gone:
+        if self.is_gone:
             found.append(f"{self.feed} has no batch at the landing place any more")
         if self.quarantine:
             found.append(f"{self.feed}: {self.quarantine} batches are in quarantine")
@@ -133,7 +133,7 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
     """
     landing.any_feed()
     signed = tables.wants_signatures(table)
-    taken_by_feed = tables.taken(table)
+    taken_by_feed = tables.progress_of_feeds(table)
     quarantine: defaultdict[str, list[int]] = defaultdict(list)
     files = tables.TableFolder(table)
     heard = job.look(files)
@@ -149,11 +149,11 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
 
     def one(feed: str) -> FeedReport:
         total, damaged = totals.get(feed, FeedTotal()), quarantine[feed]
-        taken = taken_by_feed.get(feed, 0)
+        last = taken_by_feed.get(feed, 0)
         return _feed(
             landing,
             source,
-            FeedReport(feed, taken, taken, rows[feed], total.doubles, len(damaged), total.at),
+            FeedReport(feed, last, last, rows[feed], total.doubles, len(damaged), total.at),
         )
 
     with ThreadPoolExecutor(LOOK_UPS_AT_ONCE) as pool:
@@ -227,7 +227,7 @@ def text(report: Report) -> str:
         ).rstrip()
         for line in (columns, *lines)
     ]
-    held = [f"held: {one.held}" for one in report.feeds if one.held]
+    held_lines = [f"held: {one.held}" for one in report.feeds if one.held]
     missing = [
         f"missing: {one.missing} sequences of {one.device} (incarnation {one.incarnation}), the"
         f" first {one.gaps[0][0]}"
@@ -262,7 +262,7 @@ def text(report: Report) -> str:
     ended += [f"job: {report.job}"] if report.job else []
     ended += [f"last rows: {report.last_rows}"] if report.last_rows else []
     ended += [f"table: {one.name}: {one.flaw}" for one in report.tables if one.flaw]
-    written = [*table, *none, *ended, *held, *refused, *conflicts, *missing, *spark]
+    written = [*table, *none, *ended, *held_lines, *refused, *conflicts, *missing, *spark]
     return "\n".join(map(gateway_name.shown, written))
 
 

@@ -36,8 +36,8 @@ class TableFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            what = f"cannot read this file ({error})"
-            raise OncewayError(what, f"{self._root}/{name}") from error
+            text = f"cannot read this file ({error})"
+            raise OncewayError(text, f"{self._root}/{name}") from error
 
     def has(self, name: str) -> bool:
         return connection.ask(f"{self._root}/{name}", lambda fs, path: bool(fs.exists(path)))
@@ -101,7 +101,7 @@ def wants_signatures(table: str) -> bool:
     return SIGNED in opened(table).metadata().configuration
 
 
-def taken(table: str) -> Feeds:
+def progress_of_feeds(table: str) -> Feeds:
     """Return the progress of each feed, from the table's commits. Raises OncewayError if there is
     no such table, or if a commit is damaged.
     """

@@ -59,11 +59,11 @@ class Conflicts:
         if not drop:
             return
         _, devices, _, firsts, lasts = zip(*drop, strict=True)
-        there = self._publications.read().where(
+        existing = self._publications.read().where(
             F.col("device").between(min(devices), max(devices))
             & F.col("sequence").between(min(firsts), max(lasts))
         )
-        kept = there.select(*_KEY, F.col("payload").alias("other")).union(
+        kept = existing.select(*_KEY, F.col("payload").alias("other")).union(
             micro_batch.publications().select(*_KEY, "payload")
         )
         left_out = micro_batch.left_out(drop).select(*_COLUMNS)

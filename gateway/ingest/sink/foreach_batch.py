@@ -46,7 +46,7 @@ class Sink:
         self,
         locations: dict[TableName, str],
         seen: Seen,
-        taken: Taken,
+        progress: Taken,
         appender: Appender,
         readings: Readings,
         quarantine: Quarantine,
@@ -57,7 +57,7 @@ class Sink:
     ) -> None:
         self.locations = locations
         self._seen = seen
-        self.taken = taken
+        self.progress = progress
         self._appender = appender
         self._readings = readings
         self.quarantine = quarantine
@@ -103,7 +103,7 @@ class Sink:
         log.info(
             "micro-batch %d: %d rows in, %d new, %d seen, %s, %.2f s",
             batch,
-            outcome.taken,
+            outcome.arrived,
             outcome.new,
             outcome.seen,
             version,
@@ -126,7 +126,7 @@ class Sink:
     def _count(self, micro_batch: MicroBatch, outcome: Outcome) -> None:
         new = micro_batch.new_by_feed(outcome.drop) if outcome.new else {}
         for feed, count in micro_batch.feeds.items():
-            self.counters.add(feed, count.number, count.taken, new.get(feed, 0))
+            self.counters.add(feed, count.number, count.arrived, new.get(feed, 0))
         self.counters.save(self._files)
 
     def _save_now_and_then(self, outcome: Outcome) -> None:

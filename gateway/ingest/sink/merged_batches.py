@@ -51,10 +51,10 @@ def in_arrow(schema: StructType) -> pa.Schema:
     """Return the same columns in the form that Spark requires from a source, with times in UTC.
     Spark 4.2 needs that explicitly; 4.1 does it by default.
     """
-    told: dict[str, Any] = (
+    zone: dict[str, Any] = (
         {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     )
-    return to_arrow_schema(schema, **told)
+    return to_arrow_schema(schema, **zone)
 
 
 SPARK_CHUNK: StructType = from_arrow_schema(
@@ -177,11 +177,11 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
     remaining rows.
     """
     ends = np.cumsum([table.num_rows for _, table in batches])
-    left = np.bincount(
+    remaining = np.bincount(
         np.searchsorted(ends, first_ones, side="right"), minlength=len(batches)
     ).tolist()
     found = []
-    for (announced, table), rows in zip(batches, left, strict=True):
+    for (announced, table), rows in zip(batches, remaining, strict=True):
         gateway, epoch = announced.feed.split("/")
         found.append(
             {

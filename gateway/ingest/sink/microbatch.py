@@ -40,26 +40,26 @@ class DamagedBatch:
 
 @dataclass(slots=True)
 class FeedCount:
-    """Counts of one feed. first, number: its oldest and its newest batch; taken: number of rows in
-    its batches; rows: the same number without duplicates within a chunk.
+    """Counts of one feed. first, number: its oldest and its newest batch; arrived: number of rows
+    in its batches; rows: the same number without duplicates within a chunk.
     """
 
     first: int = 0
     number: int = 0
-    taken: int = 0
+    arrived: int = 0
     rows: int = 0
 
-    def add(self, number: int, taken: int = 0, rows: int = 0) -> None:
+    def add(self, number: int, arrived: int = 0, rows: int = 0) -> None:
         """Count one more batch."""
         self.first = min(number, self.first or number)
         self.number = max(number, self.number)
-        self.taken += taken
+        self.arrived += arrived
         self.rows += rows
 
 
 class MicroBatch:
-    """A micro-batch. feeds: counts by "GATEWAY/EPOCH"; held: by chunk, its number and its keys, in
-    order; damaged: batches without usable rows.
+    """A micro-batch. feeds: counts by "GATEWAY/EPOCH"; chunk_ranges: by chunk, its number and its
+    keys, in order; damaged: batches without usable rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
@@ -75,7 +75,7 @@ class MicroBatch:
         self._feeds: dict[int, list[dict[str, Any]]] = {}
         self._doubles: Counter[Key] = Counter()
         self.feeds: defaultdict[str, FeedCount] = defaultdict(FeedCount)
-        self.held: list[tuple[int, Ranges]] = []
+        self.chunk_ranges: list[tuple[int, Ranges]] = []
         self.damaged: list[DamagedBatch] = []
         rows = written.toArrow().to_pylist()
         for row in sorted(
@@ -102,12 +102,12 @@ class MicroBatch:
             self.feeds[f"{one['gateway']}/{one['epoch']}"].add(
                 one["batch"], one["taken"], one["rows"]
             )
-        self.held.append((chunk, ranges_of(row["header"])))
+        self.chunk_ranges.append((chunk, ranges_of(row["header"])))
 
     @property
-    def taken(self) -> int:
+    def arrived(self) -> int:
         """Return the rows of all sound batches."""
-        return sum(feed.taken for feed in self.feeds.values())
+        return sum(feed.arrived for feed in self.feeds.values())
 
     def doubles(self, drop: list[ChunkRange]) -> Counter[Key]:
         """Return the duplicates of each device: those in `drop`, and those within one chunk."""
@@ -174,8 +174,8 @@ class MicroBatch:
         rows = self._read(table, chunks)
         columns = rows.columns
         rows = rows.select("*", F.col("_metadata.file_name").alias("file")).alias("row")
-        gone = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
-        dropped = F.broadcast(self._spark.createDataFrame(gone, DROP_DDL)).alias("dropped")
+        to_drop = [(names[chunk], *one) for chunk, *one in drop if chunk in names]
+        dropped = F.broadcast(self._spark.createDataFrame(to_drop, DROP_DDL)).alias("dropped")
         same = [
             F.col(f"row.{name}") == F.col(f"dropped.{name}")
             for name in ("file", "device", "incarnation")

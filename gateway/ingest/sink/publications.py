@@ -88,12 +88,12 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an append. taken: rows in the batches; new: rows added by this append; version:
-    the new version, None if there was nothing to commit; based_on: the version before; drop:
-    duplicates.
+    """The result of an append. arrived: rows in the batches; new: rows added by this append;
+    version: the new version, None if there was nothing to commit; based_on: the version before;
+    drop: duplicates.
     """
 
-    taken: int
+    arrived: int
     new: int
     version: int | None
     based_on: int
@@ -101,7 +101,7 @@ class Outcome:
 
     @property
     def seen(self) -> int:
-        return self.taken - self.new
+        return self.arrived - self.new
 
 
 class Appender:
@@ -110,7 +110,7 @@ class Appender:
     def __init__(
         self,
         seen: Seen,
-        taken: Taken,
+        progress: Taken,
         writer: Writer,
         name: str,
         cleaned: Callable[[str], int],
@@ -122,7 +122,7 @@ class Appender:
         """
         self._on_doubles = on_doubles
         self._seen = seen
-        self._taken = taken
+        self._progress = progress
         self._cleaned = cleaned
         self._writer = writer
         self._name = name
@@ -138,13 +138,16 @@ class Appender:
         """
         for _ in range(TRIES):
             self._seen.catch_up()
-            self._taken.catch_up(self._seen.covers)
-            claimed, based_on = claim(micro_batch.held, self._seen.ranges), self._seen.covers
+            self._progress.catch_up(self._seen.covers)
+            claimed, based_on = (
+                claim(micro_batch.chunk_ranges, self._seen.ranges),
+                self._seen.covers,
+            )
             moved = self._moved(micro_batch) if moves_feeds else {}
             if not claimed.new and not moved:
-                return Outcome(micro_batch.taken, 0, None, based_on, claimed.drop)
+                return Outcome(micro_batch.arrived, 0, None, based_on, claimed.drop)
             self._on_doubles(micro_batch, claimed.drop)
-            whole_note = {**note, **(self._taken.note(moved) if moves_feeds else {})}
+            whole_note = {**note, **(self._progress.note(moved) if moves_feeds else {})}
             whole_note |= doubles.note(micro_batch.doubles(claimed.drop))
             try:
                 version = self._writer.append(
@@ -159,8 +162,8 @@ class Appender:
                 )
                 continue
             self._seen.landed(claimed.pending, version)
-            self._taken.landed(whole_note, version)
-            return Outcome(micro_batch.taken, claimed.new, version, based_on, claimed.drop)
+            self._progress.landed(whole_note, version)
+            return Outcome(micro_batch.arrived, claimed.new, version, based_on, claimed.drop)
         raise OncewayError(
             f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?"
         )
@@ -170,10 +173,10 @@ class Appender:
         cleaned before the next batch comes. A commit that other writers prevent is skipped.
         """
         self._seen.catch_up()
-        self._taken.catch_up(self._seen.covers)
-        if not self._taken.due:
+        self._progress.catch_up(self._seen.covers)
+        if not self._progress.due:
             return
-        note, based_on = self._taken.note({}), self._seen.covers
+        note, based_on = self._progress.note({}), self._seen.covers
         try:
             version = self._writer.append(
                 Addition(), based_on, note, (APPLICATION_ID, based_on + 1)
@@ -181,18 +184,20 @@ class Appender:
         except Conflict:
             return
         self._seen.landed(SeenRanges(), version)
-        self._taken.landed(note, version)
+        self._progress.landed(note, version)
 
     def _moved(self, micro_batch: MicroBatch) -> Feeds:
         """Return the progress of feeds that this micro-batch moves beyond the table's."""
         for feed, count in micro_batch.feeds.items():
-            taken = self._taken.feeds.get(feed, 0)
-            if count.first > taken + 1 and count.first > self._cleaned(feed) + 1:
+            last = self._progress.feeds.get(feed, 0)
+            if count.first > last + 1 and count.first > self._cleaned(feed) + 1:
                 raise OncewayError(
-                    f"the table has taken {feed} up to batch {taken}, and batch {count.first} comes"
+                    f"the table has taken {feed} up to batch {last}, and batch {count.first} comes"
                     " next: the table was restored to an older version, or replaced, since the "
                     "ingest started",
                     self._name,
-                    f"Start the ingest again: it goes back to batch {taken + 1}",
+                    f"Start the ingest again: it goes back to batch {last + 1}",
                 )
-        return self._taken.ahead({feed: count.number for feed, count in micro_batch.feeds.items()})
+        return self._progress.ahead(
+            {feed: count.number for feed, count in micro_batch.feeds.items()}
+        )

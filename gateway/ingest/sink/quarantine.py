@@ -86,8 +86,8 @@ class Quarantine:
     def release(self, batches: list[tuple[str, int]]) -> None:
         """Note that the rows of these batches, as (feed, number), are in the table now."""
         rows = [(*feed.split("/"), number) for feed, number in batches]
-        taken = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint")
-        merge = self._table.delta().alias("old").merge(taken.alias("new"), SAME_BATCH)
+        accepted = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint")
+        merge = self._table.delta().alias("old").merge(accepted.alias("new"), SAME_BATCH)
         merge.whenMatchedUpdate(set={"released": "current_timestamp()"}).execute()
         self._table.settle()
 

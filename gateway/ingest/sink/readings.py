@@ -222,8 +222,8 @@ class Readings:
         ]
         if not removing:
             return
-        gone = self._publications.removed(removing[0] - 1, removing[-1]).select(*KEY).distinct()
-        merge = self._table.delta().alias("reading").merge(gone.alias("gone"), SAME_PUBLICATION)
+        deleted = self._publications.removed(removing[0] - 1, removing[-1]).select(*KEY).distinct()
+        merge = self._table.delta().alias("reading").merge(deleted.alias("gone"), SAME_PUBLICATION)
         merge.whenMatchedDelete().execute()
         self._table.settle()
         before = self.covers
@@ -291,11 +291,11 @@ _ODD_TIME = (
 )
 
 
-def _without(came: DataFrame, went: DataFrame) -> DataFrame:
+def _without(added: DataFrame, went: DataFrame) -> DataFrame:
     """Return rows of the change data feed that were added and not removed in a later version."""
     same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
     later = F.col("went._commit_version") > F.col("came._commit_version")
-    return came.alias("came").join(went.alias("went"), [*same, later], "left_anti")
+    return added.alias("came").join(went.alias("went"), [*same, later], "left_anti")
 
 
 def exploded(rows: DataFrame) -> DataFrame:

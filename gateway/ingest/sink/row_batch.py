@@ -39,8 +39,10 @@ class RowBatch(MicroBatch):
             for one in feeds if chunk not in dirty else ():
                 found[f"{one['gateway']}/{one['epoch']}"] += one["rows"]
         partly = self._some_of(drop)
-        left = self._split(partly, drop, "left_anti") if partly else None
-        for row in left.groupBy("gateway", "epoch").count().collect() if left is not None else ():
+        remaining = self._split(partly, drop, "left_anti") if partly else None
+        for row in (
+            remaining.groupBy("gateway", "epoch").count().collect() if remaining is not None else ()
+        ):
             found[f"{row['gateway']}/{row['epoch']}"] += row["count"]
         return found
 
@@ -77,13 +79,13 @@ class RowBatch(MicroBatch):
 
     def _split(self, chunks: list[int], drop: list[ChunkRange], how: str) -> DataFrame:  # type: ignore[override]
         rows = self._rows.where(_in(chunks)).alias("row")
-        gone = F.broadcast(self._spark.createDataFrame(drop, DROP_DDL)).alias("dropped")
+        to_drop = F.broadcast(self._spark.createDataFrame(drop, DROP_DDL)).alias("dropped")
         same = [
             F.col(f"row.{name}") == F.col(f"dropped.{name}")
             for name in ("chunk", "device", "incarnation")
         ]
         inside = F.col("row.sequence").between(F.col("dropped.first"), F.col("dropped.last"))
-        return rows.join(gone, [*same, inside], how)
+        return rows.join(to_drop, [*same, inside], how)
 
 
 def _in(chunks: list[int]) -> Column:

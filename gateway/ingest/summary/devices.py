@@ -63,8 +63,8 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
     count.
     """
     new_rows = changes.new_rows.withColumn("at", moment()).where("at is not null")
-    told = before.where("listed is not null").select(*_LISTED_AS, "listed")
-    known = _intervals(told.unionByName(_lists(new_rows)))
+    listed_before = before.where("listed is not null").select(*_LISTED_AS, "listed")
+    known = _intervals(listed_before.unionByName(_lists(new_rows)))
     seen = (
         before.where("first_seen is not null")
         .select(*_WHAT, *_SEEN)
@@ -101,14 +101,14 @@ def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
     over = F.col("until") <= F.col("at")
     then = (F.col("since") <= F.col("at")) & ~F.coalesce(over, F.lit(False))
     status = F.col("topic").endswith(STATUS_END)
-    told, when = F.when(status, F.col("payload")), F.when(status, F.col("at"))
+    reported, when = F.when(status, F.col("payload")), F.when(status, F.col("at"))
     return (
         of_devices.join(listed, same & then, "left")
         .groupBy(*_WHAT)
         .agg(
             F.min("at").alias("first_seen"),
             F.max("at").alias("last_seen"),
-            F.max_by(told, when).alias("payload"),
+            F.max_by(reported, when).alias("payload"),
             F.max(when).alias("status_time"),
         )
     )
@@ -145,9 +145,9 @@ def _text(name: str) -> Column:
 def _intervals(listed: DataFrame) -> DataFrame:
     """Return the intervals in which a registry had the same state of a device."""
     order = Window.partitionBy("site", "device").orderBy("listed")
-    what = F.struct("board", "firmware", "link")
+    state = F.struct("board", "firmware", "link")
     changed = (
-        listed.withColumn("new", ~what.eqNullSafe(F.lag(what).over(order)))
+        listed.withColumn("new", ~state.eqNullSafe(F.lag(state).over(order)))
         .where("new")
         .withColumn("until", F.lead("listed").over(order))
     )
@@ -167,8 +167,8 @@ def _decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         payload = batch["payload"].fill_null(b"")
         unknown = pa.nulls(len(payload), pa.timestamp("us", "UTC"))
         readings, _ = decoded.columns(batch["device"], payload.cast(pa.binary()), unknown)
-        told = [
+        pairs = [
             found and [(one["name"], one["value"]) for one in found if one["value"] is not None]
             for found in readings.to_pylist()
         ]
-        yield batch.drop_columns(["payload"]).append_column("status", pa.array(told, kind))
+        yield batch.drop_columns(["payload"]).append_column("status", pa.array(pairs, kind))

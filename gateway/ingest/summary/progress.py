@@ -28,16 +28,16 @@ class DerivedTable:
     """
 
     def __init__(
-        self, spark: SparkSession, table: Table, publications: Table, what: str, version: int
+        self, spark: SparkSession, table: Table, publications: Table, contents: str, version: int
     ) -> None:
-        """Create the progress. what, version: name and version of the table's contents; if the
+        """Create the progress. contents, version: name and version of the table's contents; if the
         stored version differs, the table is made again.
         """
         self.table = table
         self._publications = publications
         self._place = publications.place()
         self._log, _ = open_writer(spark, publications, self._place)
-        self._application = f"onceway/{what}-{version}/{self._place.id}"
+        self._application = f"onceway/{contents}-{version}/{self._place.id}"
         table.create()
         _, self._writer = open_writer(spark, table, table.place())
 

@@ -79,10 +79,10 @@ def _rows(
         .groupBy(*_KEY)
         .agg(*(F.sum(name).alias(name) for name in _COUNTS))
     )
-    told = before.select("device", "incarnation", "day", F.explode("gaps").alias("gap"))
-    told = told.select("device", "incarnation", F.col("gap.last").alias("last"), "day")
+    earlier = before.select("device", "incarnation", "day", F.explode("gaps").alias("gap"))
+    earlier = earlier.select("device", "incarnation", F.col("gap.last").alias("last"), "day")
     missing = (
-        _with_day(lacking, told, new_rows, _dated(all_rows))
+        _with_day(lacking, earlier, new_rows, _dated(all_rows))
         .groupBy(*_KEY)
         .agg(
             F.sum(F.col("last") - F.col("first") + 1).alias("missing"),
@@ -100,14 +100,14 @@ def _dated(rows: DataFrame) -> DataFrame:
 
 
 def _with_day(
-    lacking: DataFrame, told: DataFrame, new_rows: DataFrame, all_rows: DataFrame
+    lacking: DataFrame, earlier: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
     """Return each gap with the day of the row behind it: from earlier results, from a new row, or,
     after a user has deleted rows, from an old row.
     """
     by = ["device", "incarnation", "last"]
-    fresh = _behind(new_rows, lacking).join(told, by, "left_anti")
-    found = lacking.join(told.unionByName(fresh).dropDuplicates(by), by)
+    fresh = _behind(new_rows, lacking).join(earlier, by, "left_anti")
+    found = lacking.join(earlier.unionByName(fresh).dropDuplicates(by), by)
     rest = lacking.join(found, by, "left_anti").persist()
     try:
         if rest.isEmpty():

@@ -115,7 +115,7 @@ class MemberForwarding:
         for index, part in enumerate(parts):
             self._say(WantedFilters(not index, index == len(parts) - 1, part))
 
-    def left(self) -> None:
+    def link_ended(self) -> None:
         self._up, self._coming = False, None
         self._shut()
 
@@ -225,6 +225,6 @@ class MemberForwarding:
             raise SiteError(f"it has more than {MOST_FILTERS} filters")
         self._port.change_filters(message.filters)
         if message.last and self._coming is not None:
-            gone, self._coming = self._known - self._coming, None
-            self._known -= gone
-            self._port.change_filters(WantedFilter(topic_filter, GONE) for topic_filter in gone)
+            unwanted, self._coming = self._known - self._coming, None
+            self._known -= unwanted
+            self._port.change_filters(WantedFilter(topic_filter, GONE) for topic_filter in unwanted)

@@ -20,7 +20,7 @@ class _List(Protocol):
 
 
 class KeptList:
-    """A list and its file. what: the list, in words. spawn: starts a task that ends before the
+    """A list and its file. title: the list, in words. spawn: starts a task that ends before the
     gateway does. may_log: whether a minute has passed since it was asked with this name. saved:
     called when a list of another member is in the file. mends: whether `save` replaces a damaged
     file.
@@ -30,7 +30,7 @@ class KeptList:
         self,
         folder: Path,
         name: str,
-        what: str,
+        title: str,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         may_log: Callable[[str], bool],
         saved: Callable[[], None] = lambda: None,
@@ -39,8 +39,8 @@ class KeptList:
         self._name = name
         self._spawn, self._may_log, self._saved = spawn, may_log, saved
         self._mends = mends
-        self._reading = Job(name, f"{folder}: {what} cannot be read", FILE_S)
-        self._writing = Job(f"{name}_file", f"{folder}: {what} cannot be written", 3 * FILE_S)
+        self._reading = Job(name, f"{folder}: {title} cannot be read", FILE_S)
+        self._writing = Job(f"{name}_file", f"{folder}: {title} cannot be written", 3 * FILE_S)
         self._list: _List | None = None
 
     @property

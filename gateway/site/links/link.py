@@ -137,7 +137,7 @@ class Owner(Protocol):
 
     def joined(self, link: "Link") -> None: ...
 
-    def came(self, link: "Link", frame: bytes) -> None: ...
+    def frame_arrived(self, link: "Link", frame: bytes) -> None: ...
 
     def removed(self, link: "Link", removals: Sequence[Removal]) -> None: ...
 
@@ -323,8 +323,8 @@ class Link(asyncio.Protocol):
     def _take(self, kind: Kind, body: bytes) -> None:
         match self.state, kind:
             case _, Kind.BYE:
-                self.stop_reason = said = printable(body[:_SHORT].decode(errors="replace"))
-                self.end(f"it says of this gateway: {said}" if said else "it has stopped")
+                self.stop_reason = text = printable(body[:_SHORT].decode(errors="replace"))
+                self.end(f"it says of this gateway: {text}" if text else "it has stopped")
             case State.GUEST, Kind.JOIN:
                 self._frames.most = 0  # one is enough
                 self._owner.asked(self, body)
@@ -340,7 +340,7 @@ class Link(asyncio.Protocol):
             case State.JOINED, Kind.JOIN:
                 self._owner.renews(self, body)
             case State.JOINED, Kind.FRAME:
-                self._owner.came(self, body)
+                self._owner.frame_arrived(self, body)
             case State.GREETING | State.CONFIRMING | State.JOINED, Kind.REMOVED:
                 self._owner.removed(self, read(body))
             case State.GUEST, _:
@@ -360,9 +360,9 @@ class Link(asyncio.Protocol):
                 f"it speaks version {greeting.version} of the site's protocol, and this gateway"
                 f" {VERSION}: update Onceway {old}"
             )
-        here = datetime.now(UTC).timestamp()
-        self.clock_s = greeting.clock - here
-        self.set_off = here - self._loop.time()
+        now = datetime.now(UTC).timestamp()
+        self.clock_s = greeting.clock - now
+        self.set_off = now - self._loop.time()
         self.generation, self.renews = greeting.generation, greeting.renews
         self._owner.removed(self, from_values(greeting.removed))
         if self.state is State.ENDED:  # its frame may have ended the link

@@ -111,7 +111,7 @@ class MemberStatus:
 
     name: str
     address: str
-    here: bool
+    here: bool  # prose: JSON key
     connected: bool
     since_s: float
     heard_s: float | None
@@ -124,9 +124,9 @@ class MemberStatus:
 
 
 class Net:
-    """The links of this gateway. joined, left: called with a member's name. received: called with a
-    frame of a joined member; a SiteError of it ends the link. agreed: called when the file has a
-    newer list of members; then `close` and `start` begin with those. generation: the store's
+    """The links of this gateway. joined, link_ended: called with a member's name. received: called
+    with a frame of a joined member; a SiteError of it ends the link. agreed: called when the file
+    has a newer list of members; then `close` and `start` begin with those. generation: the store's
     generation, for the other members.
     """
 
@@ -135,7 +135,7 @@ class Net:
         config: Config,
         generation: str,
         joined: Callable[[str], None],
-        left: Callable[[str], None],
+        link_ended: Callable[[str], None],
         received: Callable[[str, bytes], None],
         agreed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -145,7 +145,7 @@ class Net:
         self._site = config.site
         self._name = config.gateway.name
         self._generation = generation
-        self._joined, self._left, self._received = joined, left, received
+        self._joined, self._link_ended, self._received = joined, link_ended, received
         self._agreed = agreed
         self._far: dict[str, _Far] = {}
         self._logged: dict[str, float] = {}
@@ -239,7 +239,7 @@ class Net:
         """Return the rows of all members, this one first."""
         now = asyncio.get_running_loop().time()
         until = f"{self._own.certificate.not_valid_after_utc:%Y-%m-%d}"
-        here = MemberStatus(
+        own = MemberStatus(
             self._name,
             self._site.members[self._name],
             here=True,
@@ -255,7 +255,7 @@ class Net:
             if self._is_removed
             else renewal.problem(self._own.certificate) or self._absent(),
         )
-        return [asdict(here), *(asdict(_status(far, now)) for far in self._far.values())]
+        return [asdict(own), *(asdict(_status(far, now)) for far in self._far.values())]
 
     def _absent(self) -> str | None:
         """Return why no member can reach this gateway yet, or None."""
@@ -273,7 +273,7 @@ class Net:
         """Whether the member has started since the previous link."""
         return self._far[member].begun
 
-    def gone(self) -> list[str]:
+    def removed_members(self) -> list[str]:
         """Return the names that were removed and are not connected with a newer certificate."""
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)
@@ -351,7 +351,7 @@ class Net:
             log.warning("%s: %s", printable(far.name), link.differs, extra=about(member=far.name))
         self._joined(far.name)
 
-    def came(self, link: Link, frame: bytes) -> None:
+    def frame_arrived(self, link: Link, frame: bytes) -> None:
         self._received(link.member, frame)
 
     def removed(self, link: Link, removals: Sequence[Removal]) -> None:
@@ -413,7 +413,7 @@ class Net:
             log.warning(
                 "%s: lost: %s", printable(far.name), link.reason, extra=about(member=far.name)
             )
-        self._left(far.name)
+        self._link_ended(far.name)
 
     # Connections
 
@@ -527,9 +527,9 @@ class Net:
         wait = 0.0
         while True:
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
-            if (there := far.link) is not None:
-                await there.ended
-                wait = _FIRST_WAIT_S if there.may_redial_soon else MOST_WAIT_S
+            if (link := far.link) is not None:
+                await link.ended
+                wait = _FIRST_WAIT_S if link.may_redial_soon else MOST_WAIT_S
             elif await self._knock(far):
                 wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
             else:
@@ -554,12 +554,12 @@ class Net:
     async def _answer(self, link: Link, request: bytes) -> None:
         """Answer a gateway that was invited."""
         address = link.address
-        data, said = await asyncio.to_thread(
+        data, text = await asyncio.to_thread(
             invitation.answer, self._config.site_folder, self._site.members, request
         )
         link.answer(data)
-        key = f"{address.rpartition(':')[0]} {said[:7]}"  # each refusal begins alike
-        self._warn(key, f"an invited gateway at {address}: {printable(said)}")
+        key = f"{address.rpartition(':')[0]} {text[:7]}"  # each refusal begins alike
+        self._warn(key, f"an invited gateway at {address}: {printable(text)}")
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -610,9 +610,9 @@ class Net:
         """Log a refused connection. name: the peer's, if it is known and proved."""
         far = self._far.get(name)
         if far is None:
-            who = f" of {printable(name)}" if name else ""
+            owner = f" of {printable(name)}" if name else ""
             if self._may_log(reason):
-                log.warning("a connection%s from %s was refused: %s", who, address, reason)
+                log.warning("a connection%s from %s was refused: %s", owner, address, reason)
             return
         if far.link is None and far.problem != reason:
             far.problem = reason

@@ -91,7 +91,7 @@ def end_if_over(core: Core, session: Session, move: SessionMove) -> None:
         alike = moves_of(core).forwarders_of(
             move.next_stage
         )  # the session may have come back twice
-        if not any(left.send_flow.messages for left, _, its in alike if its.member == OWN):
+        if not any(other.send_flow.messages for other, _, source in alike if source.member == OWN):
             end_tail(core, OWN, move.stage)
     elif not move.tails and forwarder.done >= {OWN, *moves_of(core).queues}:
         if forwarder.awaited is None:

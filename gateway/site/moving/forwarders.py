@@ -73,7 +73,7 @@ def leave_forwarder(core: Core, order: SessionExport) -> None:
     number = core.next_session()
     client = f"{FORWARDER_PREFIX}{number}"  # two forwarders may share a stage
     found = Session(core, number, client, queueing(core, session.client), session.expiry, 0, INSIDE)
-    found.left = session.left
+    found.departed = session.departed
     core.by_id[number] = found
     core.changes.sessions[number] = found
     core.changes.flows[found] = None
@@ -101,7 +101,7 @@ def over(core: Core, key: str) -> None:
     found = moves_of(core).waiting(key)
     if found is not None:
         move, forwarder = found
-        forwarder.gone = set()
+        forwarder.absent = set()
         say(core, moves_of(core).queues, Kind.HERE, [move.next_stage])
 
 
@@ -125,21 +125,21 @@ def _come_back(core: Core, session: Session, move: SessionMove) -> None:
     waiting = [item for item in found if item[2].member is None]
     if not any(item[2].member == OWN for item in found) and not waiting:
         move.tails.discard(OWN)
-    for left, its, forwarder in waiting:
-        move.closed, move.filters = set(its.closed), its.filters
-        move.tails |= its.tails
-        for topic_filter in list(left.subscriptions):
-            core.router.unsubscribe(left, topic_filter)
-            core.changes.subscriptions[left, topic_filter] = None
-        send_to(core, left, its, forwarder, OWN)
-        end_if_over(core, left, its)
+    for waiting_session, source, forwarder in waiting:
+        move.closed, move.filters = set(source.closed), source.filters
+        move.tails |= source.tails
+        for topic_filter in list(waiting_session.subscriptions):
+            core.router.unsubscribe(waiting_session, topic_filter)
+            core.changes.subscriptions[waiting_session, topic_filter] = None
+        send_to(core, waiting_session, source, forwarder, OWN)
+        end_if_over(core, waiting_session, source)
     if move.closed:
         ask(core, move.stage)
 
 
-def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None]) -> None:
-    """Start the site, with the queues for its other gateways in `session_moves.queues`. given: keys
-    of sessions that have left and that no gateway has confirmed yet.
+def begin(core: Core, me: str, moved_out: Collection[str], tell: Callable[[], None]) -> None:
+    """Start the site, with the queues for its other gateways in `session_moves.queues`. moved_out:
+    keys of sessions that have left and that no gateway has confirmed yet.
     """
     session_moves = moves_of(core)
     session_moves.me, session_moves.tell = me, tell
@@ -152,7 +152,7 @@ def begin(core: Core, me: str, given: Collection[str], tell: Callable[[], None])
         if forwarder is None:
             arrived(core, session)
         elif forwarder.member is None:
-            if forwarder.key not in given:
+            if forwarder.key not in moved_out:
                 over(core, forwarder.key)
         elif forwarder.member in others | {OWN}:
             send_to(core, session, move, forwarder, forwarder.member)

@@ -91,7 +91,7 @@ def receive_for_share(
     if core.router.share(share) is not None:
         forward(core, run, member, share, commit)
         return
-    move = moves_of(core).left(number)
+    move = moves_of(core).departed_of(number)
     if move is not None and move.forwarder is not None:
         group = move.forwarder.groups[number]
         _forward(core, move, run, _flags(run), group, 0, run.count, commit)

@@ -59,7 +59,7 @@ def leave(core: Core, order: SessionExport) -> None:
         core.will_use.add(will.origin, -will.size)
 
 
-def left(core: Core, order: SessionExport) -> None:
+def release_messages(core: Core, order: SessionExport) -> None:
     """Release the messages of a session after its outbound move is on disk. Other sessions may
     still need them.
     """

@@ -44,8 +44,8 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
             elif kind is Kind.END:
                 end_tail(core, member, stage)
             elif kind is Kind.HERE:
-                here = session_moves.at(stage) is not None
-                answers[Kind.ASK if here else Kind.GONE].append(stage)
+                is_present = session_moves.at(stage) is not None
+                answers[Kind.ASK if is_present else Kind.GONE].append(stage)
             elif kind is Kind.GONE:
                 _missed(core, member, stage)
                 _answered(core, member, stage)
@@ -79,9 +79,9 @@ def _missed(core: Core, member: str, stage: Stage) -> None:
     forwarder ends.
     """
     for session, _, forwarder in moves_of(core).forwarders_of(stage):
-        if forwarder.gone is not None:
-            forwarder.gone.add(member)
-        nowhere = forwarder.gone is not None and forwarder.gone >= moves_of(core).queues.keys()
+        if forwarder.absent is not None:
+            forwarder.absent.add(member)
+        nowhere = forwarder.absent is not None and forwarder.absent >= moves_of(core).queues.keys()
         if forwarder.member == member or (forwarder.member is None and nowhere):
             core.effects.end(session)
 
@@ -138,4 +138,4 @@ def _sought(core: Core, forwarder: Forwarder) -> Iterable[str]:
         return forwarder.awaited or ()
     if forwarder.member is not None:
         return [forwarder.member]
-    return moves_of(core).queues if forwarder.gone is not None else ()
+    return moves_of(core).queues if forwarder.absent is not None else ()

@@ -61,7 +61,7 @@ class PeerGateway(Role):
     def number(self, identifier: int) -> int:
         return self.latest - (packet_id(self.latest) - identifier) % IDENTIFIERS
 
-    def taken(self, identifier: int) -> bool:
+    def is_accepted(self, identifier: int) -> bool:
         return self.mark is not None and self.number(identifier) <= self.mark.highest
 
     def repeated(self, identifiers: tuple[int, ...]) -> int:
@@ -69,7 +69,7 @@ class PeerGateway(Role):
         come first.
         """
         count = 0
-        while count < len(identifiers) and self.taken(identifiers[count]):
+        while count < len(identifiers) and self.is_accepted(identifiers[count]):
             count += 1
         return count
 
@@ -100,7 +100,7 @@ class PeerGateway(Role):
                 _take(connection, self, run, identifiers)
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
-        unknown = [at for at, item in enumerate(identifiers) if not self.taken(item)]
+        unknown = [at for at, item in enumerate(identifiers) if not self.is_accepted(item)]
         return unknown, self.mark.commit if self.mark is not None else 0
 
 

@@ -28,7 +28,7 @@ NEW = ""
 class Forwarder:
     """The queue that stands in for a session that has left, and forwards its messages."""
 
-    __slots__ = ("awaited", "done", "gone", "groups", "key", "member", "user")
+    __slots__ = ("absent", "awaited", "done", "groups", "key", "member", "user")
 
     def __init__(
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
@@ -43,7 +43,7 @@ class Forwarder:
         """
         self.done = done or set()
         """Gateways whose messages go to the session itself by now."""
-        self.gone: set[str] | None = None
+        self.absent: set[str] | None = None
         """Gateways that do not have the session, once all are asked; None before."""
         self.groups: dict[int, str] = {}
         """Shared subscriptions that the session has left, by number."""
@@ -145,7 +145,7 @@ class SessionMove(Role):
                 return False
         return any(topic_matches(item, topic) for item in self.filters)
 
-    def takes(self, member: str, had_subscribed: bool) -> bool:
+    def accepts(self, member: str, had_subscribed: bool) -> bool:
         """Whether messages that a gateway forwards, or this one publishes (OWN), are for this
         session. had_subscribed: the value of `had_subscribed` for the topic.
         """

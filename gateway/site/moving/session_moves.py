@@ -80,7 +80,7 @@ class SessionMoves:
         """Note that a forwarder has left a shared subscription."""
         self._groups.setdefault(number, {})[move] = None
 
-    def left(self, number: int) -> SessionMove | None:
+    def departed_of(self, number: int) -> SessionMove | None:
         """Return a forwarder that has left this shared subscription, or None."""
         return next(iter(self._groups.get(number, ())), None)
 
@@ -131,7 +131,7 @@ class SessionMoves:
         """Yield the routes to moving sessions for messages that a gateway forwards."""
         for route, had_subscribed in topic.moving:
             move = move_of(route.session)
-            if move is None or move.takes(member, had_subscribed):
+            if move is None or move.accepts(member, had_subscribed):
                 session, extra = self.onward(route.session, route.identifiers, "")
                 if session is route.session:
                     yield route

@@ -278,7 +278,7 @@ def _tidy(place: Path, name: str) -> bool:
     """Delete outdated files and open invitations for a name. Return whether there were such
     invitations.
     """
-    now, left, withdrawn = datetime.now(UTC), 0, False
+    now, remaining, withdrawn = datetime.now(UTC), 0, False
     for path in sorted(place.glob("*.open")):
         try:
             kept = parse(_Open, path.read_bytes(), MOST_BYTES)
@@ -288,13 +288,13 @@ def _tidy(place: Path, name: str) -> bool:
             path.unlink()
             withdrawn |= kept is not None and kept.name == name
         else:
-            left += 1
+            remaining += 1
     for path in place.glob("*.spent"):
         if datetime.fromtimestamp(path.stat().st_mtime, UTC) < now - _KEPT:
             path.unlink()
-    if left >= _MOST_OPEN:
+    if remaining >= _MOST_OPEN:
         raise OncewayError(
-            f"{left} invitations are open", hint="Use them, or wait until they expire"
+            f"{remaining} invitations are open", hint="Use them, or wait until they expire"
         )
     return withdrawn
 

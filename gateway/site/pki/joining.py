@@ -55,11 +55,11 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         key = read_key(path)
         answer = _ask(invitation, authority, prove(invitation, request(name, key)))
         if answer.certificate is None:
-            said = f"{invitation.inviter} refuses: {printable(answer.refused or '')}"
+            text = f"{invitation.inviter} refuses: {printable(answer.refused or '')}"
             if not (folder / files.MEMBER).exists():
-                raise OncewayError(said, invitation.address, _AGAIN)
+                raise OncewayError(text, invitation.address, _AGAIN)
             site = site_id(authority)
-            raise OncewayError(f"{name} is already a member of site {site}: {said}", hint=_MEMBER)
+            raise OncewayError(f"{name} is already a member of site {site}: {text}", hint=_MEMBER)
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         if answer.again:
             files.replace(folder / files.RETURNED, b"")

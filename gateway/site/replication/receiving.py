@@ -32,13 +32,13 @@ MOST_LINES = 8
 
 @dataclass(slots=True)
 class Line:
-    """One line of a member. number: its number in the shelf. told: the member's last report. last:
+    """One line of a member. number: its number in the shelf. state: the member's last report. last:
     the highest row received. parts: (last row, bytes) of the existing rows, joined by PART.
     """
 
     number: int
     member: str
-    told: Told
+    state: Told
     last: int
     parts: deque[tuple[int, int]] = field(default_factory=deque)
     size: int = 0
@@ -49,7 +49,7 @@ class Line:
     @property
     def first(self) -> int:
         """Lowest row that is still needed."""
-        return self.told.first
+        return self.state.first
 
     def grow(self, row: int, size: int) -> None:
         self.size += size
@@ -59,7 +59,7 @@ class Line:
 
     def drop(self, first: int) -> None:
         """Drop all rows below `first`."""
-        self.told = self.told.model_copy(update={"first": first})
+        self.state = self.state.model_copy(update={"first": first})
         while self.parts and self.parts[0][0] < first:
             self.size -= self.parts.popleft()[1]
 
@@ -135,7 +135,7 @@ class Keeping:
         self._since[member] = now
         self._telling.discard(member)
 
-    def left(self, member: str, now: float) -> None:
+    def link_ended(self, member: str, now: float) -> None:
         self._since[member] = now
         self._telling.discard(member)
         self._forget_waiting(member)
@@ -144,10 +144,10 @@ class Keeping:
         """Handle a message of a member. Raises SiteError."""
         match message:
             case Told():
-                self._on_told(member, message)
+                self._on_state(member, message)
             case Rows(name, rows):
                 line = self._line(member)
-                if line is None or line.told.line != name:
+                if line is None or line.state.line != name:
                     raise SiteError("copies of a spool that it has not reported")
                 size = sum(map(row_bytes, rows))
                 self._owed[member] += size
@@ -159,19 +159,19 @@ class Keeping:
     def _line(self, member: str) -> Line | None:
         return self._lines.get(self._current.get(member, 0))
 
-    def _on_told(self, member: str, told: Told) -> None:
+    def _on_state(self, member: str, state: Told) -> None:
         self._telling.add(member)
         line = self._line(member)
-        if line is None or line.told.line != told.line:
+        if line is None or line.state.line != state.line:
             if sum(line.member == member for line in self._lines.values()) >= MOST_LINES:
                 raise SiteError("its spool begins again too often")
             number = max(self._lines, default=0) + 1
-            line = self._lines[number] = Line(number, member, told, 0)
+            line = self._lines[number] = Line(number, member, state, 0)
             self._current[member] = number
-        first = max(line.first, told.first)
-        line.told = told
+        first = max(line.first, state.first)
+        line.state = state
         self._drop(line, first)
-        if told.keep:
+        if state.keep:
             self._asking.add(line.number)
         else:
             self._forget_waiting(member)
@@ -219,21 +219,21 @@ class Keeping:
             return
         order, self._order = self._order, Order()
         asking, self._asking = self._asking, set()
-        said = [(line.member, Held(line.told.line, line.last)) for line in self._of(asking)]
+        replies = [(line.member, Held(line.state.line, line.last)) for line in self._of(asking)]
         self._writing = True
-        self._shelf.write(order, lambda: self._wrote(done, said))
+        self._shelf.write(order, lambda: self._wrote(done, replies))
 
     def _of(self, numbers: Iterable[int]) -> list[Line]:
         return [self._lines[number] for number in numbers if number in self._lines]
 
-    def _wrote(self, done: dict[str, int], said: Sequence[tuple[str, Held]]) -> None:
+    def _wrote(self, done: dict[str, int], replies: Sequence[tuple[str, Held]]) -> None:
         self._writing = False
         for member, size in done.items():
             self._owed[member] -= size
-        for member, held in said:
+        for member, reply in replies:
             line = self._line(member)
-            if member in self._telling and line is not None and line.told.line == held.line:
-                self._send(member, encode(held))
+            if member in self._telling and line is not None and line.state.line == reply.line:
+                self._send(member, encode(reply))
         self._write()
 
     # -- what is landed here

@@ -72,11 +72,11 @@ class Copying:
     """
 
     def __init__(
-        self, spool: Spool, send: Callable[[str, bytes], None], told: Told, last: int, now: float
+        self, spool: Spool, send: Callable[[str, bytes], None], state: Told, last: int, now: float
     ) -> None:
         self._spool = spool
         self._send = send
-        self._told = told
+        self._state = state
         self.last = last
         """The last row on this disk."""
         self._up: set[str] = set()
@@ -86,7 +86,7 @@ class Copying:
         """Whether the holder has not reported its rows yet."""
         self._before = last
         """The last row that a member may have from an earlier run."""
-        self._given: dict[str, int] = {}
+        self._sent_to: dict[str, int] = {}
         """The last row sent to each member in this run."""
         self._sent = 0
         """Row up to which all rows that have not landed are at the holder or in flight."""
@@ -99,7 +99,7 @@ class Copying:
         self._reading = 0
         """Number of the read in progress; 0 for none."""
         self._readings = 0
-        self._safe = told.first - 1
+        self._safe = state.first - 1
         self._since: float | None = now
         """Time since which the spool is not safe and makes no progress; None if all of it is safe.
         """
@@ -115,7 +115,7 @@ class Copying:
     def _tell(self, members: Iterable[str]) -> None:
         for member in members:
             keep = member == self.holder
-            self._send(member, encode(self._told.model_copy(update={"keep": keep})))
+            self._send(member, encode(self._state.model_copy(update={"keep": keep})))
 
     # -- members
 
@@ -127,7 +127,7 @@ class Copying:
             self._tell((member,))
         self.advance(now)
 
-    def left(self, member: str, now: float) -> None:
+    def link_ended(self, member: str, now: float) -> None:
         self._up.discard(member)
         if member == self.holder:
             self._choose(min(self._up, default=None))
@@ -145,9 +145,9 @@ class Copying:
         if not isinstance(message, Held) or member != self.holder:
             return
         line, last = message
-        if line != self._told.line or self._renewing:
+        if line != self._state.line or self._renewing:
             return  # for another line
-        if last > max(self._before, self._given.get(member, 0)):
+        if last > max(self._before, self._sent_to.get(member, 0)):
             if self._renewed_once or not self._asked:
                 raise SiteError("it confirms copies that were not sent to it")
             self._renewing = True
@@ -156,7 +156,7 @@ class Copying:
             self._asked = False
             self._flying.clear()
             self._flying_bytes = 0
-            self._sent = max(last, self._told.first - 1)
+            self._sent = max(last, self._state.first - 1)
             self._became_safe(self._sent, now)
         else:
             while self._flying and self._flying[0][0] <= last:
@@ -164,11 +164,11 @@ class Copying:
             self._became_safe(last if self._flying else self._sent, now)
         self._pump(now)
 
-    def _renewed(self, told: Told) -> None:
+    def _renewed(self, state: Told) -> None:
         self._renewing, self._renewed_once = False, True
         self._before = 0
-        self._given.clear()
-        self._told = told
+        self._sent_to.clear()
+        self._state = state
         self._choose(self.holder)
         self._tell(self._up - {self.holder or ""})
 
@@ -185,13 +185,13 @@ class Copying:
         self._since = self._since or now
         self._pump(now)
 
-    def looked(self, told: Told, now: float) -> None:
+    def looked(self, state: Told, now: float) -> None:
         """Handle the current state of the spool, including the rows that have landed."""
-        if told != self._told and told.line == self._told.line:
-            self._told = told
+        if state != self._state and state.line == self._state.line:
+            self._state = state
             self._tell(self._up)
-            self._became_safe(told.first - 1, now)
-            self._sent = max(self._sent, told.first - 1)
+            self._became_safe(state.first - 1, now)
+            self._sent = max(self._sent, state.first - 1)
         self.advance(now)
 
     def _became_safe(self, row: int, now: float) -> None:
@@ -238,13 +238,13 @@ class Copying:
         assert self.holder is not None  # noqa: S101 - the callers have looked
         for part in portions(rows):
             self._sent = part[-1][0]
-            frame = encode(Rows(self._told.line, part))
+            frame = encode(Rows(self._state.line, part))
             if len(frame) > FRAME_BYTES:
                 continue  # a row from before `copies`
             self._send(self.holder, frame)
             self._flying.append((self._sent, len(frame)))
             self._flying_bytes += len(frame)
-            self._given[self.holder] = max(self._sent, self._given.get(self.holder, 0))
+            self._sent_to[self.holder] = max(self._sent, self._sent_to.get(self.holder, 0))
 
     def _read(self, now: float) -> None:
         """Read rows for a holder that is behind the rows in memory."""

@@ -96,7 +96,7 @@ class Contact:
             self.fresh = now + START_S
         self.lease, self.granting, self._clock = float("-inf"), False, 0
 
-    def left(self, now: float, stopped: bool) -> None:
+    def link_ended(self, now: float, stopped: bool) -> None:
         """End the link. stopped: whether the member has announced its stop."""
         self.up, self.lease, self.granting = False, float("-inf"), False
         if stopped:

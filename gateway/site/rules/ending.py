@@ -94,7 +94,7 @@ class Ending:
         listener.first.update(listener.clients)
         listener.due = self._contacts.now
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
@@ -113,17 +113,17 @@ class Ending:
         overs: list[Over] = []
         while listener.clients and len(listener.unanswered) < AT_ONCE:
             client, _ = listener.clients.popitem(last=False)
-            held = self._holder.held(client)
-            names = held is not None and member in held.older
+            record = self._holder.record(client)
+            names = record is not None and member in record.older
             if names and (client in self._working or self._is_searched(client)):
                 self._later(member, client)
                 continue
             listener.first.discard(client)
-            if held is not None and names:
-                live = {self._contacts.me} if is_live(held) else NOBODY
-                mask = self._contacts.mask(held.older | live)
-                overs.append(Over(client, held.epoch, mask, held.copied))
-                listener.unanswered[client] = held.epoch
+            if record is not None and names:
+                live = {self._contacts.me} if is_live(record) else NOBODY
+                mask = self._contacts.mask(record.older | live)
+                overs.append(Over(client, record.epoch, mask, record.copied))
+                listener.unanswered[client] = record.epoch
         for portion in portions(overs):
             self._contacts.say(member, End(portion), call=True)
         listener.due = None
@@ -136,16 +136,16 @@ class Ending:
     def on_end(self, member: str, end: End) -> None:
         """End older records here, and answer once when all of that is on disk."""
         ended: list[Ended] = []
-        left = len(end.overs)
-        if self._pending[member] + left > MOST_PENDING:
+        remaining = len(end.overs)
+        if self._pending[member] + remaining > MOST_PENDING:
             raise SiteError("it reports ended sessions faster than the disk accepts", member)
-        self._pending[member] += left
+        self._pending[member] += remaining
 
         def add(item: Ended) -> None:
-            nonlocal left
+            nonlocal remaining
             ended.append(item)
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 self._holder.on_disk(answer)
 
         def answer() -> None:
@@ -174,40 +174,40 @@ class Ending:
 
     def _end(self, member: str, over: Over, add: Callable[[Ended], None]) -> None:
         client, below = over.client, over.below
-        held = self._holder.held(client)
+        record = self._holder.record(client)
         if client in self._working or self._is_searched(client):
             self._trust.asked(client, (member,))
             add(Ended(client, below, State.BUSY))
-        elif held is None:
+        elif record is None:
             add(Ended(client, below, State.DONE))
-        elif (state := self._judge(member, over, held)) is State.DONE:
-            self._give_way(client, held, below, partial(add, Ended(client, below, state)))
+        elif (state := self._judge(member, over, record)) is State.DONE:
+            self._give_way(client, record, below, partial(add, Ended(client, below, state)))
         else:
             self._trust.asked(client, (member,))
-            ended = Ended(client, below, state, held.epoch)
+            ended = Ended(client, below, state, record.epoch)
             names = self._contacts.unmask(member, over.older) & self._contacts.keys()
-            copied = held.copied or over.copied
-            twofold = member in names & held.older and is_live(held) and not copied
+            copied = record.copied or over.copied
+            twofold = member in names & record.older and is_live(record) and not copied
             if twofold and state is not State.HELD:
                 self._holder.mark_twofold(client)
-            if state is State.STAYS and held.copied == over.copied:
-                self._stay(held, names, ended, add)
+            if state is State.STAYS and record.copied == over.copied:
+                self._stay(record, names, ended, add)
             elif twofold and state is State.BUSY:  # our session gives way soon
                 self._holder.mark_suspect(client, partial(add, ended))
             else:
                 add(ended)
 
-    def _judge(self, member: str, over: Over, held: Held) -> State:
+    def _judge(self, member: str, over: Over, record: Held) -> State:
         """Return the answer to an Over message about our record."""
-        if held.copied != over.copied:
-            return State.DONE if held.copied else State.STAYS
-        if member in held.older and held.given_to != member:
-            weaker = (held.epoch, self._contacts.me) < (over.below, member)
-            return State.BUSY if weaker or held.given_to is not None else State.STAYS
-        return State.DONE if held.epoch < over.below else State.HELD
+        if record.copied != over.copied:
+            return State.DONE if record.copied else State.STAYS
+        if member in record.older and record.given_to != member:
+            weaker = (record.epoch, self._contacts.me) < (over.below, member)
+            return State.BUSY if weaker or record.given_to is not None else State.STAYS
+        return State.DONE if record.epoch < over.below else State.HELD
 
     def _stay(
-        self, held: Held, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]
+        self, record: Held, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]
     ) -> None:
         """Keep our record, as suspect."""
         client = ended.client
@@ -215,18 +215,18 @@ class Ending:
 
         def stayed(epoch: int) -> None:
             self._working.finish(client)
-            self.tell(client, names - held.older)
+            self.tell(client, names - record.older)
             add(ended._replace(epoch=epoch))
 
-        doubt(self._holder, client, held, names, stayed)
+        doubt(self._holder, client, record, names, stayed)
 
-    def _give_way(self, client: str, held: Held, below: int, done: Done) -> None:
+    def _give_way(self, client: str, record: Held, below: int, done: Done) -> None:
         """End our record in favour of a record with the epoch `below`."""
         self._working.begin(client)
-        gone = partial(self._gone, client, below, done)
-        self._holder.end(client, max(below, held.epoch) + 1, gone)
+        ended = partial(self._ended, client, below, done)
+        self._holder.end(client, max(below, record.epoch) + 1, ended)
 
-    def _gone(self, client: str, below: int, done: Done) -> None:
+    def _ended(self, client: str, below: int, done: Done) -> None:
         self._working.finish(client)
         self._trust.settled(client)
         self._confirm(client, below)
@@ -256,21 +256,21 @@ class Ending:
 
     def _on_ended(self, member: str, item: Ended) -> None:
         client = item.client
-        held = self._holder.held(client)
-        if held is None or member not in held.older:
+        record = self._holder.record(client)
+        if record is None or member not in record.older:
             return
         busy = client in self._working or self._is_searched(client)
         wrong = client == ALL_CLIENTS and item.state is not State.DONE
-        if busy or wrong or held.epoch != item.below or item.state is State.BUSY:
+        if busy or wrong or record.epoch != item.below or item.state is State.BUSY:
             self._later(member, client)
         elif item.state is State.DONE:
             self._holder.confirmed(client, member)
         elif item.state is State.STAYS:
-            self._give_way(client, held, item.epoch, lambda: None)
-        elif held.given_to is None and item.epoch + 1 < MAX_EPOCH:
+            self._give_way(client, record, item.epoch, lambda: None)
+        elif record.given_to is None and item.epoch + 1 < MAX_EPOCH:
             self._working.begin(client)
-            done = partial(self._raised, client, held.older)
-            self._holder.stand(client, item.epoch + 1, held.older, done)
+            done = partial(self._raised, client, record.older)
+            self._holder.stand(client, item.epoch + 1, record.older, done)
         else:
             self._later(member, client)
 

@@ -72,7 +72,7 @@ class Holder(Protocol):
     and possibly before the method returns.
     """
 
-    def held(self, client: str) -> Held | None:
+    def record(self, client: str) -> Held | None:
         """Return the record of a client; it may still wait for its commit (`on_disk`)."""
 
     def on_disk(self, done: Done) -> None:

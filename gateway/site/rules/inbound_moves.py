@@ -78,7 +78,7 @@ class InboundMoves:
             raise SiteError("it sends parts of sessions faster than allowed", member)
         self._owed[member] += 1
         self._progress[member] = self._contacts.now
-        for part in give.given:
+        for part in give.moved_parts:
             claim = self._claims.get(part.client)
             if claim is not None and (claim.source, claim.epoch) == (member, part.epoch):
                 self._on_part(part.client, claim, part)
@@ -152,7 +152,7 @@ class InboundMoves:
                 self._coming.setdefault(following, PART_BYTES)
                 self._call(following)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         """Abandon all inbound moves from a member."""
         self._wanted[member].clear()
         self._owed[member] = 0

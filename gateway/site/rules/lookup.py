@@ -97,7 +97,7 @@ class Lookup:
             return
         me, contacts = self._contacts.me, self._contacts
         if search.suspects and any(me < one and contacts[one].up for one in search.suspects):
-            search.held = contacts.now + TURN_S
+            search.quiet_until = contacts.now + TURN_S
         self._ask_all(search)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
@@ -137,7 +137,7 @@ class Lookup:
         if not any(alive() for _, alive in search.waiters):
             self._fail(search, GONE)
             return True
-        if search.held:
+        if search.quiet_until:
             search.forget_replies()
             return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
@@ -166,10 +166,10 @@ class Lookup:
     def _ask_all(self, search: Search) -> None:
         if search.stage is not Stage.ASKING:
             return
-        if search.held > self._contacts.now:
-            self._look_at(search, search.held)
+        if search.quiet_until > self._contacts.now:
+            self._look_at(search, search.quiet_until)
             return
-        search.held = 0.0
+        search.quiet_until = 0.0
         for contact in self._contacts.values():
             if contact.up and contact.name not in search.answered:
                 self._windows.ask(contact.name, Query(search.client), search, search.turn)
@@ -193,7 +193,7 @@ class Lookup:
             search.claims[member] = Claim(
                 reply.epoch,
                 reply.session,
-                self._contacts.placed(member, reply.given),
+                self._contacts.placed(member, reply.moved_to),
                 self._contacts.unmask(member, reply.older),
                 reply.suspect,
                 reply.copied,
@@ -204,7 +204,7 @@ class Lookup:
         """Decide if all members have answered, or are silent."""
         if search.stage is not Stage.ASKING:
             return
-        if search.held:
+        if search.quiet_until:
             search.asked = self._contacts.now
             self._ask_all(search)
             return
@@ -231,7 +231,7 @@ class Lookup:
         if search.waiters and not any(alive() for _, alive in search.waiters):
             self._fail(search, GONE)
             return
-        own = self._holder.held(client)
+        own = self._holder.record(client)
         if own is not None:
             unsure = self.trust.unsure(client) | search.suspects
             claims[me] = Claim(*own, unsure)
@@ -397,7 +397,7 @@ class Lookup:
             self._windows.ask(member, Query(search.client), search, search.turn)
         self._windows.close(member)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         """Drop the claims of a member that has left."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:

@@ -90,8 +90,8 @@ class Member:
         message to other members.
         """
         self.contacts.now = now
-        held = self._holder.held(client)
-        return client not in self._lookup and self._trust.is_newest(client, held)
+        record = self._holder.record(client)
+        return client not in self._lookup and self._trust.is_newest(client, record)
 
     def want_session(
         self,
@@ -144,18 +144,18 @@ class Member:
             self._beat_at = now
         self.advance(now)
 
-    def left(self, member: str, now: float, stopped: bool = False) -> None:
+    def link_ended(self, member: str, now: float, stopped: bool = False) -> None:
         """Note the end of a link; frames sent over it may be lost. stopped: whether the member has
         announced its stop.
         """
         self.contacts.now = now
-        self.contacts[member].left(now, stopped)
-        self._windows.left(member)
-        self._ending.left(member)
-        self._outbound.left(member)
-        self._inbound.left(member)
-        self._lookup.left(member)
-        self._releasing.left()
+        self.contacts[member].link_ended(now, stopped)
+        self._windows.link_ended(member)
+        self._ending.link_ended(member)
+        self._outbound.link_ended(member)
+        self._inbound.link_ended(member)
+        self._lookup.link_ended(member)
+        self._releasing.link_ended()
         self._flush()
 
     def received(self, member: str, frame: bytes, now: float) -> None:

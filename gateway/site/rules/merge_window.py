@@ -88,7 +88,7 @@ class Windows:
         for item, reply in zip(call.pending[answer.first : end], answer.replies, strict=True):
             item.asker.on_reply(member, item.number, reply)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         self._open.pop(member, None)
         self._closes = deque(item for item in self._closes if item[1] != member)
         self._calls[member].clear()

@@ -70,7 +70,7 @@ class Kind(IntEnum):
 
 
 class Reply(NamedTuple):
-    """A reply. epoch and later fields: only in a CLAIM: the fields of `Held`. given: the member
+    """A reply. epoch and later fields: only in a CLAIM: the fields of `Held`. moved_to: the member
     `given_to`, as an index into the sender's Names, from 1. restored: the sender's store was
     restored, so it may have forgotten something. A CLAIM without a session and with empty `older`
     is the NO of such a sender.
@@ -80,7 +80,7 @@ class Reply(NamedTuple):
     epoch: int = 0
     session: bool = False
     suspect: bool = False
-    given: int = 0
+    moved_to: int = 0
     older: int = 0
     copied: bool = False
     restored: bool = False
@@ -120,7 +120,7 @@ class Part(NamedTuple):
 
 
 class Give(NamedTuple):
-    given: tuple[Part, ...]
+    moved_parts: tuple[Part, ...]
 
 
 class Got(NamedTuple):
@@ -252,15 +252,15 @@ def _reply_bytes(reply: Reply) -> bytes:
     if reply.kind != Kind.CLAIM:
         return kind
     flags = reply.session | reply.suspect << 1 | reply.copied << 2 | reply.restored << 3
-    return kind + _CLAIM.pack(reply.epoch, flags, reply.given, reply.older)
+    return kind + _CLAIM.pack(reply.epoch, flags, reply.moved_to, reply.older)
 
 
 def _wanted_bytes(wanted: Wanted) -> bytes:
     return _text(wanted.client) + _WANTED.pack(wanted.epoch, wanted.part)
 
 
-def _part_bytes(given: Part) -> bytes:
-    client, epoch, part, parts, data, suspect = given
+def _part_bytes(moved: Part) -> bytes:
+    client, epoch, part, parts, data, suspect = moved
     return _text(client) + _PART.pack(epoch, part, parts, suspect, len(data)) + data
 
 
@@ -323,11 +323,11 @@ def _reply(reader: _Reader) -> Reply:
     kind = Kind(*reader.take(_BYTE))
     if kind != Kind.CLAIM:
         return Reply(kind)
-    epoch, flags, given, older = reader.take(_CLAIM)
-    if epoch >= MAX_EPOCH or flags > 15 or given > MEMBERS:
+    epoch, flags, moved_to, older = reader.take(_CLAIM)
+    if epoch >= MAX_EPOCH or flags > 15 or moved_to > MEMBERS:
         raise SiteError("a claim that cannot be read")
     session, suspect, copied, restored = (bool(flags & bit) for bit in (1, 2, 4, 8))
-    return Reply(kind, epoch, session, suspect, given, older, copied, restored)
+    return Reply(kind, epoch, session, suspect, moved_to, older, copied, restored)
 
 
 def _wanted(reader: _Reader) -> Wanted:

@@ -92,23 +92,23 @@ class OutboundMoves:
             leaver.giving += 1
             self._working.begin(wanted.client)
             self._trust.settled(wanted.client)
-            held = self._holder.held(wanted.client)
-            first = held is None or held.given_to != member
-            done: Callable[[Parts], None] = partial(self._given, member, leaver, wanted, first)
+            record = self._holder.record(wanted.client)
+            first = record is None or record.given_to != member
+            done: Callable[[Parts], None] = partial(self._exported, member, leaver, wanted, first)
             self._holder.give(wanted.client, member, done)
 
     def _may_have(self, member: str, wanted: Wanted) -> bool:
         client = wanted.client
-        held = self._holder.held(client)
+        record = self._holder.record(client)
         return (
-            held is not None
-            and held.session
-            and held.epoch == wanted.epoch
+            record is not None
+            and record.session
+            and record.epoch == wanted.epoch
             and not self._lookup.is_deciding(client)
-            and (held.given_to == member or self._trust.has_asked(client, member))
+            and (record.given_to == member or self._trust.has_asked(client, member))
         )
 
-    def _given(
+    def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
         """Continue after the commit of a move. first: whether the session was not moved to that
@@ -124,31 +124,31 @@ class OutboundMoves:
         self._working.finish(wanted.client)
 
     def _part(self, wanted: Wanted, parts: Parts) -> Part:
-        held = self._holder.held(wanted.client)
+        record = self._holder.record(wanted.client)
         try:
-            if parts is not None and held is not None:
+            if parts is not None and record is not None:
                 data = parts[wanted.part]
-                suspect = held.suspect
+                suspect = record.suspect
                 return Part(wanted.client, wanted.epoch, wanted.part, len(parts), data, suspect)
         except IndexError:  # no such part, or the session has ended
             pass
         return Part(wanted.client, wanted.epoch, 0, 0, b"")
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         self._leavers[member] = _Leaver()
 
     def flush(self) -> None:
         for member, leaver in self._leavers.items():
             while leaver.ready and leaver.credit:
-                given: list[Part] = []
+                moved_parts: list[Part] = []
                 size = 0
-                while leaver.ready and size < GIVE_BYTES and len(given) < GIVE_ENTRIES:
+                while leaver.ready and size < GIVE_BYTES and len(moved_parts) < GIVE_ENTRIES:
                     wanted, parts = leaver.ready.popleft()
                     part = self._part(wanted, parts)
                     size += len(part.data) + 2 * len(part.client)
-                    given.append(part)
+                    moved_parts.append(part)
                 leaver.credit -= 1
-                self._contacts.say(member, Give(tuple(given)))
+                self._contacts.say(member, Give(tuple(moved_parts)))
             if leaver.wanted:
                 self._give(member)
 
@@ -160,13 +160,13 @@ class OutboundMoves:
         everybody = all(contact.up for contact in self._contacts.values())
         while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()
-            held = self._holder.held(client)
-            if held is None or not (held.given_to is not None or held.suspect):
+            record = self._holder.record(client)
+            if record is None or not (record.given_to is not None or record.suspect):
                 continue
             again = partial(self._recall_later, client)
             if not everybody:
                 again()
-            elif held.given_to is not None:
+            elif record.given_to is not None:
                 self._lookup.recall(client, lambda: None)
                 again()
             else:

@@ -102,7 +102,7 @@ class Releasing:
             if member not in release.answered:
                 self._windows.ask(member, release.question, release, 0)
 
-    def left(self) -> None:
+    def link_ended(self) -> None:
         for release in list(self._releases):
             self._look(release)
 

@@ -43,19 +43,19 @@ class Replies:
 
     def on_ask(self, member: str, ask: Ask) -> None:
         replies: list[Reply] = [NO] * len(ask.questions)
-        left = len(ask.questions)
-        if self._pending[member] + left > MOST_PENDING:
+        remaining = len(ask.questions)
+        if self._pending[member] + remaining > MOST_PENDING:
             self._refuse_to_say(member, ask)
             return
-        self._pending[member] += left
+        self._pending[member] += remaining
         contact = self._contacts[member]
         link = contact.links
 
         def put(place: int, reply: Reply) -> None:
-            nonlocal left
+            nonlocal remaining
             replies[place] = reply
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 self._holder.on_disk(answer)
 
         def answer() -> None:
@@ -76,36 +76,36 @@ class Replies:
     def _refuse_to_say(self, member: str, ask: Ask) -> None:
         """Leave a call unanswered: the member takes us for silent, and decides."""
         for client, identifier in ask.questions:
-            if not identifier and self._holder.held(client) is not None:
+            if not identifier and self._holder.record(client) is not None:
                 self._trust.asked(client, (member,))
 
     def _reply(self, member: str, client: str) -> Reply:
-        held = self._holder.held(client)
+        record = self._holder.record(client)
         busy = not self._lookup.yields(client, member)
-        if busy or held is not None:
+        if busy or record is not None:
             self._trust.asked(client, (member,))
         if busy:
             return BUSY
-        restored = self._holder.held(ALL_CLIENTS) is not None
-        if held is None:
+        restored = self._holder.record(ALL_CLIENTS) is not None
+        if record is None:
             return NO_OF_A_RESTORED if restored else NO
         return Reply(
             Kind.CLAIM,
-            held.epoch,
-            held.session,
-            held.suspect,
-            self._contacts.place(held.given_to),
-            self._contacts.mask(held.older),
-            held.copied,
+            record.epoch,
+            record.session,
+            record.suspect,
+            self._contacts.place(record.given_to),
+            self._contacts.mask(record.older),
+            record.copied,
             restored,
         )
 
     def _release(self, question: Query, put: Callable[[Reply], None]) -> None:
         client, identifier = question
-        held = self._holder.held(client)
+        record = self._holder.record(client)
         if self._lookup.is_deciding(client):
             put(BUSY)
-        elif held is None or not held.session or held.given_to is not None:
+        elif record is None or not record.session or record.given_to is not None:
             put(NO)
         else:
             self._working.begin(client)

@@ -34,11 +34,11 @@ class Search:
         "client",
         "decision",
         "dropped",
-        "held",
         "in_vain",
         "later",
         "looks",
         "patience",
+        "quiet_until",
         "restored",
         "silent",
         "since",
@@ -64,7 +64,7 @@ class Search:
         """Time of the first query of the current round."""
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""
-        self.held = 0.0
+        self.quiet_until = 0.0
         """Time up to which no member is queried (TURN_S); 0 if they are."""
         self.looks = now
         """Time of the next check of this search."""
@@ -115,11 +115,11 @@ class Search:
         Return how many. The replies so far stay valid: a member that wants to change its own makes
         the search begin again (`Lookup.yields`).
         """
-        gone = [done for done, alive in self.waiters if not alive()]
+        superseded = [done for done, alive in self.waiters if not alive()]
         self.waiters = [(done, alive) for done, alive in self.waiters if alive()]
-        for done in gone:
+        for done in superseded:
             done(Outcome("failed", 0, (), GONE))
-        return len(gone)
+        return len(superseded)
 
     def silent_from(self, contacts: Contacts, member: str) -> float:
         """Return the time from which a member without an answer counts as silent."""

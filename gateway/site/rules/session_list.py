@@ -27,12 +27,12 @@ class What(IntEnum):
 
 class Want(NamedTuple):
     number: int
-    what: What
+    subject: What
 
 
 class Told(NamedTuple):
     number: int
-    what: What
+    subject: What
     more: bool
     data: bytes
 
@@ -40,19 +40,19 @@ class Told(NamedTuple):
 def encode(message: Want | Told) -> bytes:
     if isinstance(message, Want):
         return _HEAD.pack(_WANT, *message)
-    head = _HEAD.pack(_TOLD, message.number, message.what) + _MORE.pack(message.more)
+    head = _HEAD.pack(_TOLD, message.number, message.subject) + _MORE.pack(message.more)
     return head + message.data
 
 
 def decode(frame: bytes) -> Want | Told:
     """Return the message of a frame. Raises SiteError for anything else."""
     try:
-        kind, number, what = _HEAD.unpack_from(frame)
+        kind, number, subject = _HEAD.unpack_from(frame)
         rest = frame[_HEAD.size :]
         if kind == _WANT and not rest:
-            return Want(number, What(what))
+            return Want(number, What(subject))
         if kind == _TOLD and rest[:1] in (b"\0", b"\1"):
-            return Told(number, What(what), rest[0] == 1, rest[1:])
+            return Told(number, What(subject), rest[0] == 1, rest[1:])
     except (StructError, ValueError) as error:
         raise SiteError(f"a frame that cannot be read ({error})") from error
     raise SiteError(f"a frame of unknown kind {kind}, or of a wrong length")

@@ -12,16 +12,16 @@ from gateway.site.rules.messages import MAX_EPOCH
 
 
 def doubt(
-    holder: Holder, client: str, held: Held, names: frozenset[str], done: Callable[[int], None]
+    holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
     """Mark a record. done: gets the epoch of the record. If the record names more members, its
     epoch is new, so that an answer to an earlier message does not end it. A session that has moved
     away stays as it is, and gets no more names.
     """
-    older = held.older | names
+    older = record.older | names
     # only a faulty member sends so high an epoch
-    if older == held.older or held.given_to is not None or held.epoch + 1 == MAX_EPOCH:
-        holder.mark_suspect(client, partial(done, held.epoch))
+    if older == record.older or record.given_to is not None or record.epoch + 1 == MAX_EPOCH:
+        holder.mark_suspect(client, partial(done, record.epoch))
         return
     holder.mark_suspect(client, lambda: None)
-    holder.stand(client, held.epoch + 1, older, partial(done, held.epoch + 1))
+    holder.stand(client, record.epoch + 1, older, partial(done, record.epoch + 1))

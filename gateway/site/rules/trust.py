@@ -40,7 +40,7 @@ class Trust:
         self._marks[client] = _Mark(self._asked(client).union(members), now)
         if len(self._marks) >= self._full:
             for key, mark in list(self._marks.items()):
-                if mark.since + KEPT_S < now and self._holder.held(key) is None:
+                if mark.since + KEPT_S < now and self._holder.record(key) is None:
                     del self._marks[key]
             self._full = 2 * len(self._marks) + _FEW
 
@@ -68,12 +68,12 @@ class Trust:
         ]
         return asked.union(without) if without else asked
 
-    def is_newest(self, client: str, held: Held | None) -> bool:
+    def is_newest(self, client: str, record: Held | None) -> bool:
         """Whether the client may continue here without a message to other members."""
         return (
-            held is not None
-            and held.session
-            and held.given_to is None
-            and not held.suspect
+            record is not None
+            and record.session
+            and record.given_to is None
+            and not record.suspect
             and not self.unsure(client)
         )

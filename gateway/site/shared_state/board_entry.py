@@ -145,23 +145,23 @@ class Conflict(_Strict):
     is_revoked: bool = False
     twin: str = ""
 
-    def told(self, members: Iterable[str]) -> str:
+    def sentence(self, members: Iterable[str]) -> str:
         """Return the conflict as a sentence. members: names that may have made the changes."""
         names = {_hex(member, _MEMBER): member for member in members}
-        lost = _told(self.lost, names)
+        lost, holds = _described(self.lost, names), _described(self.holds, names)
         if self.twin:
             return (
-                f"devices {self.name} ({lost}) and {self.twin} ({_told(self.holds, names)}) have"
+                f"devices {self.name} ({lost}) and {self.twin} ({holds}) have"
                 " one number by radio: write one of them again with another --number"
             )
-        holds = "a revocation elsewhere" if self.is_revoked else f"that {_told(self.holds, names)}"
+        holds = "a revocation elsewhere" if self.is_revoked else f"that {holds}"
         return (
             f"device {self.name}: the change {lost} is lost, because {holds} did not know of it"
             " and holds"
         )
 
 
-def _told(at: str, names: Mapping[str, str]) -> str:
+def _described(at: str, names: Mapping[str, str]) -> str:
     time, _, member = at.partition(" ")[0].partition("@")
     return f"at {names.get(member, 'another member')} ({time})"
 
@@ -184,11 +184,11 @@ def conflict(one: Entry, other: Entry) -> Conflict | None:
 
 def _same(one: Entry, other: Entry) -> bool:
     """Whether the entries are equal except for times."""
-    left, right = (
+    first, second = (
         entry.board and entry.board.model_copy(update={"created": "", "flashed": None})
         for entry in (one, other)
     )
-    return left == right
+    return first == second
 
 
 def _hex(text: str, digits: int) -> str:

@@ -51,9 +51,9 @@ class BoardSharing(Sharing[Entry]):
         the names with news.
         """
         before, self._entries = self._entries, {entry.name: entry for entry in entries}
-        gone = dict.fromkeys(before.keys() - self._entries.keys())
+        removed = dict.fromkeys(before.keys() - self._entries.keys())
         now = {name: entry.mark for name, entry in self._entries.items()}
-        return [name for name in self.changed(gone | now, done) if name in now]
+        return [name for name in self.changed(removed | now, done) if name in now]
 
     def _decode(self, body: bytes) -> Sequence[Entry]:
         return parse(_Entries, body, FRAME + MOST_BYTES).entries

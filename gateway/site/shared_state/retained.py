@@ -28,11 +28,11 @@ class RetainedSharing(Sharing[Entry]):
     def __init__(
         self,
         send: Callable[[str, bytes], None],
-        held: Callable[[str], Entry | None],
+        find: Callable[[str], Entry | None],
         enter: Callable[[Link[Entry]], None],
     ) -> None:
         super().__init__(send, FIRST, _GROUPS)
-        self._held = held
+        self._find = find
         self._take = enter
 
     def _decode(self, body: bytes) -> Sequence[Entry]:
@@ -45,8 +45,8 @@ class RetainedSharing(Sharing[Entry]):
         return b"".join(items)
 
     def _item(self, name: str) -> bytes | None:
-        entry = self._held(name)
-        if entry is None or not entry.left:
+        entry = self._find(name)
+        if entry is None or not entry.expires_in:
             return None
         item = encode(entry)
         return item if len(item) < FRAME_BYTES else None

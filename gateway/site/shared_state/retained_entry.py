@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     name: str
     """Topic."""
     version: int
-    left: int
+    expires_in: int
     """Seconds until the message expires, or until the deletion may be forgotten; or NEVER."""
     qos: int = 0
     client: str = ""
@@ -53,18 +53,18 @@ class Entry(NamedTuple):
     @property
     def mark(self) -> int:
         """Return a number for the whole entry except `left`, which counts down."""
-        said = _encoded(self, 0)
-        return self.version << 64 | int.from_bytes(blake2b(said, digest_size=8).digest())
+        encoded = _encoded(self, 0)
+        return self.version << 64 | int.from_bytes(blake2b(encoded, digest_size=8).digest())
 
 
 def encode(entry: Entry) -> bytes:
-    return _encoded(entry, entry.left)
+    return _encoded(entry, entry.expires_in)
 
 
-def _encoded(entry: Entry, left: int) -> bytes:
+def _encoded(entry: Entry, expires_in: int) -> bytes:
     topic, client = entry.name.encode(), entry.client.encode()
     sizes = len(topic), len(client), len(entry.properties), len(entry.payload)
-    head = _HEAD.pack(entry.version, left, entry.qos, *sizes)
+    head = _HEAD.pack(entry.version, expires_in, entry.qos, *sizes)
     return b"".join((head, topic, client, entry.properties, entry.payload))
 
 
@@ -75,7 +75,7 @@ def decode(body: bytes, most: int) -> Iterator[Entry]:
         while at < len(body):
             if (most := most - 1) < 0:
                 raise SiteError("too many retained messages in a frame")
-            version, left, qos, *sizes = _HEAD.unpack_from(body, at)
+            version, expires_in, qos, *sizes = _HEAD.unpack_from(body, at)
             at += _HEAD.size
             fields = []
             for size in sizes:
@@ -85,7 +85,9 @@ def decode(body: bytes, most: int) -> Iterator[Entry]:
                 raise SiteError("a retained message that is cut off")
             topic, client, properties, payload = fields
             yield _checked(
-                Entry(topic.decode(), version, left, qos, client.decode(), properties, payload)
+                Entry(
+                    topic.decode(), version, expires_in, qos, client.decode(), properties, payload
+                )
             )
     except (StructError, UnicodeDecodeError, MqttError) as error:
         raise SiteError(f"a retained message that cannot be read ({error})") from error
@@ -94,9 +96,9 @@ def decode(body: bytes, most: int) -> Iterator[Entry]:
 def _checked(entry: Entry) -> Entry:
     if problem := topic_name_problem(entry.name):
         raise SiteError(f"a topic that {problem}")
-    if not 0 < entry.version <= MOST_VERSION or entry.qos > 2 or not entry.left:
+    if not 0 < entry.version <= MOST_VERSION or entry.qos > 2 or not entry.expires_in:
         raise SiteError("a retained message with impossible numbers")
-    if not entry.payload and entry.left == NEVER:
+    if not entry.payload and entry.expires_in == NEVER:
         raise SiteError("a deletion without an end")
     if entry.properties:
         block = encode_varint(len(entry.properties)) + entry.properties

@@ -103,7 +103,7 @@ class Sharing(ABC, Generic[Held]):
         if self._ready:
             self._tell_digest(member)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         self._links.pop(member, None)
 
     def is_there(self, link: Link[Held]) -> bool:

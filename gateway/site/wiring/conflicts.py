@@ -31,6 +31,6 @@ class Conflicts:
         if self._throttle.allows(text):
             log.warning("%s", text)
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return the last sentences, the newest one last."""
         return list(self._last)

@@ -97,15 +97,15 @@ class Forwarding:
         self._broker.router.watch = lambda topic_filter, session: None
         self._session_moves.tell = lambda: None
         for port in self._ports.values():
-            port.left()
+            port.link_ended()
 
     # -- links
 
     def joined(self, member: str) -> None:
         self._ports[member].joined(WantedFilter(*item) for item in self._wanted.items())
 
-    def left(self, member: str) -> None:
-        self._ports[member].left()
+    def link_ended(self, member: str) -> None:
+        self._ports[member].link_ended()
 
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
@@ -135,8 +135,8 @@ class Forwarding:
                 qos = self._broker.router.wanted(topic_filter, _counts)
             if qos is not None and topic_filter not in self._wanted:
                 number = share_number(topic_filter)
-                taken = number and self._shares.setdefault(number, topic_filter) != topic_filter
-                if taken or len(self._wanted) >= MOST_FILTERS:
+                in_use = number and self._shares.setdefault(number, topic_filter) != topic_filter
+                if in_use or len(self._wanted) >= MOST_FILTERS:
                     self._leave_out(topic_filter)
                     continue
             if qos == self._wanted.get(topic_filter):
@@ -184,7 +184,7 @@ class _Near(Client):
         self._greeted = False
         self._inbox: deque[bytes] = deque()
         self._paused = False
-        self.gone = False
+        self.has_ended = False
         properties = {
             PropertyId.SESSION_EXPIRY_INTERVAL: NEVER,
             PropertyId.MAXIMUM_PACKET_SIZE: packet_bytes,
@@ -200,7 +200,7 @@ class _Near(Client):
         if not self._greeted:
             self._greeted = True
             data = data[_first(data) :]  # CONNACK
-        if data and not self.gone:
+        if data and not self.has_ended:
             self._port.sent(data)
 
     def feed(self, data: bytes) -> None:
@@ -282,7 +282,7 @@ class _Port:
             broker.keep_mark(mark)  # on disk before any message leaves
         if session is None:
             session = broker.new_session(client, NEVER, 0, INSIDE)
-            session.left = broker.now
+            session.departed = broker.now
             broker.changes.sessions[session.id] = session
         self._queue = mark.incarnation
         if isinstance(session.role, PeerGateway):
@@ -307,8 +307,8 @@ class _Port:
         self._engine.begin()
         self.forwarding.joined(filters)
 
-    def left(self) -> None:
-        self.forwarding.left()
+    def link_ended(self) -> None:
+        self.forwarding.link_ended()
 
     # -- what the member says
 
@@ -330,7 +330,7 @@ class _Port:
         if self.behind is not None:
             self.behind.shut(self._member)
         if near is not None:
-            near.gone = True
+            near.has_ended = True
             near.leave()
 
     def take(self, latest: int, data: bytes) -> None:

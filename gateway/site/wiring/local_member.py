@@ -101,13 +101,14 @@ class Site:
         """Time at which the timer fires."""
         self.up: set[str] = set()
         """Members with a link."""
-        self.marked = 0
+        self.suspect_answers = 0
         """CONNECTs and PUBRELs that were answered while a member was silent."""
         self._neighbours = site_of(broker)
         self._neighbours.lookup = self
         self._arm()
 
     def close(self) -> None:
+        self.holder.closed = True
         self._neighbours.lookup = None
         if self._timer is not None:
             self._timer.cancel()
@@ -135,8 +136,8 @@ class Site:
 
     def has_newest(self, session: Session) -> bool:
         key = own_key(session)
-        held = self.holder.held(key)
-        sure = held is not None and held.session and not held.suspect and not held.older
+        record = self.holder.record(key)
+        sure = record is not None and record.session and not record.suspect and not record.older
         return sure and not self.holder.moves(key)
 
     # -- members
@@ -153,12 +154,12 @@ class Site:
             self.member.joined(member, self._loop.time(), begun)
         self._arm()
 
-    def left(self, member: str, stopped: bool = False) -> None:
+    def link_ended(self, member: str, stopped: bool = False) -> None:
         """Note the end of a link. stopped: whether the member has announced its stop."""
         self.up.discard(member)
         self._engine.begin()
         with self._broker.step:
-            self.member.left(member, self._loop.time(), stopped)
+            self.member.link_ended(member, self._loop.time(), stopped)
         self._arm()
 
     def received(self, member: str, frame: bytes) -> None:
@@ -313,7 +314,7 @@ class Site:
         end_with_loss(self.holder, self._broker, session, "another gateway may have a newer one")
 
     def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:
-        self.marked += 1
+        self.suspect_answers += 1
         self._doubted(name_of(key), silent)
         if self._broker.log_throttle.allows(f"doubt about {connection.client}"):
             log.warning(
@@ -335,7 +336,7 @@ class Site:
         if not self._others or connection.policy.never_moves:
             return False
         if len(self._releases) + len(identifiers) > MOST_RELEASES:
-            self.marked += len(identifiers)
+            self.suspect_answers += len(identifiers)
             if connection.version < Version.V5:
                 self._loop.call_soon(self._part, connection)
                 return True
@@ -366,7 +367,7 @@ class Site:
         self._releases.discard((connection, identifier))
         self._engine.begin()
         if silent and not known:
-            self.marked += 1
+            self.suspect_answers += 1
             self._doubted(connection.client, silent)
             if self._broker.log_throttle.allows(f"PUBREL of {connection.client}"):
                 log.warning(
@@ -389,8 +390,8 @@ class Site:
 
     def state_of(self, session: Session) -> str | None:
         """Return the special state of a session, for `onceway session list`."""
-        held = self.holder.held(own_key(session))
-        return IN_DOUBT if held is not None and held.suspect else None
+        record = self.holder.record(own_key(session))
+        return IN_DOUBT if record is not None and record.suspect else None
 
     def figures(self) -> dict[str, int]:
         """Return counters since the start, and the current `given`, `in_doubt`, `members` and
@@ -407,9 +408,9 @@ class Site:
             "silent": statistics.silent,
             "lost": self.holder.lost,
             "superseded": statistics.superseded,
-            "marked": self.marked,
+            "marked": self.suspect_answers,
             "released": statistics.released,
-            "given": len(list(self.holder.given())),
+            "given": len(list(self.holder.moved_out())),
             "in_doubt": self.holder.places.in_doubt,
         }
 

@@ -64,7 +64,7 @@ class Channel(NamedTuple):
 
     first: int
     joined: Callable[[str], None]
-    left: Callable[[str], None]
+    link_ended: Callable[[str], None]
     received: Callable[[str, bytes], None]
 
 
@@ -97,7 +97,7 @@ class Membership:
             self._send,
             self._name,
             lambda found: self._conflicts.tell(
-                found.told(config.site.members if config.site else ())
+                found.sentence(config.site.members if config.site else ())
             ),
         )
         self._retained = SiteRetained(
@@ -110,7 +110,7 @@ class Membership:
         self._build(section, os.access(config.site_folder / RETURNED, os.F_OK))
         generation = last_generation(config.gateway.data) or ""
         self._net = Net(
-            config, generation, self._joined, self._left, self._received, self._list_changed
+            config, generation, self._joined, self._link_ended, self._received, self._list_changed
         )
 
     def _build(self, section: SiteSection, returned: bool = False) -> None:
@@ -147,14 +147,16 @@ class Membership:
             Channel(
                 0,
                 lambda member: site.joined(member, self._net.has_begun(member)),
-                lambda member: site.left(member, self._net.has_stopped(member)),
+                lambda member: site.link_ended(member, self._net.has_stopped(member)),
                 site.received,
             ),
-            Channel(listings.FIRST, lambda _: None, listing.left, listing.received),
-            Channel(forwarding_frames, forwarding.joined, forwarding.left, forwarding.received),
-            Channel(sharing_frames, sharing.joined, sharing.left, sharing.received),
-            Channel(retained_frames, retained.joined, retained.left, retained.received),
-            Channel(copy_frames, copies.joined, copies.left, copies.received),
+            Channel(listings.FIRST, lambda _: None, listing.link_ended, listing.received),
+            Channel(
+                forwarding_frames, forwarding.joined, forwarding.link_ended, forwarding.received
+            ),
+            Channel(sharing_frames, sharing.joined, sharing.link_ended, sharing.received),
+            Channel(retained_frames, retained.joined, retained.link_ended, retained.received),
+            Channel(copy_frames, copies.joined, copies.link_ended, copies.received),
         ]
         """Channels, in order of their first bytes."""
 
@@ -202,9 +204,9 @@ class Membership:
         for channel in self._channels:
             channel.joined(member)
 
-    def _left(self, member: str) -> None:
+    def _link_ended(self, member: str) -> None:
         for channel in self._channels:
-            channel.left(member)
+            channel.link_ended(member)
 
     def _received(self, member: str, frame: bytes) -> None:
         kind = frame[0] if frame else 0
@@ -241,9 +243,9 @@ class Membership:
         end = asyncio.get_running_loop().time() + HAND_OVER_S
         size = max(CROWD, len(clients) // MOST_CROWDS)
         for begin in range(0, len(clients), size):
-            crowd = set(clients[begin : begin + size])
-            send_away(crowd)
-            await self._moved(crowd, CROWD_S, end)
+            group = set(clients[begin : begin + size])
+            send_away(group)
+            await self._moved(group, CROWD_S, end)
         await self._moved(clients, HOP_S, end)
 
     async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
@@ -305,12 +307,12 @@ class Membership:
         does not answer; and the names that the site's authority has removed.
         """
         counts = await self._listing.counts()
-        here, *others = self.rows()
-        members = [here | {"counts": asdict(self._counts())}]
+        own, *others = self.rows()
+        members = [own | {"counts": asdict(self._counts())}]
         for row in others:
             found = counts[row["name"]]
             members.append(row | {"counts": found and asdict(found)})
-        return {"members": members, "removed": self._net.gone()}
+        return {"members": members, "removed": self._net.removed_members()}
 
     def _counts(self) -> Counts:
         """Return the counts of client sessions, without those used for forwarding."""
@@ -330,7 +332,7 @@ class Membership:
         replicated (`replicas.py`), `conflicts`: the last changes that were lost
         (`conflicts.py`), and `file`: how [site.members] of the file differs from the signed list.
         """
-        here, *others = self._net.status()
+        own, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()
         for row in others:
             row["silent"] = member.statistics.by_member.get(row["name"], 0)
@@ -342,9 +344,9 @@ class Membership:
                 row["problem"] = row["problem"] or "it answers no queries about sessions"
         parts = self._site, self._forwarding, self._retained
         figures = {name: count for part in parts for name, count in part.figures().items()}
-        here |= {"figures": figures, "copies": self._copies.figures()}
-        here |= {"conflicts": self._conflicts.told(), "file": unlike(self._config)}
-        return [here, *others]
+        own |= {"figures": figures, "copies": self._copies.figures()}
+        own |= {"conflicts": self._conflicts.sentences(), "file": unlike(self._config)}
+        return [own, *others]
 
 
 def _tell_unlike(config: Config) -> None:

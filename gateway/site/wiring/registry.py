@@ -115,11 +115,11 @@ class SiteRegistry:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 text = "".join(f"{entry.text}\n" for entry in entries)
-                out, said = await process.communicate(text.encode())
+                out, errors = await process.communicate(text.encode())
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-        words = printable(said.decode(errors="replace").strip())
+        words = printable(errors.decode(errors="replace").strip())
         if process.returncode:
             raise OncewayError(words[-500:])
         if words:

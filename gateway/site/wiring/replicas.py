@@ -64,11 +64,11 @@ class _Worker:
     """
 
     def __init__(
-        self, name: str, what: str, loop: asyncio.AbstractEventLoop, executor: Executor | None
+        self, name: str, subject: str, loop: asyncio.AbstractEventLoop, executor: Executor | None
     ) -> None:
-        self.job = Job(name, f"{what} cannot be read or written", WORK_S)
+        self.job = Job(name, f"{subject} cannot be read or written", WORK_S)
         self._loop = loop
-        self._executor = executor or ThreadPoolExecutor(1, what)
+        self._executor = executor or ThreadPoolExecutor(1, subject)
         self._pieces: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         """Pieces of work; the first one is in progress."""
         self._closed = False
@@ -92,9 +92,9 @@ class _Worker:
         else:
             self._call(self._worked, found)
 
-    def _call(self, call: Callable[[Any], None], said: Any) -> None:
+    def _call(self, call: Callable[[Any], None], result: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(call, said)
+            self._loop.call_soon_threadsafe(call, result)
 
     def _worked(self, found: Any) -> None:
         self.job.succeed()
@@ -142,7 +142,7 @@ class SiteCopies:
         self._landing = False
         self._logged: set[int] = set()
         """Lines about whose landing here a log line was written."""
-        self._held: set[int] = set()
+        self._orphaned: set[int] = set()
         """Lines that no gateway lands; a log line about each was written."""
         self.landed = 0
         """Readings of other members that were brought into this gateway's spool."""
@@ -187,10 +187,10 @@ class SiteCopies:
         if self._own is not None:
             self._own.copying.joined(member, self._loop.time())
 
-    def left(self, member: str) -> None:
-        self._keeping.left(member, self._loop.time())
+    def link_ended(self, member: str) -> None:
+        self._keeping.link_ended(member, self._loop.time())
         if self._own is not None:
-            self._own.copying.left(member, self._loop.time())
+            self._own.copying.link_ended(member, self._loop.time())
 
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
@@ -213,8 +213,8 @@ class SiteCopies:
         if own and not self._broker.config.spooled:
             own["copies_refusing"] = False  # no topic is spooled
         damaged = 0 if self._shelf is None else self._shelf.damaged
-        here = {"copies_landed": self.landed, "copies_damaged": damaged}
-        return {**self._keeping.figures(), **here, **own}
+        common = {"copies_landed": self.landed, "copies_damaged": damaged}
+        return {**self._keeping.figures(), **common, **own}
 
     # -- the shelf
 
@@ -241,13 +241,13 @@ class SiteCopies:
     def _read_shelf(self) -> list[Line]:
         shelf, lines = self._open_shelf(), {}
         gaps, orphans = shelf.gaps(), shelf.orphans()
-        for number, member, last, told in shelf.lines():
+        for number, member, last, text_of_state in shelf.lines():
             if number in gaps:
-                first, gone = gaps[number]
+                first, missing = gaps[number]
                 text = "%s: %d copies of rows of %s are gone; it sends them again if it can"
-                log.error(text, self._data / SHELF, gone, printable(member))
+                log.error(text, self._data / SHELF, missing, printable(member))
                 last = first - 1
-            lines[number] = Line(number, member, Told.model_validate_json(told), last)
+            lines[number] = Line(number, member, Told.model_validate_json(text_of_state), last)
         if orphans:
             text = (
                 "%s: %d copies are deleted: whose they are is gone. Their gateway sends them again"
@@ -265,7 +265,7 @@ class SiteCopies:
     def write(self, order: Order, done: Callable[[], None]) -> None:
         """Carry out an order of the shelf (`Shelf`)."""
         lines = [
-            (line.number, line.member, line.last, line.told.model_dump_json())
+            (line.number, line.member, line.last, line.state.model_dump_json())
             for line in order.lines.values()
         ]
         if not order:
@@ -284,8 +284,8 @@ class SiteCopies:
         if line is None:
             return
         if self._broker.config.uplink is None:  # without an uplink the spool would keep them
-            if line.number not in self._held:
-                self._held.add(line.number)
+            if line.number not in self._orphaned:
+                self._orphaned.add(line.number)
                 log.warning(
                     "%s: rows that it has acknowledged and not landed stay in %s: this gateway "
                     "has no"
@@ -312,7 +312,7 @@ class SiteCopies:
             self._landing = False  # there may be room in a second
             return
         engine.begin()
-        found = adopted(line.told.model_dump(), rows)
+        found = adopted(line.state.model_dump(), rows)
         with broker.step:
             broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
             broker.changes.bytes += size
@@ -369,14 +369,14 @@ class _Own:
         """Start of this boot in UTC, as it was first known: later corrections are not sent."""
         self._replicated = Replicated(self._committed, last if broker.spool.size else 0)
         site_of(broker).second_disk = self._replicated
-        told = self._told(copied.landed(database, last))
-        self.copying = Copying(self, send, told, last, loop.time())
+        state = self._spool_state(copied.landed(database, last))
+        self.copying = Copying(self, send, state, last, loop.time())
 
     async def close(self) -> None:
         await self._worker.close()
         self._database.close()
 
-    def _told(self, found: dict[str, Any]) -> Told:
+    def _spool_state(self, found: dict[str, Any]) -> Told:
         if self._clock is None:
             self._clock = self._broker.utc_start
         return Told(keep=False, boot=self._broker.spool.boot, clock=self._clock, **found)
@@ -392,7 +392,7 @@ class _Own:
 
     def _looked(self, found: dict[str, Any]) -> None:
         self._looking = False
-        self.copying.looked(self._told(found), self._loop.time())
+        self.copying.looked(self._spool_state(found), self._loop.time())
 
     def _committed(self, rows: Sequence[SpoolRow]) -> None:
         found = copied.with_numbers(list(rows), self._number)
@@ -464,4 +464,4 @@ class _Own:
             copied.draw_line(database, first)
             return copied.landed(database, last)
 
-        self._worker.run(work, lambda found: done(self._told(found)))
+        self._worker.run(work, lambda found: done(self._spool_state(found)))

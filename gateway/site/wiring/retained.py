@@ -76,7 +76,7 @@ class SiteRetained:
         self._apart: dict[str, _Apart] = {}
         self._left_out = 0
         """Number of other members' messages for which this gateway had no room."""
-        self.sharing = RetainedSharing(send, self._held, self._enter)
+        self.sharing = RetainedSharing(send, self._entry_of, self._enter)
         self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
         self._before = self._newest
         """`_newest` at the start, before which all changes may be known elsewhere."""
@@ -101,20 +101,26 @@ class SiteRetained:
     def _marks(self, topics: Iterable[str]) -> dict[str, int | None]:
         marks: dict[str, int | None] = {}
         for topic in topics:
-            entry = self._held(topic)
+            entry = self._entry_of(topic)
             marks[topic] = None if entry is None else entry.mark
             self._newest = max(self._newest, entry.version if entry is not None else 0)
         return marks
 
-    def _held(self, topic: str) -> Entry | None:
-        held = self._broker.retained.latest(topic)
-        if held is None or not held.version:
+    def _entry_of(self, topic: str) -> Entry | None:
+        retained = self._broker.retained.latest(topic)
+        if retained is None or not retained.version:
             return None
-        left = NEVER
-        if held.expires is not None:  # whole seconds: a circle of updates ends
-            left = min(NEVER - 1, max(0, int(held.expires - self._broker.now)))
+        expires_in = NEVER
+        if retained.expires is not None:  # whole seconds: a circle of updates ends
+            expires_in = min(NEVER - 1, max(0, int(retained.expires - self._broker.now)))
         return Entry(
-            topic, held.version, left, held.qos, held.client, held.properties, held.payload
+            topic,
+            retained.version,
+            expires_in,
+            retained.qos,
+            retained.client,
+            retained.properties,
+            retained.payload,
         )
 
     # -- for people
@@ -132,9 +138,9 @@ class SiteRetained:
         self._apart[member] = _Apart(since, self._broker.utc or 0)
         self.sharing.joined(member)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         self._apart[member] = _Apart(self._newest, 0)
-        self.sharing.left(member)
+        self.sharing.link_ended(member)
 
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
@@ -164,21 +170,21 @@ class SiteRetained:
         known = broker.retained.latest(topic)
         if known is not None and not known.version:
             return
-        held = self._held(topic)
-        if held is not None and held.mark >= entry.mark:
+        present = self._entry_of(topic)
+        if present is not None and present.mark >= entry.mark:
             return
         if topic.startswith((SYSTEM_PREFIX, SHARE_PREFIX)):
             return
-        left = None if entry.left == NEVER else float(entry.left)
+        expires_in = None if entry.expires_in == NEVER else float(entry.expires_in)
         if not entry.payload:
-            left = min(DELETION_S, left or 0.0)
+            expires_in = min(DELETION_S, expires_in or 0.0)
         message = Retained(
             topic,
             entry.client,
             entry.qos,
             entry.payload,
             entry.properties,
-            None if left is None else broker.now + left,
+            None if expires_in is None else broker.now + expires_in,
             entry.version,
         )
         if topic.count("/") >= broker.limits.topic_levels or not take(broker, message):
@@ -189,13 +195,13 @@ class SiteRetained:
         apart = self._apart.get(member)
         lost = []
         for entry in entries:
-            held = self._held(entry.name)
-            if held is None or apart is None or held.client == entry.client:
+            ours = self._entry_of(entry.name)
+            if ours is None or apart is None or ours.client == entry.client:
                 continue
-            older, where = (held, "here") if held.mark < entry.mark else (entry, f"at {member}")
+            older, where = (ours, "here") if ours.mark < entry.mark else (entry, f"at {member}")
             if (
                 older.payload
-                and apart.since < min(held.version, entry.version)
+                and apart.since < min(ours.version, entry.version)
                 and entry.version <= apart.until
             ):
                 lost.append(f"{quote(entry.name)} of {quote(older.client)} {where}")

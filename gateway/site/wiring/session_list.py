@@ -42,7 +42,7 @@ class Counts:
 
     sessions: _Count
     connected: _Count
-    given: _Count
+    given: _Count  # prose: JSON key
     in_doubt: _Count
 
 
@@ -105,8 +105,8 @@ class Listing:
 
     async def _counted(self, member: str) -> Counts | None:
         try:
-            told = await self._ask(member, Want(self._next(), What.COUNTS))
-            return _COUNTS.validate_json(told.data, strict=True)
+            reply = await self._ask(member, Want(self._next(), What.COUNTS))
+            return _COUNTS.validate_json(reply.data, strict=True)
         except (Silent, ValidationError):
             return None
 
@@ -150,13 +150,13 @@ class Listing:
     async def _list(self, member: str) -> AsyncIterator[Row]:
         want, more = Want(self._next(), What.PAGE), True
         while more:
-            told = await self._ask(member, want)
-            for row in _PAGE.validate_json(told.data, strict=True):
+            reply = await self._ask(member, want)
+            for row in _PAGE.validate_json(reply.data, strict=True):
                 shown = asdict(row)
                 if row.place is None:
                     del shown["place"]
                 yield shown
-            more = told.more
+            more = reply.more
 
     def _next(self) -> int:
         self._number = (self._number + 1) & 0xFFFF_FFFF
@@ -193,7 +193,7 @@ class Listing:
             asyncio.get_running_loop().call_soon(self._tell)
         self._wanted.append((member, message))
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         """Note the end of a link."""
         self._lists.pop(member, None)
         self._wanted = deque(item for item in self._wanted if item[0] != member)
@@ -207,7 +207,7 @@ class Listing:
             return
         member, want = self._wanted.popleft()
         more = False
-        if want.what is What.COUNTS:
+        if want.subject is What.COUNTS:
             data = json.dumps(asdict(self._counts())).encode()
         else:
             data, more = self._page(member, want.number)

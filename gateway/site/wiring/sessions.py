@@ -79,14 +79,16 @@ class SessionHolder:
         self.places = Places(
             broker,
             self._site.moved.places,
-            lambda key: self.moves(key) or key in self._given or self.session(key) is not None,
+            lambda key: self.moves(key) or key in self._moved_out or self.session(key) is not None,
         )
-        self._given = {
+        self._moved_out = {
             key: _Given(member, _seconds(ends))
             for key, member, _, _, ends in self._site.moved.moved_out
         }
         self._taking: dict[str, Place] = {}
         """The places of inbound sessions, until they are on disk."""
+        self.closed = False
+        """Whether the site has ended here, and the parts of sessions can be read no more."""
         self.lost = 0
         """Messages that waited for sessions which ended in favour of other ones."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
@@ -101,15 +103,15 @@ class SessionHolder:
         it was not in the site.
         """
         broker, before = self._broker, self._site.moved.members
-        gone = (before or NOBODY) - known
+        departed = (before or NOBODY) - known
         replaced = returned and before is None
-        if gone:
-            names = ", ".join(map(printable, sorted(gone)))
+        if departed:
+            names = ", ".join(map(printable, sorted(departed)))
             log.warning(_LOST, f"no longer in [site.members]: {names}")
         elif replaced:
             log.warning(_LOST, "this gateway was in the site before, with another store")
         hear = NOBODY if before is None else known - before
-        if gone or replaced or self._site.moved.is_suspect:
+        if departed or replaced or self._site.moved.is_suspect:
             self._mark_all_suspect()
             hear = known
         if self._site.moved.is_suspect:
@@ -125,8 +127,8 @@ class SessionHolder:
         """Forget members that are no longer in the site, because they will never confirm anything.
         A session that has moved to such a member may have been used there, so it is suspect.
         """
-        for key in self.given():
-            if self._given[key].member not in known:
+        for key in self.moved_out():
+            if self._moved_out[key].member not in known:
                 self.places.of(key).suspect = True
                 self.places.save(key)
         for key, place in self.places:
@@ -139,7 +141,7 @@ class SessionHolder:
         """Mark all sessions as suspect, except internal clients'."""
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
-        for key in (*keys, *self.given()):
+        for key in (*keys, *self.moved_out()):
             if key not in self._taking:
                 self.places.of(key).suspect = True
                 self.places.save(key)
@@ -158,26 +160,26 @@ class SessionHolder:
 
     def moves(self, key: str) -> bool:
         """Whether a session is moving here or away."""
-        given = self._given.get(key)
-        return key in self._taking or (given is not None and given.order is not None)
+        moved = self._moved_out.get(key)
+        return key in self._taking or (moved is not None and moved.order is not None)
 
     def when_moved(self, key: str, call: Callable[[], None]) -> None:
         """Call a function at the end of a session's move."""
         self._waiting.setdefault(key, []).append(call)
 
-    def held(self, client: str) -> Held | None:
-        place, given = self.places.get(client), self._given_of(client)
+    def record(self, client: str) -> Held | None:
+        place, moved = self.places.get(client), self._given_of(client)
         session = self.session(client)
-        if place is None and given is None and session is None:
+        if place is None and moved is None and session is None:
             return None
         place = place or Place()
-        here = session is not None or given is not None
-        if not here and not place.older:
+        is_present = session is not None or moved is not None
+        if not is_present and not place.older:
             return None
         return Held(
             place.epoch,
-            here,
-            None if given is None else given.member,
+            is_present,
+            None if moved is None else moved.member,
             place.older,
             place.suspect,
             place.copied,
@@ -186,24 +188,24 @@ class SessionHolder:
     def older_at(self, member: str) -> Iterable[str]:
         return [key for key, place in self.places if member in place.older]
 
-    def given(self) -> Iterable[str]:
-        return [key for key in list(self._given) if self._given_of(key) is not None]
+    def moved_out(self) -> Iterable[str]:
+        return [key for key in list(self._moved_out) if self._given_of(key) is not None]
 
     def unsettled(self) -> Iterable[str]:
         suspect = (key for key, place in self.places if place.suspect)
-        return dict.fromkeys([*self.given(), *suspect])
+        return dict.fromkeys([*self.moved_out(), *suspect])
 
     def given_to(self) -> dict[str, str]:
         """Return the members that have not confirmed a moved session, by client identifier."""
-        return {name_of(key): self._given[key].member for key in self.given()}
+        return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 
     def _given_of(self, key: str) -> _Given | None:
         """Return the moved session of a key, unless it has expired."""
-        given = self._given.get(key)
-        if given is not None and given.order is None and given.ends <= self._broker.now:
+        moved = self._moved_out.get(key)
+        if moved is not None and moved.order is None and moved.ends <= self._broker.now:
             _forget_given(self, key)
             return None
-        return given
+        return moved
 
     # -- what changes
 
@@ -219,14 +221,14 @@ class SessionHolder:
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         self._begin()
-        broker, given = self._broker, self._given_of(client)
-        if given is not None:
-            if given.order is not None:
+        broker, moved = self._broker, self._given_of(client)
+        if moved is not None:
+            if moved.order is not None:
                 self.when_moved(client, lambda: self.give(client, to, done))
-            elif given.member == to:
+            elif moved.member == to:
                 self._hand_over(client, to, done)
             else:
-                given.member = to
+                moved.member = to
                 move_rows(broker).redirected.append((to, client))
                 moving.when_on_disk(
                     broker, broker.promise(), lambda: self._hand_over(client, to, done)
@@ -243,20 +245,20 @@ class SessionHolder:
             return
         order = SessionExport(session.id, client, to)
         commit = moving.give(broker, session, order)
-        self._given[client] = _Given(to, float("inf"), order, commit)
+        self._moved_out[client] = _Given(to, float("inf"), order, commit)
         moving.when_on_disk(broker, commit, lambda: self._gave(client, order, done))
 
     def _gave(
         self, key: str, order: SessionExport, done: Callable[[Sequence[bytes] | None], None]
     ) -> None:
-        given = self._given[key]
-        given.order = None
+        moved = self._moved_out[key]
+        moved.order = None
         if order.released is None:
-            del self._given[key]
+            del self._moved_out[key]
             done(None)
         else:
-            given.ends = _seconds(order.ends)
-            moving.left(self._broker, order)
+            moved.ends = _seconds(order.ends)
+            moving.release_messages(self._broker, order)
             log.info(
                 "%s: its session has left for %s",
                 printable(name_of(key)),
@@ -269,15 +271,16 @@ class SessionHolder:
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
         for a second disk, the hand-over waits, too, because the member answers identifiers that the
-        session has received.
+        session has received. After the end of the site there is no member to send them to.
         """
 
         def hand_over() -> None:
-            given = self._given_of(key)
-            done(self._parts(key) if given is not None and given.member == to else None)
+            moved = self._given_of(key)
+            if not self.closed:
+                done(self._parts(key) if moved is not None and moved.member == to else None)
 
         if self._site.second_disk is None:
-            done(self._parts(key))
+            hand_over()
         else:
             self._site.second_disk.call(self._broker.committed, hand_over)
 
@@ -334,7 +337,7 @@ class SessionHolder:
         changes = move_rows(broker)
         changes.imports.append(order)
         changes.places[key] = place.row(key)
-        if key in self._given:
+        if key in self._moved_out:
             changes.forgotten.append(key)
             if parts is not None:
                 forwarders.over(broker, key)
@@ -350,7 +353,7 @@ class SessionHolder:
         if order.state is None:
             log.error("%s: its session cannot be moved here: %s", name, order.wrong)
         else:
-            self._given.pop(key, None)
+            self._moved_out.pop(key, None)
             moving.arrive(self._broker, order.state)
             self.places.put(key, place)
             log.info("%s: its session has arrived", name, extra=about(client=name_of(key)))
@@ -360,12 +363,12 @@ class SessionHolder:
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         self._begin()
         place = Place(epoch, self.places.of(client).suspect, older)
-        given = self._given_of(client)
-        if given is None:
+        moved = self._given_of(client)
+        if moved is None:
             self.places.put(client, place)
             self.places.save(client)
             self.on_disk(done)
-        elif given.order is not None:
+        elif moved.order is not None:
             self.when_moved(client, lambda: self.stand(client, epoch, older, done))
         else:
             parts = self._parts(client)
@@ -379,7 +382,7 @@ class SessionHolder:
             return
         if (self.places.get(client) or Place()).epoch < below:
             self._end(client)
-            if client in self._given:
+            if client in self._moved_out:
                 forwarders.over(self._broker, client)
                 _forget_given(self, client)
             self.places.end(client)
@@ -471,7 +474,7 @@ class SessionHolder:
 
 def is_busy(holder: SessionHolder) -> bool:
     """Whether a session is moving with a commit that is not on disk."""
-    leaving = any(given.order is not None for given in holder._given.values())
+    leaving = any(moved.order is not None for moved in holder._moved_out.values())
     return bool(holder._taking) or leaving
 
 
@@ -482,15 +485,15 @@ def records_of(holder: SessionHolder) -> Moved:
     return Moved(
         places=[place.row(key) for key, place in holder.places],
         moved_out=[
-            (key, given.member, 0, 0, None if isinf(given.ends) else int(given.ends * 1000))
-            for key, given in holder._given.items()
+            (key, moved.member, 0, 0, None if isinf(moved.ends) else int(moved.ends * 1000))
+            for key, moved in holder._moved_out.items()
         ],
         members=holder.known,
     )
 
 
 def _forget_given(holder: SessionHolder, key: str) -> None:
-    del holder._given[key]
+    del holder._moved_out[key]
     move_rows(holder._broker).forgotten.append(key)
     holder._broker.promise()
 

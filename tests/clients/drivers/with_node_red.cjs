@@ -52,9 +52,11 @@ if (of.does === "subscribe") {
   );
 } else {
   flows.push(
-    { id: "go", z: "tab", type: "inject", props: [], once: true, onceDelay: 0.1, wires: wires("each") },
+    // "mqtt out" drops messages, without a word, until it is connected
+    { id: "status", z: "tab", type: "status", scope: ["out"], wires: wires("each") },
     { id: "each", z: "tab", type: "function", outputs: 1, wires: wires("out"),
-      func: "const of = global.get('of'); for (let i = 0; i < of.count; i++) node.send({payload: String(i)});" },
+      func: "if (context.get('sent') || msg.status.fill !== 'green') return; context.set('sent', true);"
+        + "const of = global.get('of'); for (let i = 0; i < of.count; i++) node.send({payload: String(i)});" },
     { id: "out", z: "tab", type: "mqtt out", topic: of.topic, qos: String(of.qos), retain: "false",
       broker: "broker", wires: [] },
     { id: "complete", z: "tab", type: "complete", scope: ["out"], wires: wires("good") },

@@ -15,7 +15,7 @@ from gateway.config import load as load_config
 from gateway.errors import OncewayError
 from hil import examples
 from hil.bench.bench import Bench
-from hil.bench.files import load, replaying, shipped
+from hil.bench.files import load, own_benches, replaying
 from hil.bench.plan import plan, recorded
 from hil.bench.tables import OF_RIG, ClientTable
 from hil.cli import replay
@@ -228,8 +228,8 @@ def test_impossible_settings_of_real_radio_boards_are_refused(
 
 
 def test_all_shipped_benches_load() -> None:
-    assert "demo" in shipped()
-    for name in shipped():
+    assert "demo" in own_benches()
+    for name in own_benches():
         plan(load(name))
 
 
@@ -540,7 +540,7 @@ def test_no_such_bench() -> None:
         load("no-such-bench")
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+@pytest.mark.parametrize("name", sorted(own_benches()))
 def test_a_recorded_run_is_planned_as_it_was(tmp_path: Path, name: str) -> None:
     bench = load(name, seed=7)
     history = History(tmp_path / "history.jsonl")

@@ -199,7 +199,7 @@ class Struck:
         self.ordered: list[tuple[str, int]] = []
         self.taken = 0
 
-    async def said(self, _: str, name: str) -> Event:
+    async def next_event(self, _: str, name: str) -> Event:
         while self._events:
             event = self._events.pop(0)
             if event.name == name:
@@ -250,7 +250,8 @@ async def test_a_watchdog_must_have_been_the_cause_of_the_start(
 
     device = Struck(struck(7), Event("reset", 1, {}), Event("boot", 2, {"cause": cause}))
     evidence = await BoardWatchdog(kind="board-watchdog").inject(
-        fault("board-watchdog"), rig_of(board=SimpleNamespace(reset=reset), said=device.said)
+        fault("board-watchdog"),
+        rig_of(board=SimpleNamespace(reset=reset), next_event=device.next_event),
     )
     assert (evidence is not None) is happened
     assert len(resets) == (0 if happened else 1)  # none is left hanging
@@ -272,7 +273,7 @@ async def test_a_cut_says_where_it_was_in_the_boards_own_counts(
     device = Struck(struck(9), cut(2, writes=writes, writing=writing, armed="eeprom"))
     board = SimpleNamespace(power=nothing)
     device.taken = 12
-    told = {"said": device.said, "samples": device.samples}
+    told = {"next_event": device.next_event, "samples": device.samples}
     rig = rig_of(board=board, look=lambda: 1, waiting=0, **told)
     evidence = await BoardPowerCut(kind="board-power-cut").inject(fault("board-power-cut"), rig)
     assert evidence is not None
@@ -326,7 +327,7 @@ async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     device = Struck(struck(5), cut(7, tx=3))
     device.taken = 6
     rig = rig_of(
-        said=device.said,
+        next_event=device.next_event,
         samples=device.samples,
         swap=swap,
         look=lambda: 1,
@@ -388,7 +389,7 @@ async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_
 
     there = Board(
         board=SimpleNamespace(power=nothing),
-        said=device.said,
+        next_event=device.next_event,
         samples=device.samples,
         strike_next=device.strike_next,
         look=lambda: 1,
@@ -556,7 +557,7 @@ async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
         landing=SimpleNamespace(repeat=repeat),
         start_ingest=start_ingest,
     )
-    rig: Any = SimpleNamespace(site=site, progress=SimpleNamespace(taken=lambda: taken))
+    rig: Any = SimpleNamespace(site=site, progress=SimpleNamespace(batches=lambda: taken))
     evidence = await IngestStop(kind="ingest-stop").inject(fault("ingest-stop"), rig)
     assert [one[:2] for one in landed] == [("site/a", 1), ("site/a", 2)]
     assert len({epoch for _, _, epoch in landed}) == 2

@@ -50,7 +50,7 @@ def jump(since: float, until: float, seconds: int) -> Event:
 
 
 def told(made: Clocks, time: float | None, sampled: float = 150, arrived: float = 151) -> str:
-    return made.told("uno-1", time, int(sampled * S), int(arrived * S)) or ""
+    return made.time_fault("uno-1", time, int(sampled * S), int(arrived * S)) or ""
 
 
 def test_a_time_is_right_within_its_bound_and_wrong_beyond() -> None:
@@ -103,7 +103,7 @@ def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
     began = Event(102 * S, "air", "publish", {"line": "lora-1", "id": 1})
     life = Event(100 * S, "board", "start", {**start(100).data, "device": "lora-1"})
     for known, why in ((began, "had met the gateway before it sampled"), (met[0], "life")):
-        found = clocks(life, *met, known).told("lora-1", None, 150 * S, 201 * S)
+        found = clocks(life, *met, known).time_fault("lora-1", None, 150 * S, 201 * S)
         assert why in (found or "")
 
 
@@ -211,7 +211,7 @@ def test_received_may_jump_with_the_clock_and_may_not_be_missing() -> None:
 
 def test_a_history_that_does_not_tell_the_time_proves_no_time() -> None:
     made = Clocks()
-    assert made.told("uno-1", UTC, 0, 0) == "the time of the machine is unknown"
+    assert made.time_fault("uno-1", UTC, 0, 0) == "the time of the machine is unknown"
     assert made.received(0, 0, 0) == "the time of the machine is unknown"
 
 

@@ -26,7 +26,7 @@ def offsets(checkpoint: Path, number: int, offset: dict[str, int]) -> None:
 
 def test_a_micro_batch_is_between_its_offsets_and_its_commit(tmp_path: Path) -> None:
     progress = IngestProgress(tmp_path / "checkpoint", tmp_path / "table")
-    assert (progress.started, progress.in_batch, progress.taken(), progress.appends) == (
+    assert (progress.started, progress.in_batch, progress.batches(), progress.appends) == (
         False,
         False,
         {},
@@ -34,14 +34,14 @@ def test_a_micro_batch_is_between_its_offsets_and_its_commit(tmp_path: Path) -> 
     )
     offsets(tmp_path / "checkpoint", 0, {"site/a": 3})
     assert progress.in_batch
-    assert progress.taken() == {}
+    assert progress.batches() == {}
     (tmp_path / "checkpoint" / "commits").mkdir()
     (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
     assert not progress.in_batch
     offsets(tmp_path / "checkpoint", 1, {"site/a": 5})
     (tmp_path / "checkpoint" / "offsets" / ".2.crc").write_text("")
     assert progress.in_batch
-    assert progress.taken() == {"site/a": 3}
+    assert progress.batches() == {"site/a": 3}
 
 
 def test_appends_are_commits_that_add_files(tmp_path: Path) -> None:

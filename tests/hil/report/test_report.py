@@ -309,7 +309,7 @@ def test_limits_are_judged_by_what_was_measured() -> None:
         "written_per_reading is 500.0, and must not exceed 499",
     ]
     assert found.exceeded == told
-    assert not found.passed
+    assert not found.is_kept
     assert all(limit in page(found) for limit in told)
     [suite] = ElementTree.fromstring(junit([found]))
     assert (suite.get("failures"), suite.get("tests")) == ("2", "5")
@@ -324,7 +324,7 @@ def test_a_limit_that_was_not_kept_stands_in_the_headline(tmp_path: Path) -> Non
     events = of_client(2)
     events[0].data["bench"]["limits"] = {"memory_mb": 5}
     found = findings(events)
-    assert (found.result.verdict, found.passed) == (Verdict.HOLDS, False)
+    assert (found.result.verdict, found.is_kept) == (Verdict.HOLDS, False)
     text = page(found)
     assert '<span class="verdict unknown">holds, but a limit was not kept</span>' in text
     assert "<title>t: holds, but a limit was not kept</title>" in text

@@ -19,7 +19,7 @@ from hil.bench.files import load as load_bench
 from hil.svg import WIDTH, Chart, ticks
 from hil.traces import cli
 from hil.traces.plot import plot
-from hil.traces.recording import load, shipped
+from hil.traces.recording import load, own_traces
 from hil.traces.trace import Frame, Outage, Trace
 
 RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
@@ -209,7 +209,7 @@ def test_no_such_recording() -> None:
         load("nothing-here.jsonl")
 
 
-@pytest.mark.parametrize("name", [*shipped(), *map(str, sorted(RECORDINGS.glob("*")))])
+@pytest.mark.parametrize("name", [*own_traces(), *map(str, sorted(RECORDINGS.glob("*")))])
 def test_every_recording_is_shown_drawn_and_imported(tmp_path: Path, name: str) -> None:
     shown = runner.invoke(cli.app, ["show", name, "--json"])
     said = json.loads(shown.output)

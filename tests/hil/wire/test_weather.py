@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hil.traces.recording import load, shipped
+from hil.traces.recording import load, own_traces
 from hil.traces.replay import LONGEST_OUTAGE, Replay
 from hil.traces.trace import Frame, Trace
 from hil.wire.bursts import Bursts
@@ -182,7 +182,7 @@ def test_at_a_pace_an_outage_of_days_lasts_as_long_as_it_may() -> None:
     assert summary["seconds"] > LONG.seconds
 
 
-@pytest.mark.parametrize("name", [*shipped(), *map(str, sorted(RECORDINGS.glob("*")))])
+@pytest.mark.parametrize("name", [*own_traces(), *map(str, sorted(RECORDINGS.glob("*")))])
 def test_every_recording_lets_frames_through_and_loses_some_wherever_it_begins(name: str) -> None:
     trace = load(name)
     for seed in range(10):

@@ -243,7 +243,7 @@ def test_keys_of_deleted_rows_are_on_the_disk_and_whole_at_any_moment(
         )
         with pytest.raises(OSError, match="Input/output"):
             snapshot.keep_gone(folder, ranges, 4, "id")
-    assert list(snapshot.gone(folder, "id").as_ranges()) == [(("dev", 7), 1, 4)]
+    assert list(snapshot.deleted_keys(folder, "id").as_ranges()) == [(("dev", 7), 1, 4)]
 
 
 def test_elsewhere_nothing_is_done() -> None:

@@ -158,7 +158,7 @@ def test_a_feed_begins_behind_what_was_deleted_on_purpose(
         assert feeds(tmp_path).advance({}, ALL, ceiling) == {A: 503, B: 1}
     assert f"{A} goes on at batch 502: batches 1 to 501 were deleted" in caplog.text
     caplog.clear()
-    assert Feeds(Landing(str(tmp_path)), taken={A: 501}).advance({}, ALL) == {A: 503, B: 1}
+    assert Feeds(Landing(str(tmp_path)), ingested={A: 501}).advance({}, ALL) == {A: 503, B: 1}
     assert caplog.text == ""  # nothing is lacking
 
 
@@ -185,7 +185,7 @@ def test_deletion_on_purpose_is_not_damage(tmp_path: Path) -> None:
 
 def test_batch_in_the_table_is_not_read_again_at_any_offset(tmp_path: Path) -> None:
     put(tmp_path, "a", 4, 5)
-    state = Feeds(Landing(str(tmp_path)), taken={A: 4, B: 7})
+    state = Feeds(Landing(str(tmp_path)), ingested={A: 4, B: 7})
     assert state.advance({A: 2}, ALL) == {A: 5}
     assert [one.number for one in state.between({A: 2}, {A: 5})] == [5]
 

@@ -112,7 +112,7 @@ def test_settling_reports_its_reason(
     state = feeds(copy)
     copy.put("000000000001.json")
     assert state.advance({}, ALL) == {}
-    assert state.held == [FEED]
+    assert state.held_feeds == [FEED]
     assert "not whole yet (the Parquet file is missing)" in caplog.text
     copy.put("000000000001.parquet")
     assert state.advance({}, ALL) == {FEED: 1}

@@ -393,7 +393,7 @@ def test_the_report_names_what_cannot_be_read(
     assert bad.held is not None
     assert "bad" in bad.held
     assert "cannot be read" in bad.held
-    assert not bad.gone
+    assert not bad.is_gone
     assert made.problems(1e9)
     others = {one.feed: (one.landed, one.held) for one in made.feeds if one is not bad}
     assert others == dict.fromkeys(GOOD, (3, None))

@@ -128,8 +128,8 @@ class MicroBatch:
         """first: the number of the first batch."""
         self.feeds = {FEED: FeedCount(first, first + len(batches) - 1)}
         self._rows: list[dict[str, Any]] = []
-        self.held: list[tuple[int, Ranges]] = []
-        self.taken = sum(map(len, batches))
+        self.chunk_ranges: list[tuple[int, Ranges]] = []
+        self.arrived = sum(map(len, batches))
         tables = [
             pa.Table.from_pylist(
                 [dict(zip(SCHEMA.names, row(d, s, i), strict=True)) for d, i, s in one], SCHEMA
@@ -145,7 +145,7 @@ class MicroBatch:
             assert built is not None
             rows = built.to_pylist()
             self._rows += rows
-            self.held.append((number, merged_batches.ranges_of(rows[0]["header"])))
+            self.chunk_ranges.append((number, merged_batches.ranges_of(rows[0]["header"])))
 
     def doubles(self, drop: list[ChunkRange]) -> Counter[tuple[str, int]]:
         return Counter()

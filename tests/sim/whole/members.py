@@ -51,10 +51,10 @@ class Member:
         retained = self._retained
         self._copies = copies = Shelved(gateway, send)
         self._channels = (
-            Channel(COPIES, copies.joined, copies.left, copies.received),
-            Channel(RETAINED, retained.joined, retained.left, retained.received),
-            Channel(FORWARDING, forwarding.joined, forwarding.left, forwarding.received),
-            Channel(0, site.joined, site.left, site.received),
+            Channel(COPIES, copies.joined, copies.link_ended, copies.received),
+            Channel(RETAINED, retained.joined, retained.link_ended, retained.received),
+            Channel(FORWARDING, forwarding.joined, forwarding.link_ended, forwarding.received),
+            Channel(0, site.joined, site.link_ended, site.received),
         )
 
     @property
@@ -72,9 +72,9 @@ class Member:
         for channel in self._channels:
             channel.joined(member)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         for channel in self._channels:
-            channel.left(member)
+            channel.link_ended(member)
 
     def received(self, member: str, frame: bytes) -> None:
         next(one for one in self._channels if frame[0] >= one.first).received(member, frame)
@@ -150,7 +150,7 @@ class Network:
             link.number = 0
             link.held.clear()
             for name, other in (link.ends, link.ends[::-1]):
-                call = partial(self._tell, link, 0, name, "left", other)
+                call = partial(self._tell, link, 0, name, "link_ended", other)
                 self._time.after(self._random.random() * _NOTICED_S, call)
             self._time.after(_AGAIN_S, partial(self._connect, link))
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.sim.whole import sabotages
 from tests.sim.whole.plan import Plan, draw
 from tests.sim.whole.shrink import shrunk
 from tests.sim.whole.soak import REACHED, judge, story
+from tests.site.sabotages import sabotaged
 
 SEEDS = 200
 """Seeds of the gate; `make soak` tries 100,000."""
@@ -44,9 +44,9 @@ def test_a_seed_goes_the_same_way_each_time() -> None:
 _COMMIT = Commits._commit
 
 
-def _tell_before_it_is_written(self: Commits, wanted: bool, sweep: bool = False) -> None:
+def _tell_before_it_is_written(self: Commits, sweep: bool = False) -> None:
     writing = self._writing
-    _COMMIT(self, wanted, sweep)
+    _COMMIT(self, sweep)
     if self._writing != writing:
         self._on_disk(self._writing)
         self._engine.write()
@@ -75,7 +75,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("promise", BROKEN)
 def test_a_promise_that_the_gateway_breaks_is_noticed(promise: str) -> None:
     where, name, broken = BROKEN[promise]
-    with patch.object(where, name, broken):
+    with sabotaged(where, name, broken):
         plan = first_that_fails()
         smallest = shrunk(plan, lambda plan: judge(plan)[1])
         assert judge(smallest)[1], "it goes the same way each time"

@@ -82,7 +82,7 @@ class Site:
         assert self.take(target, parts, key, epoch) is None
         self.holders[source].end(key, epoch, lambda: None)
         self.worlds[source].turn()
-        assert self.holders[source].held(key) is None
+        assert self.holders[source].record(key) is None
 
 
 def picture(world: World, client: str) -> dict[str, Any]:
@@ -237,21 +237,21 @@ def test_a_power_cut_between_two_commits_leaves_the_session_in_one_place(cut: st
         a.turn()
         everywhere(cut)
         a.slow_disk = False
-        assert site.holders["a"].held("c") == Held(0)
+        assert site.holders["a"].record("c") == Held(0)
     parts = site.give("a", "b")
     everywhere("after give")
-    assert site.holders["a"].held("c") == Held(0, given_to="b")
+    assert site.holders["a"].record("c") == Held(0, given_to="b")
     again = site.give("a", "b")
     assert parts is not None
     assert again is not None
     assert again == parts, "asked again, the same parts"
     assert site.take("b", parts) is None
     everywhere("after take")
-    assert site.holders["b"].held("c") == Held(1, older=frozenset({"a"}))
+    assert site.holders["b"].record("c") == Held(1, older=frozenset({"a"}))
     site.holders["a"].end("c", 1, lambda: None)
     a.turn()
     everywhere("after end")
-    assert site.holders["a"].held("c") is None
+    assert site.holders["a"].record("c") is None
     assert b.connect("c", clean=False).payloads == [b"m"]
 
 
@@ -268,7 +268,7 @@ def test_exported_session_that_was_not_fetched_is_restored() -> None:
     a.turn()
     assert stood == [True]
     assert picture(a, "c") == before
-    assert site.holders["a"].held("c") == Held(5, older=frozenset({"b"}))
+    assert site.holders["a"].record("c") == Held(5, older=frozenset({"b"}))
     assert a.rows("SELECT * FROM given_part") == []
 
 
@@ -351,9 +351,9 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
     site.holders["a"].stand("here", 3, frozenset({"b"}), lambda: None)
     a.turn()
     site.power_cut("a", "b")
-    assert site.holders["a"].held("over") is None
-    assert site.holders["a"].held("here") == Held(3, suspect=True)
-    assert site.holders["a"].held("given") == Held(0, given_to="b", suspect=True)
+    assert site.holders["a"].record("over") is None
+    assert site.holders["a"].record("here") == Held(3, suspect=True)
+    assert site.holders["a"].record("given") == Held(0, given_to="b", suspect=True)
     a.commit()
     assert a.rows("SELECT key, epoch, doubtful, older FROM place ORDER BY key") == [
         ("given", 0, 1, "[]"),
@@ -371,14 +371,14 @@ def test_sessions_known_to_a_departed_member_are_suspect_once() -> None:
         a.power_cut()
         site.holders["a"] = site.holder("a", others)
         a.turn()
-    assert site.holders["a"].held("c") == Held(0, suspect=True)
+    assert site.holders["a"].record("c") == Held(0, suspect=True)
     assert list(site.holders["a"].older_at("d")) == [ALL_CLIENTS], "its sessions are, too"
     site.holders["a"].trust("c")
     site.holders["a"].confirmed(ALL_CLIENTS, "d")
     a.commit()
     a.power_cut()
     site.holders["a"] = site.holder("a", {"d", "e"})
-    assert site.holders["a"].held("c") == Held(0), "a new one has decided nothing"
+    assert site.holders["a"].record("c") == Held(0), "a new one has decided nothing"
     assert not list(site.holders["a"].older_at("d"))
     assert list(site.holders["a"].older_at("e")) == [ALL_CLIENTS], "but what it has may be older"
 
@@ -390,7 +390,7 @@ def test_a_new_store_under_a_name_that_was_in_the_site_before_is_in_doubt_once()
     for expected in (Held(0, suspect=True), Held(0)):
         a.power_cut()
         holder = SessionHolder(a.broker, a.engine.begin, lambda _: (), {"b"}, returned=True)
-        assert holder.held("c") == expected
+        assert holder.record("c") == expected
         assert list(holder.older_at("b")) == [ALL_CLIENTS], "b has not heard of it yet"
         holder.trust("c")
         a.broker.promise()
@@ -555,7 +555,7 @@ def test_no_user_gets_the_session_of_another_one() -> None:
     )
     site = Site()
     site.worlds["a"].absent("c")
-    assert site.holders["a"].held(key_of("c", "mallory", 0)) is None
+    assert site.holders["a"].record(key_of("c", "mallory", 0)) is None
     assert site.give("a", "b", key_of("c", "mallory", 0)) is None
 
 
@@ -583,10 +583,10 @@ def test_an_identifier_is_released_where_it_is_held() -> None:
 def test_a_session_that_ends_with_its_connection_does_not_leave() -> None:
     site = Site()
     client = site.worlds["a"].accepted("c")
-    assert site.holders["a"].held("c") == Held(0)
+    assert site.holders["a"].record("c") == Held(0)
     assert site.give("a", "b") is None
     assert client.closed
-    assert site.holders["a"].held("c") is None
+    assert site.holders["a"].record("c") is None
 
 
 def test_a_session_that_expires_on_its_way_is_gone() -> None:
@@ -594,9 +594,9 @@ def test_a_session_that_expires_on_its_way_is_gone() -> None:
     a = site.worlds["a"]
     a.accepted("c", clean=False, properties={PropertyId.SESSION_EXPIRY_INTERVAL: 60}).drop()
     site.give("a", "b")
-    assert site.holders["a"].held("c") == Held(0, given_to="b")
+    assert site.holders["a"].record("c") == Held(0, given_to="b")
     a.sleep(61)
-    assert site.holders["a"].held("c") is None
+    assert site.holders["a"].record("c") is None
     a.commit()
     assert a.rows("SELECT * FROM given_part") == []
 
@@ -608,13 +608,13 @@ def test_the_sessions_of_a_restored_store_are_doubtful_until_it_is_settled() -> 
     recover(a.database, None, 10, forget=True)
     site.power_cut("a")
     a.turn()
-    assert site.holders["a"].held("c") == Held(0, suspect=True, copied=True)
+    assert site.holders["a"].record("c") == Held(0, suspect=True, copied=True)
     site.power_cut("a")
-    assert site.holders["a"].held("c") == Held(0, suspect=True, copied=True)
+    assert site.holders["a"].record("c") == Held(0, suspect=True, copied=True)
     site.holders["a"].trust("c")
     a.commit()
     site.power_cut("a")
-    assert site.holders["a"].held("c") == Held(0)
+    assert site.holders["a"].record("c") == Held(0)
 
 
 def test_restored_store_notifies_each_member_after_any_fault() -> None:
@@ -628,7 +628,7 @@ def test_restored_store_notifies_each_member_after_any_fault() -> None:
     site.holders["a"].confirmed(ALL_CLIENTS, "b")
     site.worlds["a"].commit()
     site.power_cut("a")
-    assert site.holders["a"].held(ALL_CLIENTS) is None
+    assert site.holders["a"].record(ALL_CLIENTS) is None
 
 
 def test_restore_of_a_member_makes_local_and_exported_sessions_suspect() -> None:
@@ -643,8 +643,8 @@ def test_restore_of_a_member_makes_local_and_exported_sessions_suspect() -> None
     a.turn()
     assert done
     site.power_cut("a")
-    assert site.holders["a"].held("c") == Held(0, given_to="b", suspect=True)
-    assert site.holders["a"].held("d") == Held(0, suspect=True)
+    assert site.holders["a"].record("c") == Held(0, given_to="b", suspect=True)
+    assert site.holders["a"].record("d") == Held(0, suspect=True)
 
 
 def test_a_session_that_has_moved_counts_for_its_origin_no_more() -> None:

@@ -44,7 +44,7 @@ def test_clients_and_their_messages_stay(sites: Sites) -> None:
     sites.pass_time(SOON_S)
     assert stays.payloads == [b"before", b"after"], "its connection is the same"
     assert Peer(sites, "c", "away").payloads == [b"before", b"after"], "its session moved to c"
-    assert not any(member.site.marked for member in sites.members.values())
+    assert not any(member.site.suspect_answers for member in sites.members.values())
 
 
 def test_messages_that_wait_for_a_member_come_once(sites: Sites) -> None:
@@ -77,11 +77,11 @@ def test_records_are_kept(sites: Sites) -> None:
     for name in ("a", "b", "a"):
         reader(sites, name, "t", client="c1").client.break_line()
         sites.pass_time(1)
-    before = sites.members["a"].site.holder.held("c1")
+    before = sites.members["a"].site.holder.record("c1")
     assert before is not None
     assert before.epoch == 2
     change(sites)
-    after = sites.members["a"].site.holder.held("c1")
+    after = sites.members["a"].site.holder.record("c1")
     assert after is not None
     assert (after.epoch, after.session) == (2, True)
 
@@ -92,7 +92,7 @@ def test_client_that_waits_for_the_members_is_answered(sites: Sites) -> None:
     assert not client.received
     change(sites)
     assert not client.take(Connack).session_present
-    assert not sites.members["a"].site.marked
+    assert not sites.members["a"].site.suspect_answers
 
 
 def test_sessions_are_suspect_if_a_member_goes(

@@ -33,7 +33,7 @@ def test_client_that_comes_back_after_a_third_of_a_second_is_in_no_doubt(sites: 
             client.break_line()
             sites.settle()
         sites.pass_time(2)
-        doubts = sum(member.site.marked for member in sites.members.values())
+        doubts = sum(member.site.suspect_answers for member in sites.members.values())
         assert doubts == 0 or wait < 0.3, f"after {wait} s"
 
 

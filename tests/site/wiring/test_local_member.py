@@ -122,9 +122,9 @@ class Member:
         for part in filter(None, (self.site, self.forwarding, self.retained, self.copies)):
             part.joined(member)
 
-    def left(self, member: str) -> None:
+    def link_ended(self, member: str) -> None:
         for part in filter(None, (self.site, self.forwarding, self.retained, self.copies)):
-            part.left(member)
+            part.link_ended(member)
 
     def received(self, member: str, frame: bytes) -> None:
         parts = {
@@ -196,7 +196,7 @@ class Sites:
             on_the_way = [item for item in self.frames if {*item[:2]} != {*pair}]
             self.frames = deque(on_the_way)
             for name, other in (pair, pair[::-1]):
-                self.members[name].left(other)
+                self.members[name].link_ended(other)
 
     def part_silently(self, *pair: str) -> None:
         """The link carries nothing any more, and no one knows."""
@@ -276,7 +276,7 @@ def test_a_client_that_comes_back_elsewhere_finds_its_session(sites: Sites) -> N
 def test_unknown_session_begins_after_the_window(sites: Sites) -> None:
     client = sites.connect("a", wait=0.1)
     assert not client.take(Connack).session_present
-    assert sites.members["a"].site.marked == 0
+    assert sites.members["a"].site.suspect_answers == 0
 
 
 def test_a_client_that_stays_costs_no_byte(sites: Sites) -> None:
@@ -302,7 +302,7 @@ def test_a_silent_member_costs_a_second_at_most_and_is_marked(
         assert not client.received
         sites.pass_time(0.6)
     assert not client.take(Connack).session_present
-    assert sites.members["a"].site.marked == 1
+    assert sites.members["a"].site.suspect_answers == 1
     assert re.search("^c: answered in doubt, b did not answer", "\n".join(caplog.messages), re.M)
 
 
@@ -506,9 +506,9 @@ def test_a_restored_store_starts_although_sessions_have_expired_since(
 
     monkeypatch.setattr(member, "power_cut", start_later)
     sites.members["a"].power_cut()
-    assert sites.members["a"].site.holder.held("") is not None
-    assert sites.members["a"].site.holder.held("s3") is not None
-    assert sites.members["a"].site.holder.held("s0") is None
+    assert sites.members["a"].site.holder.record("") is not None
+    assert sites.members["a"].site.holder.record("s3") is not None
+    assert sites.members["a"].site.holder.record("s0") is None
 
 
 def test_an_answer_waits_for_the_commit_under_way_and_for_no_other(sites: Sites) -> None:
@@ -567,7 +567,7 @@ def test_departed_client_gets_no_decision(sites: Sites) -> None:
     client.break_line()
     sites.pass_time(2)
     member = sites.members["b"].site
-    assert member.marked == len(member.holder.places) == 0
+    assert member.suspect_answers == len(member.holder.places) == 0
     assert not member._waiting
 
 
@@ -599,7 +599,7 @@ def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Ve
         return
     assert client.closed
     assert not client.received
-    assert sites.members["b"].site.marked == 1
+    assert sites.members["b"].site.suspect_answers == 1
     sites.join("a", "b")
     sites.pass_time(2)
     client = sites.connect("b", version=version, wait=2)
@@ -621,7 +621,7 @@ def test_no_success_is_forged_when_too_many_pubrels_wait(
     else:
         assert client.closed
         assert not client.received
-    assert sites.members["b"].site.marked == 1
+    assert sites.members["b"].site.suspect_answers == 1
 
 
 def test_a_board_moves_with_its_marks(sites: Sites) -> None:
@@ -691,7 +691,7 @@ def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
     assert clients[-1] in answered
     present = [client.take(Connack).session_present for client in answered]
     assert present == [False] + [True] * (len(answered) - 1)
-    assert [sites.members[name].site.marked for name in "ab"] == [0, 0]
+    assert [sites.members[name].site.suspect_answers for name in "ab"] == [0, 0]
     assert sum(record.levelno >= logging.WARNING for record in caplog.records) <= 2
     assert sum(sites.members[name].site.figures()["superseded"] for name in "ab") > least
 
@@ -730,3 +730,30 @@ def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None
         sites.connect(name, clean=True).break_line()
         sites.pass_time(1)
     assert [sites.members[name].site.figures()["lost"] for name in "ab"] == [0, 0]
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_session_that_is_given_while_the_gateway_stops_is_not_read(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """The commit of the move ends after the site has closed the store's reader."""
+    sites.connect("a").break_line()
+    sites.settle()
+    holder, read = sites.members["a"].site.holder, []
+    give = holder.give
+
+    def give_slowly(*arguments: Any) -> None:
+        sites["a"].slow_disk = True
+        give(*arguments)
+
+    monkeypatch.setattr(holder, "give", give_slowly)
+    monkeypatch.setattr(holder, "_parts", lambda key: read.append(key) or [])
+    client = sites.connect("b", wait=0.3)
+    assert "c" in holder._moved_out
+    if not commits:
+        sites.members["a"].site.close()
+    sites["a"].slow_disk = False
+    sites["a"].commit()
+    sites.settle()
+    assert len(read) == commits
+    assert client.received == []

@@ -606,4 +606,4 @@ def test_forwarder_is_not_a_client() -> None:
     (found, _) = next(iter(site_of(sites["a"].broker).session_moves))
     assert found.client not in sites["a"].broker.sessions
     assert len(sites["a"].broker.sessions) == before["a"] - 1
-    assert sites.members["a"].site.holder.held("c") is None
+    assert sites.members["a"].site.holder.record("c") is None

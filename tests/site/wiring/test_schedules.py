@@ -140,7 +140,7 @@ class Mover:
         """
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
-            held = holder.session("mover") is not None or "mover" in holder.given()
+            held = holder.session("mover") is not None or "mover" in holder.moved_out()
             self.lost |= held or name in self._tried
 
     def look(self) -> None:
@@ -554,10 +554,10 @@ def _takes_for_ever(move: SessionMove, member: str, had_subscribed: bool) -> boo
 SABOTAGES: dict[str, tuple[object, str, object]] = {
     "what others pass on is for a session as soon as it is there": (
         SessionMove,
-        "takes",
+        "accepts",
         _takes_all,
     ),
-    "a forwarder gets what its session gets, too": (SessionMove, "takes", _takes_for_ever),
+    "a forwarder gets what its session gets, too": (SessionMove, "accepts", _takes_for_ever),
     "nothing follows a session": (forwarders, "leave_forwarder", lambda *_: None),
     "identifiers are not read again": (receive_flow, "unpack_set", lambda *_: set()),
 }

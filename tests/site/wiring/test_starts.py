@@ -55,7 +55,7 @@ def test_a_client_that_comes_in_the_first_seconds_finds_its_session(
     reach(sites, "b")
     sites.pass_time(0.5)
     assert client.take(Connack).session_present
-    assert sites.members["b"].site.marked == 0
+    assert sites.members["b"].site.suspect_answers == 0
 
 
 def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> None:
@@ -71,7 +71,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
     assert client.take(Connack).session_present
     sites.say(client, Pubrel(9))
     assert client.take(Pubcomp) == Pubcomp(9)
-    assert sites.members["b"].site.marked == 0
+    assert sites.members["b"].site.suspect_answers == 0
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_client_waits_no_longer_than_its_keep_alive_allows(
     assert not client.received
     sites.pass_time(0.3)
     assert not client.take(Connack).session_present
-    assert sites.members["b"].site.marked == 1
+    assert sites.members["b"].site.suspect_answers == 1
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -98,9 +98,9 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
     sites.pass_time(1)
     for other in ("b", "c3"):
         sites.links.discard(frozenset(("a", other)))
-        sites.members[other].forwarding.left("a")
-        sites.members[other].retained.sharing.left("a")
-        sites.members[other].site.left("a", stopped)
+        sites.members[other].forwarding.link_ended("a")
+        sites.members[other].retained.sharing.link_ended("a")
+        sites.members[other].site.link_ended("a", stopped)
     client = come(sites, "b")
     sites.pass_time(1.2)
     assert bool(client.received) is not stopped
@@ -118,10 +118,10 @@ def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> No
     client = sites["b"].open()
     sites.say(client, Connect("new", Version.V5, True, properties=FOREVER), wait=1.2)
     client.take(Connack)
-    marked = sites.members["b"].site.marked
+    marked = sites.members["b"].site.suspect_answers
     sites.say(client, Pubrel(9), wait=1.0)
     assert not client.received
     reach(sites, "b")
     sites.pass_time(0.3)
     assert client.take(Pubcomp) == Pubcomp(9, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-    assert sites.members["b"].site.marked == marked, "all have answered"
+    assert sites.members["b"].site.suspect_answers == marked, "all have answered"
