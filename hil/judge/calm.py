@@ -63,9 +63,9 @@ def _repeated(events: Iterable[Event]) -> Iterable[str]:
     for line, count in connections.items():
         if count > CONNECTIONS * max(1, starts[line]):
             found[f"ended a connection of {line}"] = count - 1
-    for what, count in sorted(found.items()):
+    for trouble, count in sorted(found.items()):
         if count:
-            yield f"the gateway {what}, {count} time(s), and nothing was broken"
+            yield f"the gateway {trouble}, {count} time(s), and nothing was broken"
 
 
 def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:

@@ -40,7 +40,7 @@ class Nameless:
 
     def give(self, ways: MutableMapping[Key, dict[str, list[Sighting]]]) -> None:
         """Put each row to its publication, after all were taken."""
-        whose = {
+        publications = {
             (board.columns.get("topic"), board.payload): key
             for key, way in list(ways.items())
             if key.device in self.clients
@@ -48,7 +48,7 @@ class Nameless:
         }
         for hop, data, row in self._rows:
             own = Key(str(data["device"] or ""), data["incarnation"] or 0, _number(data))
-            ways[whose.get((row.columns.get("topic"), row.payload), own)][hop].append(row)
+            ways[publications.get((row.columns.get("topic"), row.payload), own)][hop].append(row)
 
     def wrong(self) -> Iterator[str]:
         """Yield mistakes in the identity that the gateway has given, by gateway: its name, the

@@ -75,7 +75,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     """Yield the remains at one gateway."""
     data, alone = event.data, not run["bench"].get("gateway")
     bridged = {"retained"} if run["bench"].get("bridge") else set()
-    yield from _left(event, {*EMPTY, *(ALONE if alone else ())} - bridged)
+    yield from _not_empty(event, {*EMPTY, *(ALONE if alone else ())} - bridged)
     yield from _grown(event.hop, data["tables"] if alone else {})
     for name, size in data["files"].items():
         if size > MOST_BYTES and name not in STORE:
@@ -95,7 +95,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
         yield f"{event.hop} has {len(data['files'])} files in its folder"
 
 
-def _left(event: Event, tables: set[str]) -> Iterator[str]:
+def _not_empty(event: Event, tables: set[str]) -> Iterator[str]:
     """Yield tables that must be empty, and are not."""
     for table in sorted(tables):
         if rows := event.data["tables"].get(table):

@@ -118,9 +118,9 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
             if name in rows.column_names and isinstance(count, int):
                 says[f"NULLs in {name}"] = count
                 is_[f"NULLs in {name}"] = rows[name].null_count
-        for what, stated in says.items():
-            if stated != is_[what]:
-                yield f"{folder.name} says that {add['path']} has {stated} {what}, not {is_[what]}"
+        for kind, stated in says.items():
+            if stated != is_[kind]:
+                yield f"{folder.name} says that {add['path']} has {stated} {kind}, not {is_[kind]}"
         if not add["dataChange"] and not replaces:
             yield f"{folder.name} says that the rows of {add['path']} are not new"
         if abs(add["modificationTime"] / 1000 - file.st_mtime) > WRITTEN_S:
