@@ -41,10 +41,13 @@ def wrong(events: Sequence[Event]) -> list[str]:
     return [*_repeated(events), *_late(events, run)]
 
 
-def _repeated(events: Iterable[Event]) -> Iterable[str]:
+def _repeated(events: Sequence[Event]) -> Iterable[str]:
+    """Yield acts of the gateway without a cause. A board that starts again does not know which of
+    its readings were under way, and repeats them all: so it counts until its second start.
+    """
     found: Counter[str] = Counter()
     connections: Counter[str] = Counter()
-    starts: Counter[str] = Counter()
+    starts = _starts(events)
     for event in events:
         with taking(event):
             data = event.data
@@ -53,19 +56,33 @@ def _repeated(events: Iterable[Event]) -> Iterable[str]:
                     found[f"refused {data['line']} a publication or its release"] += 1
                 case "wire" | "air", "connack":
                     connections[data["line"]] += 1
-                case "wire", "count" if data["final"] and "link" in data:
+                case "wire", "count" if "link" in data and event.t < _second(starts[data["line"]]):
                     again = sum(way["publishes_again"] for way in data["link"].values())
-                    found[f"let {data['line']} send a PUBLISH again"] += again
-                case "board", "start":
-                    starts[data["device"]] += 1
-                case "board", "again" | "forgotten" | "resent":
+                    found[f"let {data['line']} send a PUBLISH again"] = again
+                case "board", "again" | "forgotten" | "resent" if event.t < _second(
+                    starts[data["device"]]
+                ):
                     found[f"let {data['device']} send a PUBLISH again"] += 1
     for line, count in connections.items():
-        if count > CONNECTIONS * max(1, starts[line]):
+        if count > CONNECTIONS * max(1, len(starts[line])):
             found[f"ended a connection of {line}"] = count - 1
     for trouble, count in sorted(found.items()):
         if count:
             yield f"the gateway {trouble}, {count} time(s), and nothing was broken"
+
+
+def _starts(events: Iterable[Event]) -> dict[str, list[int]]:
+    """Return the times of each board's starts. A history has them later than they were."""
+    starts: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        if (event.hop, event.event) == ("board", "start"):
+            with taking(event):
+                starts[event.data["device"]].append(event.t)
+    return starts
+
+
+def _second(starts: list[int]) -> float:
+    return sorted(starts)[1] if len(starts) > 1 else float("inf")
 
 
 def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:

@@ -1,5 +1,6 @@
 """Acts of a product without a cause, in a run in which nothing is broken."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,19 @@ def test_what_is_done_without_a_cause_is_told(more: list[Event], why: str) -> No
 def test_a_calm_run_holds() -> None:
     result = check(calm(counted(0), connack(S)))
     assert (result.verdict, result.reasons) == (Verdict.HOLDS, [])
+
+
+def test_a_board_that_starts_again_repeats_what_was_under_way() -> None:
+    start = {"device": "uno-1", "cause": "power-on", "cycle": 1}
+    second = Event(2 * S, "board", "start", start)
+    again = Event(3 * S, "board", "again", {**KEY, "device": "uno-1"})
+
+    def repeats(*more: Event) -> bool:
+        return any("send a PUBLISH again" in said for said in check(calm(*more)).reasons)
+
+    assert not repeats(second, again, counted(9))
+    assert repeats(again)
+    assert repeats(replace(counted(9), t=S), second)
 
 
 def test_row_that_stays_in_the_store_is_told_of_its_device() -> None:
