@@ -109,6 +109,7 @@ async def test_ping_is_answered_at_the_next_turn_and_a_board_without_a_log_says_
     answer = json.loads(out)
     assert (answer["name"], answer["rssi"]) == ("roof-1", -75)
     assert 0 <= answer["after"] < PATIENCE_S
+    await site.rows("roof-1", 1, PATIENCE_S)
     code, _, error = await said(site, "device", "log", "roof-1", "--wait", "7")
     assert code == 1
     assert "roof-1 is on a radio: it gets the command when it next sends" in error
