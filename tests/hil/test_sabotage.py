@@ -42,7 +42,12 @@ def test_each_fits_the_tree_as_it_is(name: str) -> None:
     fit(CATALOGUE[name], ROOT, dry=True)
 
 
-DEGENERATE = [name for name, one in CATALOGUE.items() if one.blind == "degenerate"]
+DEGENERATE = [
+    name
+    for name, one in CATALOGUE.items()
+    if one.blind == "degenerate" and one.package in ("gateway/payload", "gateway/ingest")
+]
+"""Sabotages of the decoder."""
 
 
 @pytest.fixture(scope="module")
