@@ -536,7 +536,7 @@ class Commits:
         self._engine.write()
         if self._broker.orders or self._broker.questions:
             self._engine.order()
-        if clients or self._broker.changes.urgent:
+        if clients >= _MANY_CLIENTS or self._broker.changes.urgent:
             self._engine.gather(clients)
 
     def spool_is_safe(self, row: int) -> None:

@@ -106,7 +106,6 @@ class Ending:
                 listener = self._listeners[member]
                 listener.clients[client] = None
                 self._say_at(self._contacts.now + WINDOW_S, member, listener)
-                self._contacts.request_flush()
 
     def _say_at(self, time: float, member: str, listener: _Listener) -> None:
         if not listener.is_due:

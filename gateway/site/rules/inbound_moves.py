@@ -106,6 +106,8 @@ class InboundMoves:
         self._unsettled -= size
         self._work_off()
         self._go_on()
+        if self._contacts.afterwards:
+            self._contacts.wake(self._contacts.now)
 
     def _on_part(self, client: str, claim: _Claim, part: Part) -> None:
         if part.parts == 0:

@@ -15,7 +15,7 @@ from functools import partial
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.holder import Holder
+from gateway.site.rules.holder import Held, Holder
 from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import CREDIT, Give, Part, Take, Wanted
 from gateway.site.rules.trust import Trust
@@ -91,28 +91,28 @@ class OutboundMoves:
         while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
             wanted = leaver.wanted.popleft()
             leaver.bytes -= _size(wanted)
-            if not self._may_have(member, wanted):
+            record = self._record_for(member, wanted)
+            if record is None:
                 leaver.ready.append((wanted, None))
                 self._contacts.afterwards[self._flush] = None
                 continue
             leaver.giving += 1
             self._working.begin(wanted.client)
             self._trust.settled(wanted.client)
-            record = self._holder.record(wanted.client)
-            first = record is None or record.given_to != member
+            first = record.given_to != member
             done: Callable[[Parts], None] = partial(self._exported, member, leaver, wanted, first)
             self._holder.give(wanted.client, member, done)
 
-    def _may_have(self, member: str, wanted: Wanted) -> bool:
+    def _record_for(self, member: str, wanted: Wanted) -> Held | None:
+        """Return the record of a session that the member may have, or None."""
         client = wanted.client
         record = self._holder.record(client)
-        return (
-            record is not None
-            and record.session
-            and record.epoch == wanted.epoch
-            and not self._lookup.is_deciding(client)
-            and (record.given_to == member or self._trust.has_asked(client, member))
-        )
+        if record is None or not record.session or record.epoch != wanted.epoch:
+            return None
+        if self._lookup.is_deciding(client):
+            return None
+        may = record.given_to == member or self._trust.has_asked(client, member)
+        return record if may else None
 
     def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
@@ -127,7 +127,7 @@ class OutboundMoves:
             leaver.giving -= 1
             leaver.ready.append((wanted, parts))
             self._contacts.afterwards[self._flush] = None
-            self._contacts.request_flush()
+            self._contacts.wake(self._contacts.now)
         self._working.finish(wanted.client)
 
     def _part(self, wanted: Wanted, parts: Parts) -> Part:
