@@ -185,7 +185,7 @@ def _walks() -> Iterable[Figure]:
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 105), (1, 1)),
         "serial PUBLISH": ((26, 26), (160, 132), (2, 2)),
-        "CONNECT elsewhere": ((45, 68), (700, 763), (4, 4)),
+        "CONNECT elsewhere": ((45, 68), (700, 755), (4, 4)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]

@@ -35,7 +35,7 @@ def packet_ids(number: int, count: int) -> range | list[int]:
 
 def number_of(identifier: int, first: int) -> int:
     """Return the number at or after `first` that has this packet identifier."""
-    return first + (identifier - packet_id(first)) % IDENTIFIERS
+    return first + (identifier - first) % IDENTIFIERS
 
 
 def sequence_of(identifier: int, near: int) -> int:
