@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway.broker.message_ids import unpack_set
 from gateway.mqtt.runs import pack_ids
+from gateway.store import twins
 from gateway.store.move_records import without_move
 from gateway.store.schema import (
     SCHEMA_VERSION,
@@ -123,6 +124,7 @@ def _write(database: sqlite3.Connection, version: int) -> None:
             kept = pack_ids(unpack_set(received))
             if kept != received:
                 database.execute("UPDATE flow SET received = ? WHERE session = ?", (kept, session))
+        twins.drop(database)
         for statement in filter(str.strip, steps.split(";")):
             database.execute(statement)
         database.execute(f"PRAGMA user_version={version}")
