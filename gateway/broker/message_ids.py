@@ -7,7 +7,7 @@ direction: the low 16 bits of its 32-bit sequence are the packet identifier
 (`gateway/links/FORMAT.md`).
 """
 
-from struct import Struct, pack, unpack
+from struct import pack, unpack
 
 IDENTIFIERS = 0xFFFF
 
@@ -16,8 +16,6 @@ HIGH = _table[0::2]
 """High bytes of the packet identifiers 1…65535, 1…65535. A slice is a column of a run of packets.
 """
 LOW = _table[1::2]
-
-pack_u16 = Struct(">H").pack
 
 
 def packet_id(number: int) -> int:

@@ -33,7 +33,7 @@ from __future__ import annotations
 from gateway.broker.ledger import Ledger
 from gateway.broker.marks import WINDOW, Mark
 from gateway.broker.message_ids import pack_bits, unpack_set
-from gateway.mqtt.runs import pack_ids
+from gateway.mqtt.wire import pack_u16
 
 _FEW = 128
 """Largest number of identifiers that are stored as a list, which is shorter than bits."""
@@ -95,7 +95,7 @@ class ReceiveFlow:
             return b""
         if self._bits is not None:
             return pack_bits(self._bits)
-        return pack_ids(self.received)
+        return b"".join(map(pack_u16, self.received))
 
     @property
     def outstanding(self) -> int:

@@ -45,7 +45,7 @@ from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import IDENTIFIERS, packet_id, packet_ids
 from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
 from gateway.config import QueueSection
-from gateway.mqtt.runs import pack_ids
+from gateway.mqtt.wire import pack_u16
 
 
 class Owner(PersistentSession, Protocol):
@@ -558,7 +558,8 @@ class SendFlow:
         self.sealed, flights = (self.ledger.changes.number, self.sent), self.flights
         again = [packet_id(number) for number, _ in flights.resend] if flights.resend else []
         sent = [*flights.acknowledging, *flights.receiving, *again]
-        return self.sent, pack_ids(sent), pack_ids(flights.released)
+        released = b"".join(map(pack_u16, flights.released))
+        return self.sent, b"".join(map(pack_u16, sent)), released
 
     def count(self, messages: int, size: int) -> None:
         self.messages += messages

@@ -4,7 +4,6 @@ In: bytes from the receive buffer (`PacketStream.take`). Out: the packets' commo
 packet identifiers and payloads by slices. Most runs hold one packet.
 """
 
-from collections.abc import Collection
 from struct import pack
 from typing import Generic, TypeVar
 
@@ -93,11 +92,6 @@ class Acks:
         """Packet identifiers, one for each packet."""
 
 
-def pack_ids(identifiers: Collection[int]) -> bytes:
-    """Return packet identifiers, two bytes each."""
-    return pack(f">{len(identifiers)}H", *identifiers)
-
-
 def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
     """Return successful acknowledgements, joined. They are the same in all versions. kind: their
     first byte.
@@ -106,7 +100,7 @@ def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> byt
     if count == 1:
         return pack(">BBH", kind, 2, identifiers[0])
     packets = bytearray((kind, 2, 0, 0)) * count
-    joined = pack_ids(identifiers)
+    joined = pack(f">{count}H", *identifiers)
     packets[2::4], packets[3::4] = joined[0::2], joined[1::2]
     return bytes(packets)
 

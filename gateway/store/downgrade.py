@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from gateway.broker.message_ids import unpack_set
-from gateway.mqtt.runs import pack_ids
+from gateway.mqtt.wire import pack_u16
 from gateway.store import twins
 from gateway.store.move_records import without_move
 from gateway.store.schema import (
@@ -121,7 +121,7 @@ def _write(database: sqlite3.Connection, version: int) -> None:
     try:
         # many identifiers are kept as bits, which older versions do not read
         for session, received in database.execute("SELECT session, received FROM flow").fetchall():
-            kept = pack_ids(unpack_set(received))
+            kept = b"".join(map(pack_u16, unpack_set(received)))
             if kept != received:
                 database.execute("UPDATE flow SET received = ? WHERE session = ?", (kept, session))
         twins.drop(database)
