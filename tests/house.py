@@ -185,7 +185,7 @@ def _walks() -> Iterable[Figure]:
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 99), (1, 1)),
         "serial PUBLISH": ((26, 26), (160, 129), (2, 2)),
-        "CONNECT elsewhere": ((45, 67), (700, 747), (4, 4)),
+        "CONNECT elsewhere": ((45, 67), (700, 745), (4, 4)),
     }
     for name, (files_, calls, pairs) in limits.items():
         walk = WALKS[name]

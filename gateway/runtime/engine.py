@@ -512,8 +512,8 @@ class Commits:
             self._engine.fail_unfinished()
             return
         if broker.changes.empty and not sweep:
-            number = broker.changes.number
-            if broker.waits.has_packets(number):
+            number, waits = broker.changes.number, broker.waits
+            if number in waits.uncommitted or number in waits.copied:
                 broker.seal()
                 self._on_disk(number)
                 self._engine.write()

@@ -25,6 +25,8 @@ AT_ONCE = 512
 """Largest number of sessions that are moving to one member at a time."""
 WANTED_BYTES = 32_000_000
 """Largest number of bytes of one member's waiting calls in memory."""
+_CALL_BYTES = 200
+"""Bytes of a waiting call in memory, without its client."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
@@ -75,7 +77,7 @@ class OutboundMoves:
     def on_take(self, member: str, take: Take) -> None:
         leaver = self._leavers[member]
         leaver.wanted.extend(take.wanted)
-        leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
+        leaver.bytes += sum(_CALL_BYTES + len(wanted.client) for wanted in take.wanted)
         self._give(member)
         if leaver.bytes > WANTED_BYTES:
             raise SiteError("it requests more sessions than it processes", member)
@@ -90,7 +92,7 @@ class OutboundMoves:
         leaver = self._leavers[member]
         while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
             wanted = leaver.wanted.popleft()
-            leaver.bytes -= _size(wanted)
+            leaver.bytes -= _CALL_BYTES + len(wanted.client)
             record = self._record_for(member, wanted)
             if record is None:
                 leaver.ready.append((wanted, None))
@@ -184,7 +186,3 @@ class OutboundMoves:
         self._is_set = bool(self._recalls)
         if self._is_set:
             self._contacts.call_at(self._recalls[0][0], self._recall)
-
-
-def _size(wanted: Wanted) -> int:
-    return 200 + len(wanted.client)
