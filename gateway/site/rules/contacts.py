@@ -59,7 +59,7 @@ class Contacts(dict[str, Contact]):
         self._send = send
         self.wake = wake
 
-    def call_at(self, time: float, call: Callable[[], None]) -> None:
+    def plan(self, time: float, call: Callable[[], None]) -> None:
         """Call a function at a time. A call that has become needless must do no harm."""
         entry = time, next(self._count), call
         heapq.heappush(self.timed, entry)

@@ -193,7 +193,7 @@ class InboundMoves:
         """
         if self._count[member] and not self._owed[member] and member not in self._watched:
             self._watched.add(member)
-            self._contacts.call_at(self._gives_up(member), partial(self._look, member))
+            self._contacts.plan(self._gives_up(member), partial(self._look, member))
 
     def _look(self, member: str) -> None:
         self._watched.discard(member)

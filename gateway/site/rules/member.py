@@ -194,7 +194,7 @@ class Member:
     def _beat(self) -> None:
         now = self.contacts.now
         self._beat_at = now + BEAT_S
-        self.contacts.call_at(self._beat_at, self._beat)
+        self.contacts.plan(self._beat_at, self._beat)
         for contact in self.contacts.values():
             self.contacts.say(contact.name, contact.beat(now))
             if contact.mute and contact.up:  # does it answer again?

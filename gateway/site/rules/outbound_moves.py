@@ -165,7 +165,7 @@ class OutboundMoves:
         self._recalls.append((self._contacts.now + self._recall_s, client))
         if not self._is_set:
             self._is_set = True
-            self._contacts.call_at(self._recalls[0][0], self._recall)
+            self._contacts.plan(self._recalls[0][0], self._recall)
 
     def _recall(self) -> None:
         """Recall the sessions that are due."""
@@ -185,4 +185,4 @@ class OutboundMoves:
                 self._lookup.recall(client, again)
         self._is_set = bool(self._recalls)
         if self._is_set:
-            self._contacts.call_at(self._recalls[0][0], self._recall)
+            self._contacts.plan(self._recalls[0][0], self._recall)
