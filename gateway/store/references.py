@@ -22,7 +22,7 @@ salvage. `queue_reads.py` checks the references of a queue again when it reads a
     rows of `twins.TABLES`             → their copies
 
 The loss of a row that no other row refers to is not detected: a retained message, a will, a mark,
-the newest row of the spool.
+the newest row of the spool while it has no check.
 """
 
 import json
@@ -37,6 +37,7 @@ from gateway.store import meta, twins
 from gateway.store.cells import broken, sound, teach
 from gateway.store.move_rows import name_of
 from gateway.store.queue_reads import PLAUSIBLE, WHOLE
+from gateway.store.row_checks import CHECKED, OURS
 from gateway.system.logs import printable
 
 FLOWS = "flows"
@@ -451,9 +452,22 @@ def words(hole: tuple[int, int]) -> str:
     )
 
 
+_NEWEST = f"""
+SELECT last + 1, checked FROM (SELECT
+    max(coalesce((SELECT max(id) FROM spool), 0),
+        coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),
+        coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0)) AS last,
+    (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{CHECKED}') AS checked)
+WHERE last < checked AND {OURS}
+"""  # noqa: S608 - texts of ours
+"""SQL: the newest rows that had a check, if they are gone."""
+
+
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
     for hole in spool_holes(database):
         yield Missing(words(hole))
+    for lost in database.execute(_NEWEST).fetchall():
+        yield Missing(words(lost))
 
 
 def _meta(database: sqlite3.Connection) -> Iterator[Missing]:

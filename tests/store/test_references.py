@@ -204,6 +204,7 @@ CASES = {
     ),
     "spool": (None, "DELETE FROM spool WHERE id = 7", "row 7 of the spool is gone"),
     "spool, two rows": (None, "DELETE FROM spool WHERE id IN (6, 7)", "rows 6 to 7 of the spool"),
+    "spool, the newest": (None, "DELETE FROM spool WHERE id > 7", "rows 8 to 9 of the spool"),
     "spool, the first behind a batch": (None, "DELETE FROM spool WHERE id = 5", "row 5 of the"),
     "spool, of a batch": (None, "DELETE FROM spool WHERE id = 3", "1 of its 2 rows of the spool"),
 }
