@@ -1,7 +1,7 @@
 """Observer of the Delta tables, read only, with delta-rs: the programs under test use Spark.
 
-In: their folders. Out: all rows of both, as events of the history, and rows that a reader of the
-table would miss (`asked.py`). Other columns are ignored.
+In: the folders of the tables. Out: all rows of both, as events of the history, and rows that a
+reader of the table would miss (`asked.py`). Other columns are ignored.
 
 The time of a row is the file system's time of its data file. The table's own log is written by the
 program under test, so its times are not used.
@@ -20,8 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from hil.observe.asked import differences
-from hil.observe.history import READINGS, History
-from hil.observe.sighting import COLUMNS, KEY, sighting
+from hil.observe.history import COLUMNS, KEY, READINGS, History, sighting
 
 ORIGIN = ("gateway", "topic", "received")
 ROW = (
