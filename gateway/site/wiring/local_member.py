@@ -91,6 +91,7 @@ class Site:
         self._loop = loop
         self._others = sorted(set(members) - {name})
         self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
+        self._unheard = self.holder.unheard
         self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
         """CONNECTs that wait for the other members, by key."""
@@ -165,7 +166,8 @@ class Site:
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
         self._engine.begin()
-        self.holder.unheard.look()
+        if self._unheard:
+            self._unheard.look()
         wrong: SiteError | None = None
         with self._broker.step:
             try:
@@ -202,7 +204,8 @@ class Site:
         if self._neighbours.lookup is not self:
             return
         self._engine.begin()
-        self.holder.unheard.look()
+        if self._unheard:
+            self._unheard.look()
         with self._broker.step:
             self.member.advance(self._loop.time())
         self._arm()
@@ -217,7 +220,8 @@ class Site:
         key = self._key(connection)
         if key is None:
             return False
-        self.holder.unheard.look()
+        if self._unheard:
+            self._unheard.look()
         if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
             return False
         if len(self.holder.places) > _TWICE * self._broker.limits.sessions:
@@ -299,7 +303,7 @@ class Site:
         elif outcome.kind == "doubt":
             unheard = self._begin_again(key, connection, packet, outcome.twofold)
         if unheard:
-            self.holder.unheard.begin(key)
+            self._unheard.begin(key)
         self._answer(connection, packet, refusal)
         if unheard:
             self._await_packet(key, connection)
@@ -308,7 +312,7 @@ class Site:
         """Let the first packet of a client show that it knows that its session is new."""
         session = self.holder.session(key)
         if session is not None and session.durable and session.connection is connection:
-            self.holder.unheard.answered(key, connection)
+            self._unheard.answered(key, connection)
         else:
             self.holder.trust(key)
 
@@ -321,8 +325,8 @@ class Site:
         delivered a message, so a new one replaces the remaining one, too. Return True if a new one
         begins.
         """
-        place, session = self.holder.places.of(key), self.holder.session(key)
-        twofold |= place.unheard
+        place, session = self.holder.places.get(key), self.holder.session(key)
+        twofold |= place is not None and place.unheard
         self.holder.trust(key)
         if session is None or packet.clean_start or _is_proved(connection):
             return False

@@ -19,8 +19,6 @@ _IDLE = 256
 """Number of new places after which unneeded ones are searched."""
 _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
-
-
 _UNHEARD = ""
 """Entry in the column of older members: the client may not know that its session is new. A version
 that does not know it forgets it as a member that is gone."""
@@ -99,7 +97,7 @@ class Places(dict[str, Place]):
 
     def trust(self, key: str) -> None:
         """Clear the suspect mark of a session, with the open changes."""
-        place = self._all.get(key)
+        place = self.get(key)
         if place is not None and place.suspect:
             place.suspect = place.copied = place.unheard = False
             self.save(key)

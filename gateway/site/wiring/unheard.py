@@ -12,11 +12,12 @@ from gateway.broker.connection import Connection
 from gateway.site.wiring.places import Places
 
 
-class Unheard:
+class Unheard(dict[str, tuple[Connection, float]]):
+    """The connections that have sent nothing yet, and the times of their answers, by key."""
+
     def __init__(self, places: Places) -> None:
+        super().__init__()
         self._places = places
-        self._answered: dict[str, tuple[Connection, float]] = {}
-        """Connections, and the times of their answers, by key."""
 
     def begin(self, key: str) -> None:
         """Mark the session that is about to begin, with the open changes."""
@@ -25,19 +26,20 @@ class Unheard:
         self._places.save(key)
 
     def answered(self, key: str, connection: Connection) -> None:
-        self._answered[key] = connection, connection.broker.now
+        self[key] = connection, connection.broker.now
 
     def look(self) -> None:
         """Clear the marks of clients that have sent something since their answer."""
-        for key, (connection, answered) in list(self._answered.items()):
+        for key, (connection, answered) in list(self.items()):
             if connection.seen > answered:
-                del self._answered[key]
+                del self[key]
                 if (place := self._places.get(key)) is not None and place.unheard:
                     self._places.trust(key)
+                    connection.broker.promise()
 
     def doubt(self, key: str | None = None) -> None:
         """Note another doubt about a session, or about all: no packet clears that one."""
-        if self._answered:
+        if self:
             self.look()
-            for one in list(self._answered) if key is None else [key]:
-                self._answered.pop(one, None)
+            for one in list(self) if key is None else [key]:
+                self.pop(one, None)
