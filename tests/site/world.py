@@ -505,7 +505,7 @@ class Client:
         self.doubted = 0
         """The last message before its session went on in doubt."""
         self.cleans = False
-        """Whether it has discarded its state, and was not accepted since."""
+        """Whether it has discarded its state, and no gateway has accepted it after that."""
 
     def connect(self, gateway: str, clean: bool = False) -> None:
         self.leave()
