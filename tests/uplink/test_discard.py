@@ -195,7 +195,7 @@ async def test_running_gateway_notices_a_discard(
         shown = status_of(onceway, data)
         assert (shown["used"], shown["messages"]) == (False, 2000)
         text = onceway("gateway", "status", "--data", data.path)
-        assert (text.returncode, "spool: 2,000 messages" in text.stdout) == (0, True)
+        assert "spool: 2,000 messages" in text.stdout
         assert onceway("spool", "discard", "--data", data.path, "--yes").returncode == 0
         async with asyncio.timeout(30):
             while (await asyncio.to_thread(status_of, onceway, data))["messages"]:
