@@ -38,7 +38,7 @@ class Named(Protocol):
     """A protocol for asyncio that knows its client's address from a proxy."""
 
     proxied_address: tuple[str, int] | None
-    """Host and port of the client, as a proxy has told them; None for the peer's own."""
+    """Host and port of the client, as reported by a proxy; None for the peer's own."""
 
 
 class CountedServer:

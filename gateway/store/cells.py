@@ -302,7 +302,7 @@ class Broken:
         row = ", ".join(repr(value)[:60] for value in self.row)
         if self.columns == (CHANGED,):
             return f"row {row} of {self.table}: its contents have changed since they were stored"
-        return f"row {row} of {self.table}: its {' and '.join(self.columns)} cannot be"
+        return f"row {row} of {self.table}: invalid {' and '.join(self.columns)}"
 
 
 def broken(

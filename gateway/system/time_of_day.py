@@ -1,7 +1,7 @@
 """Plausibility of a time of day: clocks lie, also those that the kernel calls synchronised.
 
 In: a time of day, the newest time that the gateway has believed before, and the machine's clock
-chip (RTC). Out: why the time cannot be right, or None. Known lies: a machine without RTC starts in
+chip (RTC). Out: why the time must be wrong, or None. Known lies: a machine without RTC starts in
 1970, or at its last saved time; a GPS receiver of the wrong era is off by 1,024 weeks; a wrong NTP
 server or a person sets any time. All times are in µs since 1970.
 """

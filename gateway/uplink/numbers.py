@@ -30,7 +30,7 @@ class Numbers:
         if row is None:
             return None
         if not meta.fits(key, row[0]):
-            text = f"the gateway's database is damaged (row {key!r} of meta: its value cannot be)"
+            text = f"the gateway's database is damaged (row {key!r} of meta: its value is invalid)"
             raise StoreError(text, hint="See: onceway store check")
         return str(row[0].decode())
 

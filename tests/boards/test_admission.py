@@ -221,7 +221,7 @@ async def test_locked_or_missing_registry_disconnects_no_board(
         with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as writer:
             writer.execute("PRAGMA locking_mode = EXCLUSIVE")
             writer.execute("UPDATE device SET port = 'elsewhere'")
-            await running.logged("another program holds the database: database is locked")
+            await running.logged("another program has locked the database: database is locked")
         (folder / FILE).rename(folder / "away")
         await asyncio.sleep(1.5 * LOOK_S)  # nothing shall happen: there is no event to wait for
         (folder / "away").rename(folder / FILE)
@@ -242,7 +242,7 @@ async def test_a_registry_that_is_being_written_holds_no_board_up(
                 await _connected(line, name)
                 for line, name in zip(lines, ("roof-1", "roof-5"), strict=True)
             ]
-            await running.logged("another program holds the database: database is locked")
+            await running.logged("another program has locked the database: database is locked")
         for board in boards:
             assert (board.refused, len(board.started)) == (False, 1)
             board.power_off()

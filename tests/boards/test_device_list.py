@@ -122,7 +122,7 @@ async def test_a_list_that_is_refused_is_told_with_its_reason(site: Site) -> Non
     site.add("roof-1")
     site.write(UPLINK, '[[acl]]\ndeny_write = ["onceway/#"]\n')
     async with gateway(site.data, "--config", str(site.path)) as running:
-        await until(lambda: any("list of devices was not taken" in line for line in running.log))
+        await until(lambda: any("list of devices was not stored" in line for line in running.log))
         assert "not authorized" in "".join(running.log)
     assert not site.names()
 

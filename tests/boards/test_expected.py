@@ -73,7 +73,7 @@ def test_silence_is_a_problem_after_three_learnt_intervals(site: Site) -> None:
     assert site.wait(179, HERE) == "fine"
     assert site.wait(1, HERE) == "silent"
     state = site.expected.states["roof-1"]
-    assert state.sentence == "roof-1: no reading came for more than 3 min; one each 1 min is due"
+    assert state.sentence == "roof-1: no reading arrived for more than 3 min; one each 1 min is due"
     assert "onceway device expect roof-1 1h" in state.todo
     site.expected.hear("roof-1", site.now)
     assert site.look(HERE) == "fine"
@@ -235,7 +235,7 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
     site = Site(tmp_path)
     assert site.wait(179, UNPLUGGED) == "new"
     assert site.wait(1, UNPLUGGED) == "silent"
-    assert "no reading ever came" in site.expected.states["roof-1"].sentence
+    assert "has received no reading" in site.expected.states["roof-1"].sentence
 
 
 def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:

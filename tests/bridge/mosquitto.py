@@ -12,7 +12,7 @@ PROGRAM = "/usr/sbin/mosquitto"
 
 
 class Mosquitto:
-    """On a folder of its own, where it keeps its sessions when it is told to end. more: lines of
+    """On a folder of its own, where it keeps its sessions when it is asked to end. more: lines of
     its configuration. before: words of a program that starts it.
     """
 

@@ -84,7 +84,7 @@ class Ends:
         self.base: dict[str, str] = {}
         """States when both ends were equal last."""
         self.unsure: set[str] = set()
-        """Topics of which an end cannot know which of both is newer."""
+        """Topics of which an end cannot know which of the two is newer."""
         self.unmarked: set[str] = set()
         """Topics that changed or crossed since the last mark."""
         self.lost = False

@@ -197,7 +197,7 @@ async def test_a_broker_that_takes_no_message_at_all_is_told_apart(
         bridged(tmp_path, far.port, UP) as near,
         wire(near.port, Connect("b")) as board,
     ):
-        await near.logged(f"takes packets of {limit} bytes at most, too few for any message")
+        await near.logged(f"accepts packets of {limit} bytes at most, too few for any message")
         await publish(board, READING, b"1", 2)
         await until(tmp_path, waiting=1, set_aside=0)
         assert far.largest <= limit
@@ -614,7 +614,7 @@ async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: 
         assert f"{READING}  1 bytes, QoS 2: the other broker refuses" in text
         text = await asyncio.to_thread(onceway, tmp_path, "gateway", "status")
         assert "0 dropped, 0 received, 4 set aside" in text
-        assert "bridge cloud: 4 messages are set aside. See which and why" in text
+        assert "bridge cloud: 4 messages are set aside. List them with their reasons" in text
         text = await asyncio.to_thread(
             onceway, tmp_path, "bridge", "discard", "cloud", str(found[0]["number"])
         )

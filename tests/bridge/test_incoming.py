@@ -1,5 +1,5 @@
-"""A message of the other broker that this gateway can never take is refused, and the next one is
-taken.
+"""A message of the other broker that this gateway can never accept is refused, and the next one is
+accepted.
 """
 
 from pathlib import Path
@@ -130,8 +130,10 @@ async def test_impossible_message_is_refused_and_the_next_is_taken(
             assert status(tmp_path)["not_taken"] == count + 1, name
         assert far.connections == 1
         assert status(tmp_path)["received"] == 2 * len(BAD)
-        await near.logged("cannot be taken here and is refused")
-        assert sum("cannot be taken here" in line for line in near.log) == 1
+        await near.logged("cannot accept a message from the other broker and refuses it")
+        assert (
+            sum("cannot accept a message from the other broker" in line for line in near.log) == 1
+        )
         await publish(here, READING, b"up", 1, 9)
         await far.until(1)
 

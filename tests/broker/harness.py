@@ -89,7 +89,9 @@ class Anonymous(ByAcl):
     def refuses_connect(
         self, connection: Connection, packet: Connect
     ) -> Refusal | SlowCheck | None:
-        return None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "takes no anonymous clients")
+        return (
+            None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "accepts no anonymous clients")
+        )
 
     def holds(self, connection: Connection) -> bool:
         return True

@@ -294,7 +294,7 @@ def test_accounts_of_users_that_have_nothing_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("section", "text"),
     [
-        ({"users": ["a"]}, "quota[1]: says no bound: give sessions"),
+        ({"users": ["a"]}, "quota[1]: sets no limit: give sessions"),
         ({"sessions": 0}, "quota[1].sessions = 0: input should be greater than or equal to 1"),
         ({"spool_share": 2.0}, "quota[1].spool_share = 2.0: input should be less than or equal"),
         ({"session": 1}, "quota[1].session: there is no such key, 'sessions' was meant?"),

@@ -84,7 +84,7 @@ def _load(folder: Path, text: str) -> Config:
             "[access]\nurl = 'http://b:0'",
             "access.url = 'http://b:0': the port of a URL is a number from 1 to 65535",
         ),
-        ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'says no topics: give up = ["sensors/#"]'),
+        ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'names no topics: set up = ["sensors/#"]'),
         (
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",
             "more than half of limits.memory_bytes = 256000000: raise that, too",
@@ -115,7 +115,7 @@ def test_a_size_with_a_unit_is_given_back_as_a_number(
 @pytest.mark.parametrize("bind", ["0.0.0.0:1883", ":1883", "[::]:1883", "192.168.1.4:1883"])
 def test_open_listener_is_reported(tmp_path: Path, bind: str) -> None:
     (text,) = advice(_load(tmp_path, f"[[listener]]\nbind = '{bind}'\nanonymous = true"))
-    assert text.startswith(f"listener {bind}: takes everybody who reaches this machine")
+    assert text.startswith(f"listener {bind}: accepts everyone who reaches this machine")
     assert "anonymous = false" in text
 
 
@@ -173,7 +173,7 @@ def test_a_program_is_told_as_json(tmp_path: Path) -> None:
 
     found = json.loads((done := told("0.0.0.0:1883")).stdout)
     assert (done.returncode, found["file"]) == (0, str(file))
-    assert "takes everybody" in found["warnings"][0]
+    assert "accepts everyone" in found["warnings"][0]
     found = json.loads((done := told("0.0.0.0:99999")).stderr)
     assert (done.returncode, found["where"]) == (2, str(file))
     assert "a port is a number up to 65535" in found["error"]
@@ -254,7 +254,7 @@ BETWEEN_AT = {
     11: "should be a path",
     15: "region",
     17: "users",
-    18: "says no topics",
+    18: "names no topics",
     21: "no such key",
     22: "two members have the address",
     24: "copies",

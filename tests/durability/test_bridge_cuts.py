@@ -2,7 +2,7 @@
 at a subscriber of the other broker, at QoS 2 once and in order. At the end both hold
 the same retained messages.
 
-The other broker is mosquitto, which keeps its sessions when it is told to end and not when it is
+The other broker is mosquitto, which keeps its sessions when it is asked to end and not when it is
 killed; or another gateway, which may lose its power.
 """
 

@@ -108,7 +108,7 @@ def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
         else:
             for folder in disk.mount.iterdir():
                 shutil.rmtree(folder)
-        # each overlaps the one before, so some of its rows are written again by Spark
+        # each overlaps the previous one, so some of its rows are written again by Spark
         more = [("late", 7, sequence) for sequence in range(100, 150)]
         for number in range(7, 11):
             first = 100 + 10 * (number - 7)

@@ -61,7 +61,7 @@ def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
     assert len(too_large) in (maximum + 1, maximum + 2)
     assert len(list(fed(fitting, maximum, V4))) == 1
     with pytest.raises(
-        ProtocolError, match=f"PUBLISH: {len(too_large)} bytes, at most {maximum} are taken"
+        ProtocolError, match=f"PUBLISH: {len(too_large)} bytes, at most {maximum} are accepted"
     ) as caught:
         list(fed(too_large, maximum, V4))
     assert caught.value.code is R.PACKET_TOO_LARGE

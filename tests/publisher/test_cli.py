@@ -159,7 +159,7 @@ async def test_no_line_is_taken_that_nobody_hears_of(tmp_path: Path) -> None:
         code, error = await run("", writer)
         os.close(writer)
         assert code == exit_codes.FAILED
-        told = "standard output: Broken pipe. Lines behind sequence 1 are not published"
+        told = "standard output: Broken pipe. Lines after sequence 1 are not published"
         assert json.loads(error) == {"error": told}
         assert await run("<&-", asyncio.subprocess.DEVNULL) == (0, "")
         assert len(own.taken) == 1

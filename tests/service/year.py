@@ -138,7 +138,7 @@ def too_steep(samples: dict[str, Series], granted: dict[str, float]) -> list[str
 
 
 def sample(data: Path, pids: dict[str, int], lines: int) -> dict[str, float]:
-    """Sample the processes and the data directory. lines: of the log since the sample before."""
+    """Sample the processes and the data directory. lines: of the log since the previous sample."""
     found: dict[str, float] = {"log lines a day": lines}
     for name, pid in pids.items():
         status = Path(f"/proc/{pid}/status").read_text()

@@ -120,4 +120,4 @@ async def test_a_gateway_and_its_disk_die_and_each_acknowledged_reading_lands_on
         said = await asyncio.to_thread(
             CliRunner().invoke, app, ["status", "--config", str(site.config("b"))]
         )
-        assert "no other member takes copies: readings are refused" in said.output
+        assert "no other member accepts copies: readings are refused" in said.output

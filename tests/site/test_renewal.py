@@ -75,7 +75,7 @@ async def test_a_certificate_that_ends_soon_is_a_problem(
     found = _certificate(site.config("barn"))
     assert (found.state, "link to the first gateway" in (found.todo or "")) == (State.WARNING, True)
     async with running(site.config("barn")) as (barn,):
-        assert "its certificate ends on" in barn.net.status()[0]["problem"]
+        assert "its certificate expires on" in barn.net.status()[0]["problem"]
         async with running(site.config("attic")):  # doctor's remedy
             await until(lambda: barn.net.status()[0]["problem"] is None)
     assert _certificate(site.config("barn")).state is State.OK

@@ -165,12 +165,12 @@ CASES = {
     "flow, next": (
         "waiting",
         "UPDATE flow SET next = 90 WHERE " + of("waiting"),
-        "89 places of its queue are neither under way nor still to be sent",
+        "89 places of its queue are neither in flight nor still to be sent",
     ),
     "queue, under way": (
         "flying",
         "DELETE FROM queue WHERE " + of("flying") + " AND first = 3",
-        "1 messages that were under way are gone",
+        "1 messages that were in flight are gone",
     ),
     "flow": ("flying", "DELETE FROM flow WHERE " + of("flying"), "packet identifiers are gone"),
     "flow of a queue": (
@@ -293,7 +293,7 @@ NEVER_GIVEN = {
 @pytest.mark.parametrize("said", NEVER_GIVEN)
 def test_a_number_behind_which_no_other_fits_is_refused_by_name(world: World, said: str) -> None:
     harm(world.database, NEVER_GIVEN[said])
-    with pytest.raises(Refused, match=f"{said}: this number was never given"):
+    with pytest.raises(Refused, match=f"{said}: this number was never assigned"):
         world.power_cut()
 
 
@@ -351,7 +351,7 @@ def test_value_in_meta_that_cannot_be_is_named_by_start_and_check(
     if key.startswith("uplink."):  # the gateway goes on: what comes waits in the spool
         world.power_cut()
         assert said in caplog.text
-        with Spool(tmp_path) as spool, pytest.raises(OncewayError, match=f"{key}.*cannot be"):
+        with Spool(tmp_path) as spool, pytest.raises(OncewayError, match=f"{key}.*is invalid"):
             spool.get(key)
         return
     with pytest.raises(StoreError, match=f"{said}.*onceway store salvage"):

@@ -181,7 +181,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x''), ('b', 1, 0, 5, 0, x'')")
-    assert check(tmp_path) == ["row 'b', 1 of mark: its incarnation cannot be"]
+    assert check(tmp_path) == ["row 'b', 1 of mark: invalid incarnation"]
     salvage(tmp_path)
     assert check(tmp_path) == []
     with closing(open_store(tmp_path, "site-7")) as database:
@@ -224,7 +224,7 @@ def test_a_place_that_cannot_be_is_found_and_named(tmp_path: Path, doubt: int, o
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO place VALUES ('c', 1, ?, ?)", (doubt, older))
     wrong = ["doubtful"] * (doubt == 3) + ["older"] * (older not in ("[]", '["b"]'))
-    found = [f"row 'c' of place: its {' and '.join(wrong)} cannot be"] if wrong else []
+    found = [f"row 'c' of place: invalid {' and '.join(wrong)}"] if wrong else []
     assert check(tmp_path) == found
     if found:
         with pytest.raises(StoreError, match=found[0] + r".*onceway store salvage"):
@@ -243,7 +243,7 @@ def test_a_journey_with_lists_that_are_none_is_found_and_named(
         assert check(tmp_path) == []
         database.execute(f"UPDATE journey SET {column} = ?", (wrong,))
     (found,) = check(tmp_path)
-    assert f"row 1 of journey: its {column} cannot be" in found
+    assert f"row 1 of journey: invalid {column}" in found
     if column == "done":
         salvage(tmp_path)
         assert check(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Each cause of a disk that takes no data has one sentence, and each place says that sentence."""
+"""Each cause of a disk that accepts no data has one sentence, and each place says that sentence."""
 
 import errno
 import os
@@ -263,6 +263,6 @@ def test_writer_logs_the_cause(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     writer.submit(Commit(1, 1, axis=(1, None)))
     assert failed.wait(10)
     writer.stop(0.0, None)
-    (line,) = [text for text in caplog.messages if "takes no data" in text]
+    (line,) = [text for text in caplog.messages if "accepts no data" in text]
     assert "read-only" in line
     assert "full" not in line

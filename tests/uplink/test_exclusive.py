@@ -276,7 +276,7 @@ def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when):
 
 @pytest.mark.parametrize("server", [NO_LINKS, LINKS], ids=["claim", "link"], indirect=True)
 def test_cut_at_each_request_of_a_batch_it_lands_under_its_number(server, data):
-    """The whole uplink, one store: each try is cut one request later than the one before."""
+    """The whole uplink, one store: each try is cut one request later than the previous try."""
 
     def connect() -> Landing:
         return open_landing(server.url(), server.options)
@@ -324,7 +324,7 @@ def test_a_cut_while_a_file_is_replaced_leaves_the_old_or_the_new_one(server, wh
     landing.close()
 
 
-# Two gateways of one name
+# Two gateways with one name
 
 
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
@@ -409,7 +409,7 @@ def test_both_ends_are_told(connect, data, tmp_path, caplog, monkeypatch):
     assert len(spooled(data)) == 5, "it stays in the spool"
     caplog.clear()
     land(twin, connect)
-    assert "another gateway of the name site-1 was refused here (host " in caplog.text
+    assert "another gateway named site-1 was refused here (host " in caplog.text
     caplog.clear()
     for _ in range(2):  # as systemd starts it again and again
         assert isinstance(land(data, connect), OwnedByAnother)
@@ -441,7 +441,7 @@ def test_centre_reads_the_refused_gateways(data, make_data, tmp_path):
     ((gateway, host, at),) = report._refused(centre, ["site-1", "site-2"])
     assert (gateway, host) == ("site-1", socket.gethostname())
     said = report.text(report.Report([], refused=[(gateway, host, at)]))
-    assert f"refused: another gateway of the name site-1 (host {host}, {at})" in said
+    assert f"refused: another gateway named site-1 (host {host}, {at})" in said
     for damaged in (b"", b"{", b"[1]", b"null", b"[" * 5000):
         (place / "site-1" / "refused.json").write_bytes(damaged)
         assert report._refused(centre, ["site-1"]) == []

@@ -298,12 +298,12 @@ async def test_disk_that_refuses_writes_makes_the_gateway_unhealthy_until_it_acc
         url = await address(running)
         await asyncio.to_thread(plan.write_text, "enospc")
         client.send(Publish("t", b"x", 1, 1))
-        await running.logged("the store takes no data")
+        await running.logged("the store accepts no data")
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{url}/healthz") as answer:
                 assert answer.status == 503
                 (problem,) = (await answer.json())["problems"]
-                assert (problem["part"], "takes no data (" in problem["what"]) == ("store", True)
+                assert (problem["part"], "accepts no data (" in problem["what"]) == ("store", True)
             found = await metrics(url)
             assert value(found, "store_writable") == value(found, "healthy") == 0
             assert value(found, "store_failures_total") >= 1

@@ -194,7 +194,7 @@ class Net:
         self._use(own)
         self._listening = listen(*self._config.site_bind)
         if absent := self._absent():
-            log.error("%s; all else runs", absent)
+            log.error("%s; the rest runs", absent)
         now = loop.time()
         for name, address in self._site.members.items():
             if name != self._name:

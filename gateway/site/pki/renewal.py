@@ -32,11 +32,11 @@ def is_due(certificate: x509.Certificate) -> bool:
 
 
 def problem(certificate: x509.Certificate) -> str | None:
-    """Return that a certificate ends within 30 days, or None."""
+    """Return that a certificate expires within 30 days, or None."""
     ends = certificate.not_valid_after_utc
     if ends - datetime.now(UTC) > _SOON:
         return None
-    return f"its certificate ends on {ends:%Y-%m-%d}: onceway doctor says what to do"
+    return f"its certificate expires on {ends:%Y-%m-%d}: onceway doctor says what to do"
 
 
 def renew_own(folder: Path) -> Membership | None:

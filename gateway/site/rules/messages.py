@@ -338,7 +338,7 @@ def _part(reader: _Reader) -> Part:
     client = reader.text()
     epoch, part, parts, suspect, size = reader.take(_PART)
     if size > PART_BYTES or (part >= parts and size) or suspect > 1:
-        raise SiteError("a part of a session that cannot be right")
+        raise SiteError("an invalid part of a session")
     return Part(client, epoch, part, parts, reader.bytes(size), bool(suspect))
 
 
@@ -346,7 +346,7 @@ def _over(reader: _Reader) -> Over:
     client = reader.text()
     below, older, copied = reader.take(_OVER)
     if below >= MAX_EPOCH or copied > 1:
-        raise SiteError("an end of sessions that cannot be right")
+        raise SiteError("an invalid end of sessions")
     return Over(client, below, older, bool(copied))
 
 
@@ -354,7 +354,7 @@ def _ended(reader: _Reader) -> Ended:
     client = reader.text()
     below, state, epoch = reader.take(_ENDED)
     if epoch >= MAX_EPOCH:
-        raise SiteError("an epoch that cannot be right")
+        raise SiteError("an impossible epoch")
     return Ended(client, below, State(state), epoch)
 
 
@@ -391,5 +391,5 @@ class _Reader:
     def entries(self, read: Callable[[_Reader], Entry]) -> tuple[Entry, ...]:
         (count,) = self.take(_SHORT)
         if count > ENTRIES or count > len(self._frame) - self.position:
-            raise SiteError(f"a list of {count} entries that cannot be right")
+            raise SiteError(f"a list of {count} entries, which is invalid")
         return tuple(read(self) for _ in range(count))

@@ -1,7 +1,7 @@
 """Landing places made of files: a file is written under a hidden name, then gets its final name in
 the way that the place has proven (`proof.py`).
 
-If a rename or a hard link fails on a taken name, that failure decides between two gateways of one
+If a rename or a hard link fails on a taken name, that failure decides between two gateways with one
 name. If a rename replaces an existing file, a claim decides: a file or folder
 LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. The gateway that creates the claim
 checks that the final name is free, renames, and removes the claim. Three rules keep this safe at

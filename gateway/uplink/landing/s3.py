@@ -1,10 +1,10 @@
 """A landing place in an S3 bucket (AWS, or another server with conditional writes).
 
 An object appears atomically, so there are no hidden names. `create` is a put with If-None-Match:
-the store itself refuses a second object of the name. Some stores ignore that header and answer 200.
-So the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection, and the second
-put must fail. The store checks the SHA-256 sent with the body, stores it, and returns it on
-request, so no bytes are fetched back.
+the store itself refuses a second object with the same name. Some stores ignore that header and
+answer 200. So the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection, and
+the second put must fail. The store checks the SHA-256 sent with the body, stores it, and returns it
+on request, so no bytes are fetched back.
 """
 
 import base64

@@ -50,7 +50,7 @@ class Talk:
         self.times[event] = t
 
     def feed(self, direction: str, frame: bytes, heard: bool) -> None:
-        """A frame that is over one unit of time after the one before."""
+        """A frame that is over one unit of time after the previous one."""
         self.frames += 1
         sender, other = (BOARD, self.gateway) if direction == "up" else (self.gateway, BOARD)
         self.tap.feed(sender, frame, [other] * heard, self.frames)

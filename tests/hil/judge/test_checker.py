@@ -611,7 +611,7 @@ def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: li
     result = check(run_of(1) + commanded(201, 202, obeyed=obeyed))
     told = ", ".join(map(str, obeyed)) or "none"
     assert result.verdict is Verdict.FAILS
-    assert result.reasons[0] == f"uno-1 was told the intervals 201, 202 and obeyed {told}"
+    assert result.reasons[0] == f"uno-1 was given the intervals 201, 202 and obeyed {told}"
 
 
 def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:

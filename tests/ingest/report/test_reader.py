@@ -84,5 +84,7 @@ def test_a_shallow_clone_on_s3_is_told_as_that(tmp_path: Path) -> None:
     write_deltalake(tmp_path, pa.table({"gateway": ["site"], "epoch": ["0"], "batch": [1]}))
     log = tmp_path / "_delta_log" / f"{0:020d}.json"
     log.write_text(log.read_text().replace('"path":"', '"path":"s3a://bucket/publications/'))
-    with pytest.raises(OncewayError, match="the files of a shallow clone on S3: ask with Spark"):
+    with pytest.raises(
+        OncewayError, match="the files of a shallow clone on S3: use Spark to query it"
+    ):
         rows_by_feed(str(tmp_path))

@@ -273,7 +273,7 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
-    """Data written between two copies of a frame wait for the next turn: no nonce comes twice."""
+    """Data written between two copies of a frame wait for the next turn: no nonce is used twice."""
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
     link.receive(frame, 10.0)

@@ -473,7 +473,7 @@ FLOODS = [
         before_the_answer,
         env=users,
         memory=80 * MEGABYTE,
-        says="bytes came before it was answered",
+        says="bytes arrived before it was answered",
         lines=12,
         counts="refused_total request=connect reason=quota_exceeded",
     ),

@@ -303,7 +303,9 @@ def test_a_silent_member_costs_a_second_at_most_and_is_marked(
         sites.pass_time(0.6)
     assert not client.take(Connack).session_present
     assert sites.members["a"].site.suspect_answers == 1
-    assert re.search("^c: answered in doubt, b did not answer", "\n".join(caplog.messages), re.M)
+    assert re.search(
+        "^c: answered with a suspect session, b did not answer", "\n".join(caplog.messages), re.M
+    )
 
 
 def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:

@@ -181,7 +181,7 @@ def test_without_another_member_new_ones_are_refused(pair: Sites) -> None:
 def test_client_without_a_replica_is_disconnected_with_the_reason(
     pair: Sites, qos: int, bound_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A session in doubt forgets the identifiers of QoS 2, so such a client has more time."""
+    """A suspect session forgets the identifiers of QoS 2, so such a client has more time."""
     client, idle = publisher(pair, "a"), publisher(pair, "a", "idle")
     pair.part("a", "b")
     pair.say(client, Publish("spool/x", b"1", qos, 1), Publish("other", b"2", 1, 2))
