@@ -115,7 +115,7 @@ def restore(
 def downgrade(
     to: Annotated[
         int | None,
-        typer.Option("--to", help="Number of the schema.", show_default="the one before"),
+        typer.Option("--to", help="Number of the schema.", show_default="the previous one"),
     ] = None,
     data: DataOption = None,
     config: ConfigOption = None,

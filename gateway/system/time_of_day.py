@@ -31,7 +31,7 @@ def rtc() -> int | None:
 
 
 def doubt(utc: int, seen: int | None, chip: int | None = None) -> str | None:
-    """Return why `utc` cannot be right, as a clause, or None. seen: the newest time that was
+    """Return why `utc` must be wrong, as a clause, or None. seen: the newest time that was
     believed. chip: time of the clock chip; a time before `seen` means that it has lost its time.
     """
     if utc < BEGIN:

@@ -200,7 +200,7 @@ CASES = {
     "batch_content": (
         None,
         "DELETE FROM batch_content WHERE number = 1",
-        "batch 1: which readings",
+        "batch 1: the list of its readings",
     ),
     "spool": (None, "DELETE FROM spool WHERE id = 7", "row 7 of the spool is gone"),
     "spool, two rows": (None, "DELETE FROM spool WHERE id IN (6, 7)", "rows 6 to 7 of the spool"),
