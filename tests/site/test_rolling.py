@@ -4,11 +4,14 @@ import asyncio
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gateway.mqtt.packets import Disconnect
 from gateway.site.rules.contact import START_S
+from gateway.site.wiring import membership
+from gateway.site.wiring.membership import Membership
 from tests.site.gateways import gateways
 from tests.site.rolling import NAMES, roll
 
@@ -79,3 +82,28 @@ async def test_lone_gateway_stops_without_waiting(tmp_path: Path) -> None:
         await site.running["a"].logged("b: lost")
         async with asyncio.timeout(20):
             assert await site.running["a"].end() == 0
+
+
+@pytest.mark.parametrize(("moving", "takes_s"), [(150, (29, 36)), (60, (12, 18)), (0, (2, 8))])
+def test_stop_waits_as_long_as_sessions_move(
+    monkeypatch: pytest.MonkeyPatch, moving: int, takes_s: tuple[float, float]
+) -> None:
+    """On a busy machine a session moves each fifth of a second. 150 of them need half a minute."""
+    now, here, gone = [0.0], {f"c{number}": None for number in range(150)}, set[str]()
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if len(here) > 150 - min(moving, now[0] * 5) and (leaving := gone & here.keys()):
+            here.pop(min(leaving))
+
+    loop = SimpleNamespace(time=lambda: now[0])
+    monkeypatch.setattr(
+        membership, "asyncio", SimpleNamespace(get_running_loop=lambda: loop, sleep=sleep)
+    )
+    gateway = Membership.__new__(Membership)
+    gateway._site = SimpleNamespace(up={"barn"}, holder=SimpleNamespace(given_to=dict))
+    gateway._broker = SimpleNamespace(sessions=here)
+    asyncio.run(gateway.hand_over(list(here), gone.update))
+    assert gone == {f"c{number}" for number in range(150)}
+    assert len(here) == 150 - moving
+    assert takes_s[0] <= now[0] <= takes_s[1]

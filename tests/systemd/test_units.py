@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.commands.exit_codes import NO_UPLINK
+from gateway.site.wiring.membership import HAND_OVER_S
 from gateway.system.accounts import UPLINK
 from gateway.uplink.credentials import FILE
 from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
@@ -189,3 +190,11 @@ def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_pat
         check=False,
     )
     assert (done.returncode, "limits.inflight = 0: " in done.stderr) == (2, True)
+
+
+def test_a_stop_may_take_as_long_as_sessions_move_to_other_gateways() -> None:
+    """A gateway that systemd kills before that loses the sessions that have not moved."""
+    (stop,) = re.findall(
+        r"^TimeoutStopSec=(\d+)$", (SYSTEMD / "onceway-gateway.service").read_text(), re.M
+    )
+    assert int(stop) >= HAND_OVER_S + 20

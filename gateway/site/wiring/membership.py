@@ -43,8 +43,10 @@ log = logging.getLogger(__name__)
 
 HOP_S = 2.0
 """Seconds within which a disconnected client connects to another member, if it knows one."""
-HAND_OVER_S = 8.0
-"""Longest time, in seconds, that a stop waits until sessions have moved."""
+HAND_OVER_S = 45.0
+"""Longest time, in seconds, that a stop waits while sessions move. If none moves, it ends earlier.
+`TimeoutStopSec` of the gateway's unit is longer.
+"""
 CROWD, MOST_CROWDS = 64, 16
 """Number of clients that are disconnected at once, and largest number of such groups. With many
 clients, the groups are larger. Every gateway has to answer for each client of a group within a
