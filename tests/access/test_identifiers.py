@@ -80,7 +80,7 @@ def test_the_identifier_may_have_to_begin_with_the_user_name(
 @pytest.mark.parametrize("user", [None, "alice", "carol"])
 @pytest.mark.parametrize("wanted", ["bob", "bob:", "bob:phone"])
 def test_the_name_of_a_user_is_kept_for_that_user(way: str, user: str | None, wanted: str) -> None:
-    """Otherwise an [[acl]] with %c gives commands of one user to another one."""
+    """Without this rule, an [[acl]] with %c gives commands of one user to another one."""
     assert chosen(user, wanted, identifiers=way) is None
     assert chosen("bob", wanted, identifiers="any") == wanted
 

@@ -177,7 +177,7 @@ def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Pat
 def test_restore_writes_the_configuration_where_the_environment_says(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a new machine there is no file at that place yet."""
+    """A new machine has no file at that place yet."""
     backed_up(site, tmp_path / "b")
     shutil.rmtree(site)
     monkeypatch.setenv("ONCEWAY_CONFIG", str(site / "gateway.toml"))

@@ -1,4 +1,4 @@
-"""Which boards may greet, as the registry that provisioning keeps says it, while the gateway
+"""Admission of boards by the device registry while the gateway
 runs.
 """
 

@@ -239,7 +239,7 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
 
 
 def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
-    """Also if it comes sooner than the first look at a board that was just added."""
+    """The reading may arrive before the first check of a board that was just added."""
     site = Site(tmp_path)
     site.expected.look([], {})
     site.expected.hear("roof-1", 1.0, {"name": "t", "value": 2.0, "unit": "V"})

@@ -125,7 +125,7 @@ async def test_impossible_log_line_is_cut(
 async def test_a_log_without_an_end_does_not_keep_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On the page one board is asked at a time."""
+    """The page asks one board at a time."""
 
     async def endless(*_: object) -> AsyncIterator[dict[str, Any]]:
         while True:

@@ -369,8 +369,8 @@ async def test_a_message_at_qos_0_that_closes_connections_costs_no_other_one(
 
 
 async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) -> None:
-    """Closes right after CONNACK, closes before CONNACK, says that it shuts down, is killed while a
-    message is in flight: none of it is the message's fault.
+    """The other broker closes after or before CONNACK, announces its end, or is killed while a
+    message is in flight. The message is not blamed for any of these.
     """
     async with (
         picky() as far,
@@ -419,7 +419,7 @@ async def test_a_broker_that_closes_every_connection_takes_no_message_along(
 
 
 async def test_filters_at_which_the_other_broker_closes_are_left_out(tmp_path: Path) -> None:
-    """And the messages that were in flight with them are not."""
+    """Messages that were in flight at the same time are not set aside."""
     text = f'{UP}\ndown = ["good/#", "bad/#"]'
     async with picky() as far:
         far.filters = lambda item: "close" if item.startswith("bad") else 0
@@ -503,7 +503,8 @@ async def test_mosquitto_refuses_one_message_and_gets_the_next(
 
 @pytest.mark.parametrize("step", ["before the commit", "after", "between closes", "before PUBCOMP"])
 async def test_a_kill_at_any_step_leaves_a_message_in_one_place(tmp_path: Path, step: str) -> None:
-    """In the queue or set aside: never in both, never in none, and at QoS 2 there once at most."""
+    """The message is either in the queue or set aside, and at QoS 2 at most once at the other
+    broker."""
     port = free_port()
     file = configuration(tmp_path, port, UP, free_port())
     how: Verdict = "close" if step in ("between closes", "before PUBCOMP") else 0x87
@@ -643,8 +644,8 @@ def failing(folder: Path, *words: str) -> str:
 
 
 async def test_message_just_set_aside_is_tried_again(tmp_path: Path) -> None:
-    """Before its commit, too: the bridge knows its number at once. Only the named messages are
-    read.
+    """The rule also holds before the commit, since the bridge knows the number at once. Only the
+    named messages are read.
     """
     async with (
         picky() as far,

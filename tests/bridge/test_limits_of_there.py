@@ -41,7 +41,8 @@ async def retain(client: Any, topic: str, payload: bytes, qos: int = 0) -> None:
 async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
     tmp_path: Path, most: int
 ) -> None:
-    """Through an end of the other broker, too; at QoS 0 it has to answer a PINGREQ first."""
+    """The limit holds across a restart of the other broker, too; at QoS 0 it has to answer a
+    PINGREQ first."""
     far_text = f"allow_anonymous true\nmax_qos {most}"
     async with (
         mosquitto(tmp_path / "far", far_text) as far,

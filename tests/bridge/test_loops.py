@@ -145,7 +145,8 @@ async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path
 async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
     tmp_path: Path, qos: int
 ) -> None:
-    """In both directions. The flow continues, and the packet identifiers are free again."""
+    """The rule holds in both directions. The flow continues, and the packet identifiers are free
+    again."""
     text = f'up = ["loop/#"]\ndown = ["loop/#"]\nqos = {qos}'
     async with (
         scripted() as far,

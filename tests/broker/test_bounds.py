@@ -428,8 +428,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If many queues refuse the publisher, a message must not cost each of them again. The broker
-    takes the first messages that have room, and refuses the others by their identifiers.
+    """The case: many queues refuse the publisher. A message must not cost each of them again. The
+    broker takes the first messages that have room, and refuses the others by their identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)

@@ -35,7 +35,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
 
 class Slow(Anonymous):
-    """Needs time to find out that everybody may enter."""
+    """Access rules that accept every client after some time."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect

@@ -353,8 +353,8 @@ class Journal:
         self.client: Client | None = None
         self.next = 1
         self.flights: dict[int, str] = {}
-        """By sequence: `new`, `sent`, `released` (PUBREC has come), `released before` (on another
-        connection)."""
+        """State by sequence: `new`, `sent`, `released` (PUBREC has come), `released before` (on
+        another connection)."""
 
     def connect(self, clean: bool) -> None:
         world = self.world

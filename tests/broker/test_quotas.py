@@ -116,7 +116,8 @@ def test_properties_count_as_bytes_that_are_published() -> None:
 @pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
 @pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
 def test_rate_holds_for_messages_that_come_in_one_piece(key: str, topics: int, qos: int) -> None:
-    """After any time, no more has passed than the rate gives for that time and a second more."""
+    """At any time, the broker has accepted at most what the rate allows for that time and one more
+    second."""
     world = World(quota=[QuotaSection(**{key: 40})])
     watching = watched(world)
     fast, begin = world.accepted("fast"), world.broker.now

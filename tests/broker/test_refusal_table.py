@@ -113,7 +113,8 @@ def test_no_refusal_ends_in_a_storm(make: Callable[[], Case]) -> None:
 
 
 def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
-    """Until the connection has ended. more: what the client sends each second meanwhile."""
+    """Wait until the connection has ended. more: input that the client sends each second
+    meanwhile."""
     for _ in range(60):
         if client.closed:
             return

@@ -133,8 +133,8 @@ def test_message_sent_before_a_power_cut_has_dup_despite_a_slow_disk(cuts: int) 
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """Only for sessions that outlive a power cut, deliveries that the store does not know are
-    bounded.
+    """The bound on deliveries that the store does not know holds only for sessions that outlive
+    a power cut.
     """
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)

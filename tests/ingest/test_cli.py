@@ -99,8 +99,8 @@ def test_pass_without_new_batches_reports_the_progress() -> None:
 def test_landing_place_without_a_batch_is_an_error_before_spark_starts(
     tmp_path: Path, made: str | None
 ) -> None:
-    """By its URL too, which the command line does not look at. A batch is there when its manifest
-    is.
+    """The place may be given by its URL, which the command line does not check. A batch exists when
+    its manifest does.
     """
     pytest.importorskip("pyspark")
     from gateway.ingest.jobs import stream

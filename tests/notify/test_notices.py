@@ -1,4 +1,5 @@
-"""When people are told: once at the begin, once at the end, again each day, and never at night."""
+"""Times of notifications: once at the begin, once at the end, again each day, and never at
+night."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -145,7 +145,7 @@ def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
 
 
 def test_callers_of_programs_are_found(tmp_path: Path) -> None:
-    """In all the ways in which this tree does."""
+    """The test covers all ways in which this tree calls programs."""
     module = tmp_path / "module.py"
     module.write_text(
         """

@@ -26,7 +26,7 @@ def test_device_list_is_read_with_and_without_board_kinds(tmp_path: Path) -> Non
 
 
 def test_device_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
-    """With a byte order mark, Windows line ends, quotes, and empty lines."""
+    """The list has a byte order mark, Windows line ends, quotes, and empty lines."""
     entries = batch.read(
         _list(tmp_path, '\ufeffname,port\r\n"a",/dev/ttyACM0\r\n\r\nb,/dev/ttyACM1\r\n\r\n')
     )

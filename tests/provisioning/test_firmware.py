@@ -1,5 +1,5 @@
-"""Without --hex a job takes the sensor example for its board, and builds it where that can be
-done.
+"""Choice of firmware: a job without --hex uses the sensor example for its board, and builds it
+where possible.
 """
 
 import json

@@ -56,7 +56,7 @@ def shared(registry: Registry) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """In memory: thousands of syncs."""
+    """A folder in memory, because the tests sync thousands of times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 

@@ -1,4 +1,4 @@
-"""Which registry a command means: the gateway's, or one that is named, and never one that no
+"""Choice of a command's registry: the gateway's or a named one, never one that no
 gateway reads.
 """
 

@@ -1,5 +1,5 @@
-"""Which board a job may write, what the registry says at each moment, and how each job is taken up:
-with a board in memory.
+"""Jobs with a board in memory: permitted boards, the state of the registry at each moment, and
+how a job is resumed.
 """
 
 import io

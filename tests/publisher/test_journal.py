@@ -57,7 +57,7 @@ def test_messages_wait_in_order_with_their_numbers(tmp_path: Path) -> None:
 
 
 def test_a_sequence_is_never_used_again(tmp_path: Path) -> None:
-    """Not when all messages of the journal are gone, either."""
+    """The rule holds even if all messages of the journal are gone."""
     incarnation = three(tmp_path / "j.db")
     with closing(opened(tmp_path / "j.db")) as journal:
         journal.write([], [(incarnation, number) for number in (1, 2, 3)])

@@ -46,7 +46,7 @@ CLIENTS = 10
 READINGS = 1000
 """Readings of a day."""
 TURNS = 10
-"""How often each client comes back in a day."""
+"""Number of reconnects of each client in a day."""
 REAL_READINGS = 600
 """Readings between two samples of a run in real time, one a second."""
 KEPT_BATCHES = 50_000

@@ -51,7 +51,7 @@ def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
 
 
 class Source:
-    """Publishes at QoS 1 and 2; half of it says who it is. acknowledged: payloads."""
+    """A publisher at QoS 1 and 2; half of its messages have an identity. acknowledged: payloads."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire

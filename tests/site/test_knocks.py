@@ -222,7 +222,7 @@ async def test_a_knock_at_a_member_that_does_not_know_us_tells_both(
 
 
 async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one without a certificate nor one of another site."""
+    """The stranger has no certificate, or one of another site."""
     site = Site(tmp_path / "ours", "attic", "barn")
     other = Site(tmp_path / "theirs", "attic", "barn")
     heard: list[str] = []

@@ -57,7 +57,7 @@ async def test_certificates_are_renewed_at_half_their_life(
 async def test_first_gateway_renews_a_certificate_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then it can invite members whose certificates have ended, too."""
+    """Afterwards it can also invite members with expired certificates."""
     site = Site(tmp_path, "attic", "barn")
     age(monkeypatch, site, 11, "attic")
     assert _certificate(site.config("attic")).state is State.WRONG

@@ -722,7 +722,7 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
 
 
 def test_concurrent_recalls_end(site: Site) -> None:
-    """Both begin together, as after a power failure. The member that is asked gives way."""
+    """Two recalls begin together, as after a power failure. The member that is asked gives way."""
     begin_with(
         site,
         a=Record(0, Session(1), suspect=True, copied=True),

@@ -67,7 +67,7 @@ def server(request, tmp_path) -> Iterator[SftpOfKind]:
 
 @pytest.fixture
 def connect(request, tmp_path, monkeypatch) -> Iterator[Callable[[], Landing]]:
-    """Opens the place of the name that the test is parametrised with."""
+    """Return a function that opens the place that the test is parametrised with."""
     name = request.param
     if name in SFTP:
         with sftp_of_kind(tmp_path / "server", replace(SFTP[name][0])) as running:

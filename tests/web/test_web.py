@@ -381,7 +381,8 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
-    """Neither before a board is plugged in nor after: the board is one, if it is expected."""
+    """The pattern is not a problem before or after a board is plugged in; an expected board is
+    one."""
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),

@@ -66,8 +66,8 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 def test_acknowledgements_come_in_the_order_of_the_messages(
     version: Version, together: bool
 ) -> None:
-    """Though some of them wait for the disk and others do not, and whether they come as one run
-    or each on its own.
+    """Some of them wait for the disk. The messages arrive as one run
+    or one by one.
     """
     world = World()
     world.durable("s").subscribe("kept")

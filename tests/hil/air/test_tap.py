@@ -36,7 +36,7 @@ class Talk:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.times: dict[str, int] = {}
-        """When each event was said last."""
+        """Time of the last report of each event."""
         self.frames = 0
         self.tap = AirTap(BOARD, lambda: KEY, self.enter)
         self.gateway = ATTIC

@@ -45,7 +45,7 @@ def port() -> int:
 
 @pytest.fixture
 def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
-    """Starts a gateway; again, with what the one before has left."""
+    """Start a gateway; the second time, with the data of the first one."""
 
     async def start(spool: str = "") -> Child:
         config = tmp_path / "gateway.toml"

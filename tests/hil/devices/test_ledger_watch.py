@@ -131,7 +131,7 @@ def test_publications_on_a_board_at_the_end_wait_or_remain(
 
 
 def test_publications_of_a_board_that_met_no_gateway_are_entered(tmp_path: Path) -> None:
-    """Held publications of a new board have no identity yet. Those of a swapped board never get
+    """Unsent publications of a new board have no identity yet. Those of a swapped board never get
     one.
     """
     (tmp_path / "swapped").mkdir()

@@ -76,7 +76,8 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
 
 
 def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
-    """Only its EEPROM shows a second publication, which the gateway's window must have dropped."""
+    """A second publication is seen in its EEPROM only, and the gateway's window must have dropped
+    it."""
     seen = Seen()
     seen.take(COUNTED)
     for device in ("uno-1", "uno-2"):

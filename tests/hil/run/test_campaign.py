@@ -46,7 +46,7 @@ if "--readings" in sys.argv:
 (folder / "report.json").write_text(json.dumps(report))
 (folder / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
 """
-"""Stands in for `onceway`: a run of seed 7 fails, one of seed 13 does not come up."""
+"""A replacement of `onceway`: a run of seed 7 fails, one of seed 13 does not start."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Whatever ends a job, the last line that it says is the reason: what happened, where, what to do.
+"""Ends of jobs: the last line is the reason with the fault, its place and the remedy.
 
 Each fault here is a real one: a full disk, a file that is missing or damaged, a file in the way.
 """

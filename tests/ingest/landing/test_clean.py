@@ -81,7 +81,7 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
 
 
 def test_deletion_is_recorded_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a crash in between would leave a gap that holds the feed."""
+    """A crash in between would leave a gap that holds the feed."""
     with open_folder() as folder:
         landing, table = fill(folder)
 

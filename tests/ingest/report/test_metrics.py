@@ -23,7 +23,7 @@ GONE = FeedReport('odd"\\name/0c', 5, None, 50, 0, 0, AT)
 
 
 def samples(report: Report) -> dict[tuple[str, str], float]:
-    """By metric and gateway."""
+    """Return samples by metric and gateway."""
     return {
         (
             sample.name.removeprefix("onceway_ingest_"),

@@ -589,7 +589,7 @@ def test_pubrel_is_answered_by_the_member_that_knows_it(sites: Sites) -> None:
 
 @pytest.mark.parametrize("version", [Version.V3_1, Version.V3_1_1, Version.V5])
 def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Version) -> None:
-    """Before MQTT 5 every PUBCOMP says success, so the connection ends. When all members say no,
+    """Every PUBCOMP before MQTT 5 says success, so the connection ends. When all members say no,
     MQTT 3.1.1 allows it.
     """
     client = sites.connect("b", version=version, wait=2)

@@ -318,7 +318,7 @@ def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: 
 def test_member_without_uplink_keeps_what_another_one_leaves(
     pair: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In its spool nothing would land it."""
+    """A member without an uplink would never land it from its spool."""
     with_uplink = pair["b"].broker.config
     pair["b"].broker.reconfigure(with_uplink.model_copy(update={"uplink": None}))
     client, table = publisher(pair, "a"), Table()

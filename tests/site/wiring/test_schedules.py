@@ -40,7 +40,7 @@ DARK_SEED = 2
 """A schedule in which a gateway needs the identifiers that were received before it lost its power.
 """
 BEAT = messages.encode(messages.Beat(0, 0))[0]
-"""How a frame begins behind which nothing breaks: such frames come all the time."""
+"""First byte of frames after which nothing breaks, because they are sent all the time."""
 TOPICS = "t/1", "t/2", "t/3"
 
 
