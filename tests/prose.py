@@ -33,10 +33,12 @@ MOST_WORDS = 30
 
 _FIRST = re.compile(
     r"(?:What|Who|Whom|Whose|Those|That|This|These|It|Its|They|Their|Of|So|Nothing|Nobody|Somebody"
-    r"|None|All that|As|Such|There|Where|Whoever|Most|Least)\b"
+    r"|None|All that|As|Such|There|Where|Whoever|Most|Least|Why|How|Which|When|Until|By|Behind"
+    r"|Otherwise|Else|Whatever|Whichever|However|Rather|Though|Then|Also|And|Not|Neither|Perhaps"
+    r"|Needs|Stands|Takes|Has)\b"
 )
-"""First words of a docstring that opens with a clause, a pronoun, or "Most" for a largest
-number.
+"""First words of a docstring that opens with a clause, a pronoun, an adverb, a verb without its
+subject, or "Most" for a largest number.
 """
 _PASSIVE = re.compile(
     r"(?:Is|Are|Was|Were|Be|Been|Being)\b|(?!Listen|Open|Need|Feed|Seed|Embed)"

@@ -111,7 +111,7 @@ class Convergence:
         self.retained_here = self.retained_there = 0
         """Retained messages of both brokers after the last comparison."""
         self.error = ""
-        """Why the comparison is not complete; empty if it is."""
+        """Reason for which the comparison is not complete; empty if it is."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}

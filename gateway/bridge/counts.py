@@ -46,7 +46,7 @@ class Counts:
         self._loops: set[str] = set()
         """Bridges that returned messages; each is logged once."""
         self._crossed = Counter[int]()
-        """How often each message has crossed since `_since`."""
+        """Number of times that each message has crossed since `_since`."""
         self._since = 0.0
 
     def cannot_take(self, topic: str, why: str) -> None:

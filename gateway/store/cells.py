@@ -279,7 +279,7 @@ _WHOLE = {
 }
 """Checks of whole rows by table."""
 CHANGED = "contents"
-"""Stands for the damaged column in a row whose check fails."""
+"""Placeholder for the damaged column in a row whose check fails."""
 
 
 def sound(table: str) -> str:

@@ -118,7 +118,7 @@ class DeviceUnderTest(Protocol):
     harmed: Counter[str]
     """Harms done by the device's wire, by kind."""
     opened: int
-    """How often the gateway has opened its port."""
+    """Number of times that the gateway has opened its port."""
     refused: list[tuple[int, int]]
     """Packet identifiers of publications that the gateway has refused, with the reason."""
 

@@ -28,7 +28,7 @@ BARE = set(
 )
 """Essential or required in Debian 12 and 13 both. (e2fsprogs is so in 12 alone.)"""
 ALWAYS = {"gateway", "build", "centre"}
-"""Needs that `make setup` installs."""
+"""Programs that `make setup` installs."""
 ALSO = {
     ".setup/": {"package", "try"},
     "hil/": {"hil"},
@@ -36,7 +36,7 @@ ALSO = {
     "tests/benchmarks/": {"bench"},
     "tests/links/fuzz.py": {"soak"},
 }
-"""Needs that are installed, too, by the make target that runs the files of a folder."""
+"""Programs that are also installed by the make target that runs the files of a folder."""
 OWNERS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",

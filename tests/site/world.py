@@ -574,7 +574,7 @@ class Link:
         self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
         """Frames on their way to each end."""
         self.clear = dict.fromkeys(ends, 0.0)
-        """When the last frame to each end arrives."""
+        """Time at which the last frame to each end arrives."""
 
 
 class World:
