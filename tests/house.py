@@ -205,7 +205,7 @@ FIGURES = (
     Figure("lines of code: product", 53_000, None, lambda: lines_of_code(files(*PRODUCT))),
     Figure("lines of code: tests", 61_000, None, lambda: lines_of_code(files("tests"))),
     Figure("functions with a complexity above 12", 0, 0, tangled_functions),
-    Figure("classes with more than 30 methods", 0, 1, lambda: len(large_classes())),
+    Figure("classes with more than 30 methods", 0, 0, lambda: len(large_classes())),
     *_walks(),
     Figure("hil run imports: files", 140, 155, lambda: len(imported_by("hil.run.run"))),
     Figure("hil run imports: lines", 20_000, 19_000, lambda: all_lines(imported_by("hil.run.run"))),

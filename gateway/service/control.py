@@ -14,7 +14,7 @@ exit `code` of a command, if they are known.
     end, client            ends the session, and its connection with 0x98; one row {"ended": true}
                            once that is on disk, none for an unknown client
     status                 one row: health, serial ports, bridges, and the figures of `$SYS`
-    site                   one row for each member of the site (`gateway/site/links/net.py`)
+    site                   one row for each member of the site (`gateway/site/links/far_member.py`)
     radios                 one row for each LoRa radio (`gateway/links/lora/status.py`)
     listen                 one row for each frame that the radios hear, and an empty row after
                            LISTEN_S without a frame, until the client closes the connection

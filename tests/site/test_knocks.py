@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from gateway.site.framing import Kind, pack_number, unpack_number
+from gateway.site.links import dialling
 from gateway.site.links import net as net_module
 from gateway.site.links.link import SILENT
 from gateway.site.pki.authority import membership
@@ -39,8 +40,8 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member whose dialling failed does not dial again by itself."""
-    monkeypatch.setattr(net_module, "_FIRST_WAIT_S", LONG_S)
-    monkeypatch.setattr(net_module, "MOST_WAIT_S", LONG_S)
+    monkeypatch.setattr(dialling, "_FIRST_WAIT_S", LONG_S)
+    monkeypatch.setattr(dialling, "MOST_WAIT_S", LONG_S)
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ async def test_a_flood_of_knocks_has_a_bound(site: Site) -> None:
         for _ in range(30):
             await knock(site, "barn", "attic")
         await until(lambda: len(came) > 1)
-        bound = 2 + (time.monotonic() - begun) / net_module._KNOCK_S
+        bound = 2 + (time.monotonic() - begun) / dialling._KNOCK_S
         assert len(came) <= bound
 
 
@@ -160,9 +161,9 @@ async def test_a_flood_of_knocks_has_a_bound(site: Site) -> None:
 async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
     site: Site, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(net_module, "DIAL_S", LONG_S)
-    monkeypatch.setattr(net_module, "_SLOW_S", 0.0)
-    monkeypatch.setattr(net_module, "_KNOCK_S", 0.0)
+    monkeypatch.setattr(dialling, "DIAL_S", LONG_S)
+    monkeypatch.setattr(dialling, "_SLOW_S", 0.0)
+    monkeypatch.setattr(dialling, "_KNOCK_S", 0.0)
     came: list[asyncio.StreamWriter] = []
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,8 +190,8 @@ async def test_a_member_of_0_2_0_refuses_a_knock_and_is_left_alone(
     site: Site, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The member attic dials when its time has come."""
-    monkeypatch.setattr(net_module, "_FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(net_module, "MOST_WAIT_S", 0.01)
+    monkeypatch.setattr(dialling, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(dialling, "MOST_WAIT_S", 0.01)
 
     async def refuse(peer: Peer) -> None:
         peer.say(Kind.REMOVED, b"[]")
@@ -226,7 +227,9 @@ async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.Monke
     site = Site(tmp_path / "ours", "attic", "barn")
     other = Site(tmp_path / "theirs", "attic", "barn")
     heard: list[str] = []
-    monkeypatch.setattr(net_module.Net, "_knocked", lambda self, far: heard.append(far.name))
+    monkeypatch.setattr(
+        dialling.Dialling, "knocked", lambda self, far, late: heard.append(far.name)
+    )
     async with running(site.config("attic")):
         stranger = as_member(other, "barn")
         stranger.verify_mode = ssl.CERT_NONE
@@ -243,7 +246,9 @@ async def test_knock_of_a_removed_member_is_ignored(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(net_module.Net, "_knocked", lambda self, far: heard.append(far.name))
+    monkeypatch.setattr(
+        dialling.Dialling, "knocked", lambda self, far, late: heard.append(far.name)
+    )
     async with running(site.config("attic")) as (attic,):
         monkeypatch.setattr(attic.net._removed, "covers", lambda certificate: True)
         assert b"removed from the site" in await knock(site, "barn", "attic")
@@ -277,12 +282,12 @@ async def test_backoff_is_forgiven_by_an_answered_question(
     timeout = asyncio.timeout
 
     def noted(seconds: float) -> asyncio.Timeout:
-        if seconds < net_module.DIAL_S / 2:
+        if seconds < dialling.DIAL_S / 2:
             waits.append(seconds)
             seconds = 0.01
         return timeout(seconds)
 
-    monkeypatch.setattr(net_module.asyncio, "timeout", noted)
+    monkeypatch.setattr(dialling.asyncio, "timeout", noted)
     async with answering(site, "barn", talk), running(site.config("attic")) as (attic,):
         await until(lambda: attic.events.count(("left", "barn")) >= 6)
     monkeypatch.undo()

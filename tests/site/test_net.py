@@ -15,6 +15,7 @@ import uvloop
 from gateway.errors import OncewayError
 from gateway.site.errors import SiteError
 from gateway.site.framing import Kind, pack, pack_number
+from gateway.site.links import listening
 from gateway.site.links import net as net_module
 from gateway.site.links.link import MOST_UNSENT
 from gateway.site.links.listening import MOST_HANDSHAKES
@@ -411,7 +412,7 @@ async def test_a_removal_is_heard_of_at_the_next_greeting_and_cannot_be_forged(
 async def test_garbage_before_the_handshake(
     tmp_path: Path, log: pytest.LogCaptureFixture, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net_module, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(listening, "HANDSHAKE_S", 0.5)
     site = Site(tmp_path, "attic", "barn")
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], None) as peer:
@@ -511,14 +512,14 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
             await asyncio.open_connection("127.0.0.1", barn.net.port)
             for _ in range(MOST_HANDSHAKES * 2)
         ]
-        await until(lambda: len(barn.net._handshakes) == MOST_HANDSHAKES)
+        await until(lambda: len(barn.net._listener.handshakes) == MOST_HANDSHAKES)
         for reader, _ in strangers[:MOST_HANDSHAKES]:
             await asyncio.wait_for(_end_of(reader), 5)
         async with running(site.config("attic")):
             await until(lambda: barn.linked("attic"))
         for _, writer in strangers:
             writer.transport.abort()
-        await until(lambda: not barn.net._handshakes)
+        await until(lambda: not barn.net._listener.handshakes)
     assert len(log.messages) < 10
 
 
@@ -526,7 +527,7 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
 async def test_a_member_whose_own_address_is_absent_runs_and_says_so(
     absent: str, tmp_path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net_module, "AGAIN_S", 0.01)
+    monkeypatch.setattr(listening, "AGAIN_S", 0.01)
     site = Site(tmp_path, "attic", "barn")
     late = site.config("attic", bind=f"{absent}:{free_port()}")
     async with running(late, site.config("barn")) as (attic, barn):
@@ -536,7 +537,7 @@ async def test_a_member_whose_own_address_is_absent_runs_and_says_so(
         assert barn.row("barn")["problem"] is None
         assert said(log, absent, "the rest runs") == 1
         if "%" in absent:  # its network interface comes
-            attic.net._config = site.config("attic")
+            attic.net._listener._config = site.config("attic")
             await until(lambda: attic.net.port > 0)
             assert attic.row("attic")["problem"] is None
 
@@ -554,7 +555,7 @@ async def test_guests_without_an_invitation_and_garbage_are_some_lines(
             async with dialled(site.addresses["attic"], None) as peer:
                 peer.writer.write(b"GET /%d HTTP/1.1\r\n\r\n" % number)
                 await _end_of(peer.reader)
-        await until(lambda: not attic.net._handshakes)
+        await until(lambda: not attic.net._listener.handshakes)
     assert said(log, "an invited gateway at 127.0.0.1", "refused") == 1
     assert len(log.messages) <= 8, log.messages
     assert all(len(message) < 400 for message in log.messages)
@@ -567,7 +568,7 @@ async def test_silent_peer_after_the_handshake_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
     guest: bool,
 ) -> None:
-    monkeypatch.setattr(net_module, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(listening, "HANDSHAKE_S", 0.5)
     site = Site(tmp_path, "attic", "barn")
     own = membership(site.of("attic"))
     context = expected_authority(own.authority) if guest else as_member(site, "attic")
@@ -575,7 +576,7 @@ async def test_silent_peer_after_the_handshake_is_dropped(
         async with dialled(site.addresses["barn"], context) as peer:
             await peer.ended()
         await until(lambda: said(log, "it does not answer"))
-        assert not barn.net._handshakes
+        assert not barn.net._listener.handshakes
         if guest:
             async with dialled(site.addresses["barn"], context) as peer:
                 peer.greet()

@@ -110,11 +110,11 @@ PLACES = {
     "service/gateway.py": {"serve.reload": "`gateway reload` tells its result"},
     "service/management.py": {"Management._start_page": "the start waits for it"},
     "site/links/kept_list.py": {"KeptList._save": "job site_members"},
+    "site/links/certificate.py": {"OwnCertificate._renew": "job site_certificate"},
+    "site/links/listening.py": {"Listener.keep_accepting": "part site"},
     "site/links/net.py": {
         "Net._answer": "the invited gateway sees it",
-        "Net._keep_accepting": "part site",
         "Net._look": CAUGHT,
-        "Net._renew": "job site_certificate",
         "Net._start_task": CAUGHT,
         "Net.start": "part site",
     },

@@ -74,7 +74,7 @@ NOT_REPEATED = {
         bridge/far_filters.py:_lack bridge/far_filters.py:subscribed
     """,
     "members of a site, which have proved a certificate": """
-        site/links/net.py:joined site/links/net.py:_renew site/links/net.py:over
+        site/links/net.py:joined site/links/certificate.py:_renew site/links/net.py:over
         site/links/net.py:_spread site/links/net.py:_refused site/wiring/registry.py:_tell
         site/wiring/registry.py:_exchange site/wiring/replicas.py:_land
         site/wiring/replicas.py:_adopted site/wiring/replicas.py:refuse*2

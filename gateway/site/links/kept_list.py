@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.errors import OncewayError
+from gateway.site.links.seldom import Seldom
 from gateway.system.jobs import FILE_S, Job
 
 
@@ -21,9 +22,8 @@ class _List(Protocol):
 
 class KeptList:
     """A list and its file. title: the list, in words. spawn: starts a task that ends before the
-    gateway does. may_log: whether a minute has passed since it was asked with this name. saved:
-    called when a list of another member is in the file. mends: whether `save` replaces a damaged
-    file.
+    gateway does. saved: called when a list of another member is in the file. mends: whether `save`
+    replaces a damaged file.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class KeptList:
         name: str,
         title: str,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        may_log: Callable[[str], bool],
+        seldom: Seldom,
         saved: Callable[[], None] = lambda: None,
         mends: bool = False,
     ) -> None:
         self._name = name
-        self._spawn, self._may_log, self._saved = spawn, may_log, saved
+        self._spawn, self._seldom, self._saved = spawn, seldom, saved
         self._mends = mends
         self._reading = Job(name, f"{folder}: {title} cannot be read", FILE_S)
         self._writing = Job(f"{name}_file", f"{folder}: {title} cannot be written", 3 * FILE_S)
@@ -65,7 +65,7 @@ class KeptList:
         else:
             self._reading.succeed()
         failed = self._writing.error or (self._mends and self._reading.error)
-        if failed and self._may_log(self._name):  # once a minute
+        if failed and self._seldom.allows(self._name):  # once a minute
             self.keep()
         return found
 

@@ -50,6 +50,8 @@ as silent within 2 s.
 SILENT = "it is silent"
 UNREAD_S = 10.0
 """Longest time that a keep-alive may stay unread."""
+SHUTDOWN_S = 2.0
+"""Longest time that the end of TLS takes."""
 _SHORT = 300
 """Largest number of characters of a peer's text that are logged."""
 

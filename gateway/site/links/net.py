@@ -1,126 +1,40 @@
 """The links of this gateway to the other members of its site.
 
 In: the configuration, the certificates in the site's folder, and frames for members. Out: members
-that join and leave, and their frames, in the event loop. Of two members, the one whose name comes
-first in the alphabet dials, so there is one connection for each pair. A link to a member that hangs
-ends within 2 s. An absent member is dialled again after 0.1 s, and then less often, up to every 5
-s. After a link on which a keep-alive was answered, dialling begins with 0.1 s again.
-
-The other member of a pair *knocks* while there is no link, at once after its start: it connects,
-shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at most once
-a second. Onceway 0.2.0 refuses a knock, and gets no more for a minute. A knock does not affect a
-link that is alive.
-
-A stranger can use only a handshake: there are at most MOST_HANDSHAKES at a time, each takes at most
-HANDSHAKE_S, and if there are too many, the oldest one ends. Each problem is logged once, in one
-line.
+that join and leave, and their frames, in the event loop. A link to a member that hangs ends within
+2 s. Each problem is logged once, in one line.
 """
 
 import asyncio
 import logging
-import random
-import socket
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
-from gateway.config import Config, split_address
-from gateway.errors import OncewayError
+from gateway.config import Config
 from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
+from gateway.site.links.certificate import OwnCertificate
+from gateway.site.links.dialling import DIALS, HEARD, Dialling
+from gateway.site.links.far_member import FarMember, MemberStatus, status
 from gateway.site.links.kept_list import KeptList
-from gateway.site.links.link import (
-    OLDEST,
-    SILENT,
-    VERSION,
-    Greeting,
-    Link,
-    State,
-    address_of,
-    difference,
-)
-from gateway.site.links.listening import MOST_HANDSHAKES, is_here, listen
+from gateway.site.links.link import OLDEST, VERSION, Greeting, Link, difference
+from gateway.site.links.listening import Listener
+from gateway.site.links.seldom import Seldom
 from gateway.site.pki import invitation, renewal
-from gateway.site.pki.authority import Membership, Removal, authority_of, membership, name_in
+from gateway.site.pki.authority import Removal, name_in
 from gateway.site.pki.member_list import Lists
 from gateway.site.pki.removed import Removed
-from gateway.site.pki.tls import dialling, serving, why
 from gateway.site.rules.contact import LEASE_S, PROMISE_S
-from gateway.system.dial import connected
 from gateway.system.jobs import Job
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-AGAIN_S = 2.0
-"""Seconds between two attempts to listen on an address that this machine does not have yet."""
-RENEWAL_S = 86_400.0
-"""Longest time in seconds for which a renewal may fail before it is a problem."""
-HANDSHAKE_S = 10.0
-DIAL_S = 5.0
-_TCP_S = 4.0
-"""Timeout for name lookup and TCP, within DIAL_S."""
-MOST_WAIT_S = 5.0
 CLOCK_S = 60.0
 """Difference of clocks beyond which it is a problem of the link."""
-_SHUTDOWN_S = 2.0
-_FIRST_WAIT_S = 0.1
-_KNOCK_S = 1.0
-"""Seconds after an answered knock in which further knocks of that member are ignored."""
-_SLOW_S = 0.5
-"""Seconds after which a knock ends an attempt to dial."""
-_STALE_S = 0.75
-"""Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
-_QUIET_S = 60.0
-_KEYS = 64
-
-
-@dataclass(slots=True)
-class _Far:
-    """Another member.
-
-    heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
-    why there is no link, or the problem at its start, if known. before: the generation before that
-    of `last`. begun: whether `last` is the first link since the member has started. knocked:
-    whether the member has knocked, and is to be dialled at once. answered_knock: time of the last
-    answered knock. attempt: the current dialling, which a knock may end.
-    """
-
-    name: str
-    address: str
-    since: float
-    link: Link | None = None
-    heard: float | None = None
-    last: Link | None = None
-    before: str = ""
-    begun: bool = False
-    problem: str = ""
-    knocked: asyncio.Event = field(default_factory=asyncio.Event)
-    answered_knock: float = float("-inf")
-    attempt: asyncio.Timeout | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
-    """A row of `onceway site status`. heard_s: seconds since the last received byte; None if there
-    was none in this run. until: the end date of the certificate, if known.
-    """
-
-    name: str
-    address: str
-    here: bool  # prose: JSON key
-    connected: bool
-    since_s: float
-    heard_s: float | None
-    lag_ms: float | None
-    clock_s: float | None
-    protocol: int | None
-    generation: str | None
-    until: str | None
-    problem: str | None
 
 
 class Net:
@@ -147,63 +61,59 @@ class Net:
         self._generation = generation
         self._joined, self._link_ended, self._received = joined, link_ended, received
         self._agreed = agreed
-        self._far: dict[str, _Far] = {}
-        self._logged: dict[str, float] = {}
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._far: dict[str, FarMember] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving: set[asyncio.Task[None]] = set()
         """Tasks that `close` waits for."""
-        self._listening: socket.socket | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
         self._closing = False
-        folder = config.site_folder
-        text = f"{folder}: the certificate of this gateway, or of a member, cannot be renewed"
-        self._renewing = Job("site_certificate", text, RENEWAL_S)
-        text, save = "the list of removed members", self._spawn_saving
-        self._removals = KeptList(folder, "site_removed", text, save, self._may_log)
+        folder, save = config.site_folder, self._spawn_saving
+        self._seldom = seldom = Seldom()
+        self._certificate = OwnCertificate(folder, self._name, save, seldom)
+        self._listener = Listener(config, self, self._certificate, self._refused, seldom)
+        self._dialling = Dialling(self, self._certificate, self._refused)
+        text = "the list of removed members"
+        self._removals = KeptList(folder, "site_removed", text, save, seldom)
         text = "the signed list of members"
         self._listing = KeptList(
-            folder, "site_members", text, save, self._may_log, self._agreed, mends=True
+            folder, "site_members", text, save, seldom, self._agreed, mends=True
         )
 
     @property
     def jobs(self) -> list[Job]:
         """The jobs that renew certificates and keep the lists of members and of removed ones."""
-        return [self._renewing, *self._removals.jobs, *self._listing.jobs]
+        return [self._certificate.job, *self._removals.jobs, *self._listing.jobs]
 
     @property
     def port(self) -> int:
         """Port on which this gateway listens."""
-        return cast(int, self._listening.getsockname()[1]) if self._listening else 0
+        return self._listener.port
 
     async def start(self) -> None:
         """Start listening and dialling. An address that this machine does not have yet is waited
         for. Raises OncewayError if there is no certificate, or the address is in use.
         """
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
-        self._own = own = membership(folder, self._name)
-        self._renews = authority_of(folder) is not None
-        if self._renews and renewal.is_due(own.certificate):
-            own = renewal.renew_own(folder) or own
+        own = self._certificate.read()
         self._removed, self._lists = Removed(folder, own), Lists(folder, own)
         self._removals.use(self._removed)
         self._listing.use(self._lists)
         self._closing = False
         self._far.clear()
-        self._use(own)
-        self._listening = listen(*self._config.site_bind)
-        if absent := self._absent():
+        self._listener.open()
+        if absent := self._listener.absent():
             log.error("%s; the rest runs", absent)
         now = loop.time()
         for name, address in self._site.members.items():
             if name != self._name:
-                self._far[name] = _Far(name, address, now)
-                keep = self._keep_dialling if self._name < name else self._keep_knocking
-                self._spawn(keep(self._far[name]))
+                self._far[name] = far = FarMember(name, address, now)
+                dialling = self._dialling
+                keep = dialling.keep_dialling if self._name < name else dialling.keep_knocking
+                self._start_task(keep(far), self._tasks)
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
-        self._spawn(self._keep_accepting())
+        self._start_task(self._listener.keep_accepting(), self._tasks)
         if not absent:
             log.info("site %s: listening for members on port %d", own.site, self.port)
 
@@ -212,20 +122,14 @@ class Net:
         if self._tick is not None:
             self._tick.cancel()
         await asyncio.gather(*self._saving, return_exceptions=True)
-        tasks = [*self._tasks, *self._handshakes]
+        tasks = [*self._tasks, *self._listener.handshakes]
         for task in tasks:
             task.cancel()
         for far in self._far.values():
             if far.link is not None:
                 far.link.stop()
         await asyncio.gather(*tasks, *self._saving, return_exceptions=True)
-        if self._listening is not None:
-            self._listening.close()
-
-    def _use(self, own: Membership) -> None:
-        """Show this certificate from now on, on new links."""
-        folder, self._own = self._config.site_folder, own
-        self._serving, self._dialling = serving(folder, own), dialling(folder, own)
+        self._listener.close()
 
     def send(self, member: str, frame: bytes) -> None:
         """Send a frame. It is dropped if there is no link: the caller must expect silence."""
@@ -238,7 +142,8 @@ class Net:
     def status(self) -> list[dict[str, Any]]:
         """Return the rows of all members, this one first."""
         now = asyncio.get_running_loop().time()
-        until = f"{self._own.certificate.not_valid_after_utc:%Y-%m-%d}"
+        certificate = self._certificate.own.certificate
+        until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
         own = MemberStatus(
             self._name,
             self._site.members[self._name],
@@ -253,16 +158,9 @@ class Net:
             until=until,
             problem=_GONE
             if self._is_removed
-            else renewal.problem(self._own.certificate) or self._absent(),
+            else renewal.problem(certificate) or self._listener.absent(),
         )
-        return [asdict(own), *(asdict(_status(far, now)) for far in self._far.values())]
-
-    def _absent(self) -> str | None:
-        """Return why no member can reach this gateway yet, or None."""
-        if is_here(self._config.site_bind[0]):
-            return None
-        where = self._site.bind or "site.bind"
-        return f"{where}: this machine does not have that address. The gateway waits for it"
+        return [asdict(own), *(asdict(status(far, now)) for far in self._far.values())]
 
     def has_stopped(self, member: str) -> bool:
         """Whether the last link ended because the member stopped."""
@@ -293,8 +191,8 @@ class Net:
             raise SiteError(_GONE)
         if link.expected is None and self._name < name:
             link.knock = True
-            self._knocked(self._far[name])
-            raise SiteError(f"it is {self._name}{_DIALS}{name}{_HEARD}")
+            self._dialling.knocked(self._far[name], self._is_late())
+            raise SiteError(f"it is {self._name}{DIALS}{name}{HEARD}")
 
     def greeting(self) -> Greeting:
         return Greeting(
@@ -307,7 +205,7 @@ class Net:
             copies=self._site.copies,
             lease=LEASE_S,
             promise=PROMISE_S,
-            renews=self._renews,
+            renews=self._certificate.renews,
             agreed=self._lists.newest,
         )
 
@@ -347,7 +245,7 @@ class Net:
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
-        if link.differs and self._may_log(f"{far.name}: {link.differs[:9]}"):
+        if link.differs and self._seldom.allows(f"{far.name}: {link.differs[:9]}"):
             log.warning("%s: %s", printable(far.name), link.differs, extra=about(member=far.name))
         self._joined(far.name)
 
@@ -363,43 +261,7 @@ class Net:
         self._spawn_saving(self._answer(link, request))
 
     def renews(self, link: Link, data: bytes) -> None:
-        if link.has_renewed if data else self._renews and not link.has_renewed:
-            link.has_renewed = not data
-            self._spawn_saving(self._renew(link, data))
-
-    async def _renew(self, link: Link | None, data: bytes = b"") -> None:
-        """Renew the certificate of this gateway, or that of the member at the end of a link."""
-        folder = self._config.site_folder
-        try:
-            if link is not None and link.certificate is not None and not data:
-                link.renew(await asyncio.to_thread(renewal.renewed, folder, link.certificate))
-                self._renewing.succeed()
-                return
-            if link is None:
-                own = await asyncio.to_thread(renewal.renew_own, folder)
-            else:
-                own = await asyncio.to_thread(renewal.accept, folder, data)
-            if own is not None:
-                self._use(own)
-                log.info(
-                    "this gateway's certificate is renewed, until %s",
-                    f"{own.certificate.not_valid_after_utc:%Y-%m-%d}",
-                )
-            self._renewing.succeed()
-        except Exception as error:
-            self._renewing.fail(error)
-
-    def _keep_certificate(self) -> None:
-        """Renew this gateway's certificate when half of its life is over."""
-        if not renewal.is_due(self._own.certificate):
-            return
-        if self._renews:
-            if self._may_log("own renewal"):  # a failure is tried again a minute later
-                self._spawn_saving(self._renew(None))
-            return
-        for far in self._far.values():
-            if far.link is not None and far.link.renews and not far.link.has_renewed:
-                far.link.renew()
+        self._certificate.received(link, data)
 
     def over(self, link: Link, joined: bool) -> None:
         if not joined:
@@ -415,142 +277,6 @@ class Net:
             )
         self._link_ended(far.name)
 
-    # Connections
-
-    async def _keep_accepting(self) -> None:
-        loop = asyncio.get_running_loop()
-        while (listening := self._listening) is None:
-            await asyncio.sleep(AGAIN_S)
-            with suppress(OncewayError):
-                self._listening = listen(*self._config.site_bind)
-        while True:
-            try:
-                channel, address = await loop.sock_accept(listening)
-            except OSError as error:  # for example, too many open files
-                self._warn(
-                    "accept", f"no connection of a member can be accepted ({error.strerror})"
-                )
-                await asyncio.sleep(TICK_S)
-                continue
-            if len(self._handshakes) >= MOST_HANDSHAKES:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
-            task = loop.create_task(self._admit(channel, address_of(address)))
-            self._handshakes[task] = None
-            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
-
-    async def _admit(self, channel: socket.socket, address: str) -> None:
-        """Accept a connection. Return when its member has joined, or the connection has ended."""
-        link = Link(self, None)
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: link,
-                    channel,
-                    ssl=self._serving,
-                    ssl_handshake_timeout=HANDSHAKE_S,
-                    ssl_shutdown_timeout=_SHUTDOWN_S,
-                )
-                await link.settled
-        except (OSError, TimeoutError) as error:
-            if link.state is not State.ENDED:
-                self._refused(link.member, address, why(error))
-        finally:
-            if link.state is not State.JOINED:
-                link.quit()
-
-    async def _keep_dialling(self, far: _Far) -> None:
-        wait = _FIRST_WAIT_S
-        while True:
-            link = await self._dial(far)
-            await link.ended
-            if link.may_redial_soon:
-                wait = _FIRST_WAIT_S
-            try:
-                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-                    await far.knocked.wait()
-            except TimeoutError:
-                wait = min(2 * wait, MOST_WAIT_S)
-            else:
-                wait = _FIRST_WAIT_S
-
-    async def _dial(self, far: _Far) -> Link:
-        """Dial once. Return the link after it has joined, or ended."""
-        link = Link(self, far.name)
-        again = far.knocked.is_set()
-        far.knocked.clear()
-        try:
-            async with asyncio.timeout(DIAL_S) as attempt:
-                # the next knock must not end an attempt that follows a knock
-                far.attempt = None if again else attempt
-                await self._connect(far, link)
-        except (OSError, TimeoutError, UnicodeError) as error:
-            if not far.knocked.is_set():
-                self._refused(far.name, far.address, why(error))
-            link.quit()
-        except asyncio.CancelledError:
-            link.quit()
-            raise
-        finally:
-            far.attempt = None
-        return link
-
-    async def _connect(self, far: _Far, link: Link) -> None:
-        """Open a connection, and return after the link has joined, or ended."""
-        host, port = split_address(far.address)
-        await asyncio.get_running_loop().create_connection(
-            lambda: link,
-            sock=await connected(host, port, _TCP_S),
-            ssl=self._dialling,
-            server_hostname="",
-            ssl_handshake_timeout=DIAL_S,
-            ssl_shutdown_timeout=_SHUTDOWN_S,
-        )
-        await link.settled
-
-    def _knocked(self, far: _Far) -> None:
-        """Dial a knocking member at once, if it has no link."""
-        now = asyncio.get_running_loop().time()
-        late = now - self._next_tick > TICK_S
-        if far.link is not None and now - far.link.heard > _STALE_S and not late:
-            far.link.end(SILENT)
-        if far.link is not None or now - far.answered_knock < _KNOCK_S:
-            return
-        far.answered_knock = now
-        far.knocked.set()
-        deadline = far.attempt and far.attempt.when()
-        if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
-            far.attempt.reschedule(now)  # for example, the machine was off
-
-    async def _keep_knocking(self, far: _Far) -> None:
-        wait = 0.0
-        while True:
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
-            if (link := far.link) is not None:
-                await link.ended
-                wait = _FIRST_WAIT_S if link.may_redial_soon else MOST_WAIT_S
-            elif await self._knock(far):
-                wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
-            else:
-                wait = _QUIET_S
-
-    async def _knock(self, far: _Far) -> bool:
-        """Knock once. Return False if the member refuses knocks."""
-        link = Link(self, far.name, knock=True)
-        try:
-            async with asyncio.timeout(DIAL_S):
-                await self._connect(far, link)
-        except (OSError, TimeoutError, UnicodeError):
-            return True  # an unreachable member dials later
-        finally:
-            link.quit()
-        if not link.stop_reason or link.stop_reason.endswith(_HEARD):
-            return True
-        if _DIALS not in link.stop_reason:
-            self._refused(far.name, far.address, link.reason)
-        return False
-
     async def _answer(self, link: Link, request: bytes) -> None:
         """Answer a gateway that was invited."""
         address = link.address
@@ -559,26 +285,30 @@ class Net:
         )
         link.answer(data)
         key = f"{address.rpartition(':')[0]} {text[:7]}"  # each refusal begins alike
-        self._warn(key, f"an invited gateway at {address}: {printable(text)}")
+        if self._seldom.allows(key):
+            log.warning("an invited gateway at %s: %s", address, printable(text))
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        # then this gateway hung itself, and received bytes are not read yet
-        late = now - self._next_tick > TICK_S
+        late = self._is_late()
         self._next_tick = now + TICK_S
         self._tick = loop.call_later(TICK_S, self._look)
         self._removals.look()
         self._spread(None)
         if self._listing.look():
             self._agreed()
-        self._keep_certificate()
+        self._certificate.look([far.link for far in self._far.values() if far.link is not None])
         set_off = datetime.now(UTC).timestamp() - now
         for far in self._far.values():
             if far.link is not None and abs(set_off - far.link.set_off) > CLOCK_S / 2:
                 far.link.end("this gateway's clock was set")  # the next link compares it again
             elif far.link is not None and not late:
                 far.link.look(now)
+
+    def _is_late(self) -> bool:
+        """Whether this gateway itself hung, so that received bytes may not be read yet."""
+        return asyncio.get_running_loop().time() - self._next_tick > TICK_S
 
     # Removed members
 
@@ -602,7 +332,7 @@ class Net:
 
     @property
     def _is_removed(self) -> bool:
-        return self._removed.covers(self._own.certificate)
+        return self._removed.covers(self._certificate.own.certificate)
 
     # Logging once
 
@@ -611,34 +341,12 @@ class Net:
         far = self._far.get(name)
         if far is None:
             owner = f" of {printable(name)}" if name else ""
-            if self._may_log(reason):
+            if self._seldom.allows(reason):
                 log.warning("a connection%s from %s was refused: %s", owner, address, reason)
             return
         if far.link is None and far.problem != reason:
             far.problem = reason
             log.warning("%s: not joined: %s", printable(name), reason, extra=about(member=name))
-
-    def _warn(self, key: str, text: str) -> None:
-        if self._may_log(key):
-            log.warning("%s", text)
-
-    def _may_log(self, key: str) -> bool:
-        """Whether to log now: not the same line within a minute, and not too many lines in
-        total.
-        """
-        now = asyncio.get_running_loop().time()
-        if now - self._logged.get(key, float("-inf")) < _QUIET_S:
-            return False
-        for old in [old for old, since in self._logged.items() if now - since >= _QUIET_S]:
-            del self._logged[old]
-        if len(self._logged) >= _KEYS:
-            return False
-        self._logged[key] = now
-        return True
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that `close` cancels."""
-        self._start_task(work, self._tasks)
 
     def _spawn_saving(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task that `close` waits for."""
@@ -651,28 +359,5 @@ class Net:
         task.add_done_callback(tasks.discard)
 
 
-_DIALS, _HEARD = " that dials ", ": the knock is heard"
-"""Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
 _GONE = "it was removed from the site, or its name has a newer certificate"
 _COPY = "two gateways that run have its name: stop the one that is a copy"
-
-
-def _status(far: _Far, now: float) -> MemberStatus:
-    link, last = far.link, far.last
-    heard = link.heard if link is not None else far.heard
-    certificate = last.certificate if last is not None else None
-    is_past = link is not None and now - far.since > _QUIET_S
-    return MemberStatus(
-        far.name,
-        far.address,
-        here=False,
-        connected=link is not None,
-        since_s=round(now - far.since, 1),
-        heard_s=None if heard is None else round(now - heard, 1),
-        lag_ms=None if link is None or link.lag_s is None else round(link.lag_s * 1000, 1),
-        clock_s=None if last is None else round(last.clock_s, 1),
-        protocol=None if last is None else last.version,
-        generation=None if last is None else last.generation,
-        until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
-        problem=(not is_past and far.problem) or (link is not None and link.differs) or None,
-    )

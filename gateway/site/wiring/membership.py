@@ -324,8 +324,8 @@ class Membership:
         return Counts(len(sessions), connected, place["given"], place["in_doubt"])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of all members, this one first (`links/net.py`), with its counters as
-        `figures`.
+        """Return the rows of all members, this one first (`links/far_member.py`), with its counters
+        as `figures`.
 
         The row of another member has these fields. `silent`: how often it was silent. `lease`:
         whether it has given a lease; without one, each new client is looked up. `boards`: number of

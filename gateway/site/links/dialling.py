@@ -1,0 +1,141 @@
+"""Connections to the other members of a site.
+
+Of two members, the one whose name comes first in the alphabet dials, so there is one connection for
+each pair. An absent member is dialled again after 0.1 s, and then less often, up to every 5 s.
+After a link on which a keep-alive was answered, dialling begins with 0.1 s again.
+
+The other member of a pair *knocks* while there is no link, at once after its start: it connects,
+shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at most once
+a second. Onceway 0.2.0 refuses a knock, and gets no more for a minute. A knock does not affect a
+link that is alive.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from gateway.config import split_address
+from gateway.site.links.certificate import OwnCertificate
+from gateway.site.links.far_member import FarMember
+from gateway.site.links.link import SHUTDOWN_S, SILENT, Link, Owner
+from gateway.site.links.seldom import QUIET_S
+from gateway.site.pki.tls import why
+from gateway.system.dial import connected
+
+DIAL_S = 5.0
+_TCP_S = 4.0
+"""Timeout for name lookup and TCP, within DIAL_S."""
+MOST_WAIT_S = 5.0
+_FIRST_WAIT_S = 0.1
+_KNOCK_S = 1.0
+"""Seconds after an answered knock in which further knocks of that member are ignored."""
+_SLOW_S = 0.5
+"""Seconds after which a knock ends an attempt to dial."""
+_STALE_S = 0.75
+"""Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
+DIALS, HEARD = " that dials ", ": the knock is heard"
+"""Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
+
+
+class Dialling:
+    """Dials and knocks. refused: logs a connection that failed: name, address, reason."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        certificate: OwnCertificate,
+        refused: Callable[[str, str, str], None],
+    ) -> None:
+        self._owner, self._certificate, self._refused = owner, certificate, refused
+
+    async def keep_dialling(self, far: FarMember) -> None:
+        wait = _FIRST_WAIT_S
+        while True:
+            link = await self._dial(far)
+            await link.ended
+            if link.may_redial_soon:
+                wait = _FIRST_WAIT_S
+            try:
+                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+                    await far.knocked.wait()
+            except TimeoutError:
+                wait = min(2 * wait, MOST_WAIT_S)
+            else:
+                wait = _FIRST_WAIT_S
+
+    async def _dial(self, far: FarMember) -> Link:
+        """Dial once. Return the link after it has joined, or ended."""
+        link = Link(self._owner, far.name)
+        again = far.knocked.is_set()
+        far.knocked.clear()
+        try:
+            async with asyncio.timeout(DIAL_S) as attempt:
+                # the next knock must not end an attempt that follows a knock
+                far.attempt = None if again else attempt
+                await self._connect(far, link)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            if not far.knocked.is_set():
+                self._refused(far.name, far.address, why(error))
+            link.quit()
+        except asyncio.CancelledError:
+            link.quit()
+            raise
+        finally:
+            far.attempt = None
+        return link
+
+    async def _connect(self, far: FarMember, link: Link) -> None:
+        """Open a connection, and return after the link has joined, or ended."""
+        host, port = split_address(far.address)
+        await asyncio.get_running_loop().create_connection(
+            lambda: link,
+            sock=await connected(host, port, _TCP_S),
+            ssl=self._certificate.dialling,
+            server_hostname="",
+            ssl_handshake_timeout=DIAL_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+        )
+        await link.settled
+
+    def knocked(self, far: FarMember, late: bool) -> None:
+        """Dial a knocking member at once, if it has no link. late: whether received bytes may not
+        be read yet, because this gateway itself hung.
+        """
+        now = asyncio.get_running_loop().time()
+        if far.link is not None and now - far.link.heard > _STALE_S and not late:
+            far.link.end(SILENT)
+        if far.link is not None or now - far.answered_knock < _KNOCK_S:
+            return
+        far.answered_knock = now
+        far.knocked.set()
+        deadline = far.attempt and far.attempt.when()
+        if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
+            far.attempt.reschedule(now)  # for example, the machine was off
+
+    async def keep_knocking(self, far: FarMember) -> None:
+        wait = 0.0
+        while True:
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            if (link := far.link) is not None:
+                await link.ended
+                wait = _FIRST_WAIT_S if link.may_redial_soon else MOST_WAIT_S
+            elif await self._knock(far):
+                wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
+            else:
+                wait = QUIET_S
+
+    async def _knock(self, far: FarMember) -> bool:
+        """Knock once. Return False if the member refuses knocks."""
+        link = Link(self._owner, far.name, knock=True)
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await self._connect(far, link)
+        except (OSError, TimeoutError, UnicodeError):
+            return True  # an unreachable member dials later
+        finally:
+            link.quit()
+        if not link.stop_reason or link.stop_reason.endswith(HEARD):
+            return True
+        if DIALS not in link.stop_reason:
+            self._refused(far.name, far.address, link.reason)
+        return False

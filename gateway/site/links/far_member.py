@@ -1,0 +1,76 @@
+"""Another member of the site, as this gateway's links see it.
+
+In: links that begin and end. Out: a row of `onceway site status`.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gateway.site.links.link import Link
+from gateway.site.links.seldom import QUIET_S
+
+
+@dataclass(slots=True)
+class FarMember:
+    """Another member.
+
+    heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
+    why there is no link, or the problem at its start, if known. before: the generation before that
+    of `last`. begun: whether `last` is the first link since the member has started. knocked:
+    whether the member has knocked, and is to be dialled at once. answered_knock: time of the last
+    answered knock. attempt: the current dialling, which a knock may end.
+    """
+
+    name: str
+    address: str
+    since: float
+    link: Link | None = None
+    heard: float | None = None
+    last: Link | None = None
+    before: str = ""
+    begun: bool = False
+    problem: str = ""
+    knocked: asyncio.Event = field(default_factory=asyncio.Event)
+    answered_knock: float = float("-inf")
+    attempt: asyncio.Timeout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """A row of `onceway site status`. heard_s: seconds since the last received byte; None if there
+    was none in this run. until: the end date of the certificate, if known.
+    """
+
+    name: str
+    address: str
+    here: bool  # prose: JSON key
+    connected: bool
+    since_s: float
+    heard_s: float | None
+    lag_ms: float | None
+    clock_s: float | None
+    protocol: int | None
+    generation: str | None
+    until: str | None
+    problem: str | None
+
+
+def status(far: FarMember, now: float) -> MemberStatus:
+    link, last = far.link, far.last
+    heard = link.heard if link is not None else far.heard
+    certificate = last.certificate if last is not None else None
+    is_past = link is not None and now - far.since > QUIET_S
+    return MemberStatus(
+        far.name,
+        far.address,
+        here=False,
+        connected=link is not None,
+        since_s=round(now - far.since, 1),
+        heard_s=None if heard is None else round(now - heard, 1),
+        lag_ms=None if link is None or link.lag_s is None else round(link.lag_s * 1000, 1),
+        clock_s=None if last is None else round(last.clock_s, 1),
+        protocol=None if last is None else last.version,
+        generation=None if last is None else last.generation,
+        until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
+        problem=(not is_past and far.problem) or (link is not None and link.differs) or None,
+    )
