@@ -107,7 +107,8 @@ NAMES = {
 _NAME = re.compile(rf"_*(?:{'|'.join(NAMES)})")
 _TEST_NAME = re.compile(
     r"test_(?:what|who|it|its|nothing|those|there|they|nobody)_\w+"
-    r"|test_\w+_(?:nobody|somebody|everybody|whatever|whoever|says_so|not_there|that_there_\w+)(?:_\w+)?"
+    r"|test_\w+_(?:nobodys?|somebody|everybody|whatever|whoever|says_so|not_there|that_there_\w+)"
+    r"(?:_\w+)?|test_\w+_told(?:_\w+)?"
 )
 """Names of tests without a subject, or with a pronoun in place of a noun."""
 MOST_LETTERS = 60

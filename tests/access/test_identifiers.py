@@ -163,7 +163,7 @@ async def test_a_gateway_goes_by_its_rules_and_by_the_registry(tmp_path: Path) -
         (["", "alice"], "alice", "pump", False),
     ],
 )
-def test_filter_with_an_identifier_that_others_may_take_lets_nobody_read(
+def test_filter_with_an_identifier_that_others_may_take_lets_no_client_read(
     what: str, users: list[str], user: str | None, client: str, may: bool
 ) -> None:
     """`%c` in rules for several users, while access.identifiers is "any"."""

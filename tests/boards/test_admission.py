@@ -300,7 +300,7 @@ def _shown(folder: Path) -> bool:
     return "keyed" in statuses(folder).get("roof-1", {})
 
 
-async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
+async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_shown(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:

@@ -470,7 +470,7 @@ def test_intervals_of_commands_are_read(command: str, seconds: float | None) -> 
     [(60, "1 min"), (90, "90 s"), (180, "3 min"), (5400, "90 min"), (7200, "2 h"),
      (86_400, "24 h"), (259_200, "3 days")],
 )  # fmt: skip
-def test_durations_are_told_in_words(seconds: float, text: str) -> None:
+def test_durations_are_reported_in_words(seconds: float, text: str) -> None:
     assert words(seconds) == text
 
 

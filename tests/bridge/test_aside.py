@@ -189,7 +189,7 @@ async def test_no_packet_of_any_kind_is_larger_than_the_other_broker_takes(
 
 
 @pytest.mark.parametrize("limit", [1, 5])
-async def test_a_broker_that_takes_no_message_at_all_is_told_apart(
+async def test_a_broker_that_accepts_no_message_at_all_is_distinguished(
     tmp_path: Path, limit: int
 ) -> None:
     async with (

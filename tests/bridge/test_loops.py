@@ -183,7 +183,7 @@ async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
         await near.logged("came back by way of other/bridge, topic")
 
 
-def test_message_that_crosses_again_and_again_is_told_once(
+def test_message_that_crosses_again_and_again_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A loop through a bridge that drops the mark, such as mosquitto's before MQTT 5."""

@@ -61,7 +61,7 @@ async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
-async def test_loop_with_mosquitto_s_bridge_is_told(tmp_path: Path, version: str) -> None:
+async def test_loop_with_mosquitto_s_bridge_is_reported(tmp_path: Path, version: str) -> None:
     """The loop is also stopped with MQTT 5."""
     port = free_port()
     bridge = (

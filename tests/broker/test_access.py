@@ -64,7 +64,7 @@ ACL = [
 ]
 
 
-def test_a_publication_that_is_not_allowed_is_told_0x87_and_goes_nowhere() -> None:
+def test_a_publication_that_is_not_allowed_gets_0x87_and_goes_nowhere() -> None:
     world = World(acl=ACL)
     watching = user(world, "root", answers=True)
     watching.subscribe("#")

@@ -52,7 +52,7 @@ def fill(
 
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("run", [False, True])
-def test_absent_session_with_a_full_queue_ends_and_its_client_is_told(
+def test_absent_session_with_a_full_queue_ends_and_its_client_learns_it(
     limits: dict[str, int], run: bool
 ) -> None:
     world = World(queue=full("end the session"), **limits)
@@ -73,7 +73,7 @@ def test_absent_session_with_a_full_queue_ends_and_its_client_is_told(
     )
 
 
-def test_a_client_that_does_not_acknowledge_is_told_0x97() -> None:
+def test_a_client_that_does_not_acknowledge_gets_0x97() -> None:
     world = World(queue_messages=5)
     slow = world.durable("slow")
     slow.subscribe("t")

@@ -301,7 +301,7 @@ def test_accounts_of_users_that_have_nothing_are_forgotten() -> None:
         ({"session": 1}, "quota[1].session: there is no such key, 'sessions' was meant?"),
     ],
 )
-def test_a_quota_that_cannot_be_is_explained(section: dict[str, object], text: str) -> None:
+def test_an_impossible_quota_is_explained(section: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse({"quota": [section]}, "here")
     assert text in str(raised.value)

@@ -78,7 +78,7 @@ def _client(world: World, version: Version, reads: str) -> Client:
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
-def test_a_refusal_is_told_as_the_table_says(
+def test_a_refusal_is_reported_as_the_table_says(
     make: Callable[[], Case], qos: int, version: Version, reads: str
 ) -> None:
     world, packet, reason, passes = make()

@@ -267,7 +267,7 @@ def test_a_refused_message_is_done(power_cut: bool) -> None:
     assert [packet.payload for packet in kept(world).received] == [b"3"]
 
 
-def test_a_pubrec_for_an_unknown_identifier_is_told_0x92() -> None:
+def test_a_pubrec_for_an_unknown_identifier_gets_0x92() -> None:
     subscriber = kept(World())
     subscriber.send(Pubrec(5))
     assert subscriber.take(Pubrel) == Pubrel(5, R.PACKET_IDENTIFIER_NOT_FOUND)

@@ -123,7 +123,7 @@ def test_open_listener_is_reported(tmp_path: Path, bind: str) -> None:
     "listener",
     ["bind = '127.0.0.1:1883'\nanonymous = true", "bind = '0.0.0.0:1883'\nanonymous = false"],
 )
-def test_a_closed_listener_is_not(tmp_path: Path, listener: str) -> None:
+def test_a_listener_with_access_control_gets_no_advice(tmp_path: Path, listener: str) -> None:
     assert advice(_load(tmp_path, f"[[listener]]\n{listener}")) == []
 
 
@@ -161,7 +161,7 @@ def test_a_bridge_may_do_what_its_section_says(tmp_path: Path, rules: str) -> No
     assert acl.may_write(INSIDE, "onceway-bridge:b", "s/1") == (not rules)
 
 
-def test_a_program_is_told_as_json(tmp_path: Path) -> None:
+def test_a_program_gets_the_result_as_json(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     command = [Path(sys.executable).with_name("onceway"), "gateway", "check-config", "--json"]
 
@@ -261,7 +261,7 @@ BETWEEN_AT = {
 }
 
 
-def test_mistakes_between_keys_are_told_beside_wrong_keys(tmp_path: Path) -> None:
+def test_mistakes_between_keys_are_reported_beside_wrong_keys(tmp_path: Path) -> None:
     """A check that reads a wrong key says nothing: page, lora, quota and the whole file here."""
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, BETWEEN)

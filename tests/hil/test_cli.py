@@ -276,7 +276,7 @@ def test_the_glue_takes_no_bench_with_what_it_does_not_know(
         GlueRun(found, make_plan(found), tmp_path)
 
 
-def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() -> None:
+def test_the_kinds_of_faults_are_reported_with_all_that_a_bench_may_say_of_them() -> None:
     """The list includes a kind whose class only changes the default of a common key."""
     done = runner.invoke(cli.app, ["faults", "--json"])
     assert done.exit_code == 0, done.output

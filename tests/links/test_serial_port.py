@@ -161,7 +161,7 @@ async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(
         board.power_off()
 
 
-async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(
+async def test_unsent_counts_down_and_writable_is_called_once_below_the_mark(
     broker: Broker, line: Pty
 ) -> None:
     async with listening(broker, line.path):

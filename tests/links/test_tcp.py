@@ -135,7 +135,7 @@ async def test_paused_reading_holds_the_bytes_back(broker: Broker) -> None:
         other.close()
 
 
-async def test_a_closed_listener_loses_its_connections_and_takes_no_more(broker: Broker) -> None:
+async def test_a_closed_listener_loses_its_connections_and_accepts_no_more(broker: Broker) -> None:
     async with listening(broker) as (listener, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)

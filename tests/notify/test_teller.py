@@ -427,6 +427,6 @@ async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
         ({"heartbeat": "ftp://x/a"}, "must be a URL"),
     ],
 )
-def test_mistakes_are_told(section: dict[str, object], said: str) -> None:
+def test_mistakes_are_reported(section: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse({"notify": section}, "here")

@@ -224,7 +224,7 @@ def test_file_that_is_no_journal_is_a_named_error(tmp_path: Path) -> None:
         opened(tmp_path / "new.db")
 
 
-def test_a_disk_that_may_not_be_written_is_told(
+def test_a_disk_that_may_not_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """root may write everywhere, so the disk is one for SQLite alone."""

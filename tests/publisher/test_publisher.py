@@ -222,7 +222,7 @@ async def test_without_a_gateway_messages_wait_and_go_at_the_next_start(tmp_path
         assert kept(tmp_path) == 0
 
 
-async def test_a_journal_that_fails_in_a_new_way_is_told_to_each_caller(tmp_path: Path) -> None:
+async def test_a_journal_that_fails_in_a_new_way_is_reported_to_each_caller(tmp_path: Path) -> None:
     """Each caller gets the error. Later messages are sent."""
 
     def fail(*_: object) -> list[Any]:

@@ -60,7 +60,7 @@ async def knows(site: Gateways, name: str, *wanted: str) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def test_a_board_that_came_nowhere_is_told_once(tmp_path: Path) -> None:
+async def test_a_board_that_came_nowhere_is_reported_once(tmp_path: Path) -> None:
     async with gateways(tmp_path, "a", "b", program=IMPATIENT) as site:
         await site.connect("b", "roof-2")
         with closing(Registry(site.data("b") / "registry.db")) as registry:

@@ -295,7 +295,7 @@ async def test_backoff_is_forgiven_by_an_answered_question(
     assert (longest <= 0.12) is forgiven, waits
 
 
-async def test_a_member_that_has_stopped_is_told_from_one_that_is_lost(site: Site) -> None:
+async def test_a_member_that_has_stopped_is_distinguished_from_one_that_is_lost(site: Site) -> None:
     async with running(site.config("barn")) as (barn,):
         async with running(site.config("attic")):
             await until(lambda: barn.linked("attic"))

@@ -113,7 +113,7 @@ def test_a_damaged_frame_is_a_message_or_refused(message: Message, data: st.Data
         return
 
 
-def test_a_list_that_cannot_be_is_refused_before_it_is_made() -> None:
+def test_an_impossible_list_is_refused_before_it_is_made() -> None:
     ask = b"\x03\0\0\0\1"
     for count in (ENTRIES + 1, 1000):
         with pytest.raises(SiteError, match=r"list of .* entries"):

@@ -499,7 +499,7 @@ def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
     assert site.client.accepted
 
 
-def test_a_restored_store_is_told_of_once_and_clients_that_stay_go_on(site: Site) -> None:
+def test_a_restored_store_is_reported_once_and_clients_that_stay_go_on(site: Site) -> None:
     site.come("a")
     forget(site, "b")
     assert site.client.accepted

@@ -342,7 +342,7 @@ def test_store_without_what_every_store_has_is_refused(
 
 @pytest.mark.parametrize("value", ["'x!'", "'-1'", "''", "NULL", "CAST(x'ff' AS TEXT)"])
 @pytest.mark.parametrize("key", [key for key in VALUES if key != "gateway"])
-def test_value_in_meta_that_cannot_be_is_named_by_start_and_check(
+def test_impossible_value_in_meta_is_named_by_start_and_check(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str, value: str
 ) -> None:
     world.database.execute(f"INSERT OR REPLACE INTO meta VALUES (?, {value})", (key,))
@@ -398,7 +398,7 @@ def test_client_identifier_that_differs_in_the_index_is_reported(
     assert len(places) == 2
 
 
-def test_many_losses_are_told_in_a_bounded_number_of_lines(
+def test_many_losses_are_reported_in_a_bounded_number_of_lines(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(50):
@@ -454,7 +454,7 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
     assert not present(world, "waiting")
 
 
-def test_last_message_of_a_queue_that_is_gone_is_told_while_the_gateway_runs(
+def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No row behind it shows the gap."""
@@ -488,7 +488,7 @@ def test_queue_that_is_not_committed_yet_is_no_loss(
     ]
 
 
-def test_messages_of_an_ended_session_that_are_gone_are_told(
+def test_messages_of_an_ended_session_that_are_gone_are_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The messages were for the other members of its shared subscription."""

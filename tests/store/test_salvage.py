@@ -219,7 +219,7 @@ async def test_the_gateway_names_the_damage_and_the_way_out(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("doubt", [0, 1, 2, 3])
 @pytest.mark.parametrize("older", ["[]", '["b"]', "", "7", "{}", "[7]"])
-def test_a_place_that_cannot_be_is_found_and_named(tmp_path: Path, doubt: int, older: str) -> None:
+def test_an_impossible_place_is_found_and_named(tmp_path: Path, doubt: int, older: str) -> None:
     filled(tmp_path, 20)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO place VALUES ('c', 1, ?, ?)", (doubt, older))
@@ -233,7 +233,7 @@ def test_a_place_that_cannot_be_is_found_and_named(tmp_path: Path, doubt: int, o
 
 @pytest.mark.parametrize("column", ["closed", "tails", "filters", "done"])
 @pytest.mark.parametrize("wrong", ["", "7", "{}", "[7]", "[[]]", "[null]"])
-def test_a_journey_with_lists_that_are_none_is_found_and_named(
+def test_invalid_lists_of_a_session_move_are_found_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, column: str, wrong: str
 ) -> None:
     filled(tmp_path, 20)

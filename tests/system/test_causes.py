@@ -136,7 +136,7 @@ def test_refusal_and_health_say_the_cause(
 
 @pytest.mark.parametrize("name", ["EDQUOT", "EROFS", "ENOSPC", "EIO"])
 @pytest.mark.parametrize("code", ["SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"])
-def test_write_error_of_sqlite_is_told_apart_by_the_folder(
+def test_write_error_of_sqlite_is_distinguished_by_the_folder(
     name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite has one code for a full quota, a read-only disk and a broken one."""

@@ -363,7 +363,7 @@ def test_cloned_cards_that_race_from_the_start_lose_and_double_nothing(connect, 
 
 
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
-def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_are_told(connect):
+def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_get_an_error(connect):
     landings = [connect() for _ in range(4)]
     for landing in landings:
         landing.prove("site-1")
@@ -392,7 +392,7 @@ def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_are_told
 
 
 @pytest.mark.parametrize("connect", ["no links"], indirect=True)
-def test_both_ends_are_told(connect, data, tmp_path, caplog, monkeypatch):
+def test_both_ends_learn_of_a_second_installation(connect, data, tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     data.add(5)
     land(data, connect)
@@ -552,7 +552,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("answer", UNKNOWN, ids=str)
-def test_a_store_that_does_not_know_the_condition_is_told_by_its_status(s3, answer, request):
+def test_a_store_that_does_not_know_the_condition_is_recognised_by_its_status(s3, answer, request):
     folder = f"{s3.url()}/unknown-{abs(hash(request.node.name))}"
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         proxy.answer = answer
@@ -570,7 +570,7 @@ def test_a_store_that_does_not_know_the_condition_is_told_by_its_status(s3, answ
 
 @pytest.mark.parametrize("body", ["PreconditionFailed", "Other", b"", HTML], ids=str)
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_store_that_refuses_is_told_by_its_status(s3, body, shared, request):
+def test_a_store_that_refuses_is_recognised_by_its_status(s3, body, shared, request):
     folder = f"{s3.url()}/refuses-{abs(hash(request.node.name))}"
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         proxy.answer, proxy.heeds = (412, body), True

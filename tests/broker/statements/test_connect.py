@@ -219,7 +219,7 @@ def test_a_clean_start_forgets_everything_of_the_former_session(
 
 
 @pytest.mark.mqtt("MQTT-3.1.4-3", "MQTT-3.1.4-2", "MQTT-3.1.4-1")
-def test_a_refused_connect_takes_nobodys_session_over() -> None:
+def test_a_refused_connect_takes_no_session_over() -> None:
     world = World()
     first = world.durable("c")
     for properties, will in (({P.AUTHENTICATION_METHOD: "x"}, None), (None, Will("a/b/c/" * 100))):

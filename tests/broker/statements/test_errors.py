@@ -486,7 +486,7 @@ CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
 )
 @pytest.mark.parametrize("case", CONNECTS)
 @PIECES
-def test_a_connect_that_cannot_be_accepted(case: str, byte_by_byte: bool) -> None:
+def test_a_connect_that_cannot_be_accepted_is_refused(case: str, byte_by_byte: bool) -> None:
     (name, level), flags, body, code = CONNECTS[case]
     world = World()
     client = world.open()

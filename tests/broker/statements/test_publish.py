@@ -270,7 +270,7 @@ def test_first_transmission_after_a_reconnect_has_no_dup(version: Version, power
     ("expiry", "waited", "told"),
     [(10, 0, 10), (10, 4, 6), (10, 9, 1), (10, 10, None), (0xFFFF_FFFF, 5, 0xFFFF_FFFA)],
 )
-def test_the_expiry_interval_that_is_left_is_told(
+def test_the_expiry_interval_that_is_left_is_reported(
     qos: int, expiry: int, waited: int, told: int | None
 ) -> None:
     world = World()

@@ -788,7 +788,7 @@ def test_bench_of_foreign_programs_loads() -> None:
     ],
     ids=["empty", "an ELF file", "an end only", "beyond the chip", "a wrong checksum"],
 )
-def test_a_firmware_that_no_chip_can_take_is_told_with_the_other_mistakes(
+def test_a_firmware_that_no_chip_can_take_is_reported_with_the_other_mistakes(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
     """One a line, before anything starts."""

@@ -34,7 +34,7 @@ def test_a_run_with_a_board_by_radio_holds() -> None:
     assert result.verdict is Verdict.HOLDS, result.reasons
 
 
-def test_an_ether_that_has_not_told_its_counts_leaves_a_doubt() -> None:
+def test_an_ether_that_has_not_reported_its_counts_leaves_a_doubt() -> None:
     result = check(by_air())
     assert result.verdict is Verdict.UNKNOWN
     assert "uno-2" in result.reasons[0]

@@ -176,7 +176,7 @@ def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
     assert said_of(4, 250) is None  # it has met nobody in this life: its time is judged by told()
 
 
-def test_the_longer_a_board_was_not_told_the_time_the_less_sure_it_must_be() -> None:
+def test_the_longer_a_board_did_not_get_the_time_the_less_sure_it_must_be() -> None:
     made = Clocks()
     for event in (start(100), said("welcome", 101), said("time", 1101)):
         made.take(event)

@@ -99,7 +99,7 @@ def usage(pid: int, counts: list[int]) -> list[Event]:
     ],
     ids=["the same", "one more each second", "many at once", "one for each peer", "a short life"],
 )
-def test_files_that_stay_open_are_told(counts: list[int], leaks: bool) -> None:
+def test_files_that_stay_open_are_reported(counts: list[int], leaks: bool) -> None:
     reasons = check([*run_of(3), *usage(7, counts)]).reasons
     assert bool(reasons) is leaks
     assert all("files open at once at first, and never fewer than" in said for said in reasons)

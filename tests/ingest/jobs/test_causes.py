@@ -148,7 +148,7 @@ def lose_log_file(job: Job, version: int) -> None:
 
 
 @pytest.mark.soak
-def test_a_missing_file_of_the_table_s_log_is_told_and_noted_for_the_report(job: Job) -> None:
+def test_a_missing_file_of_the_table_s_log_is_reported_and_noted_for_the_report(job: Job) -> None:
     for number in (2, 3):
         take(job)
         land(job.landing, "site", number, [row("dev", number)])

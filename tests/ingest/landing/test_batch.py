@@ -131,7 +131,7 @@ def test_a_time_of_receipt_after_2099_counts_as_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("year", [1901, 2300, 9999, 20_000])
-def test_a_time_of_a_file_that_cannot_be_is_left_out(
+def test_an_impossible_time_of_a_file_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, year: int
 ) -> None:
     announced, _ = landed(tmp_path)

@@ -123,7 +123,7 @@ def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:
         (f"_delta_log/{0:020d}.json", "the table's log is damaged ("),
     ],
 )
-def test_nothing_is_deleted_while_the_table_is_damaged(
+def test_no_batch_is_deleted_while_the_table_is_damaged(
     tmp_path: Path, damaged: str, says: str
 ) -> None:
     """Rows of the missing file may be nowhere else than at the landing place."""

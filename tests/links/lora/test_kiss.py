@@ -207,7 +207,7 @@ def test_invalid_modem_frames_are_counted() -> None:
     }
 
 
-def test_a_modem_that_takes_at_commands_is_told_from_one_that_is_silent() -> None:
+def test_a_modem_that_takes_at_commands_is_distinguished_from_one_that_is_silent() -> None:
     modem = KissModem(CHANNEL, Modulation(9), 14)
     modem.open(0.0)
     modem.take()

@@ -484,7 +484,7 @@ def test_notices_alone_do_not_make_a_queue_longer_than_it_may_be() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"junk", bytes(13), b"\1" * 13 * 40])
-def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: bytes) -> None:
+def test_impossible_notices_cost_a_mad_member_its_exchange_alone(payload: bytes) -> None:
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t")
     mad = sites["b"].broker
