@@ -183,7 +183,7 @@ def steps(lake: Lake) -> list[tuple[type, str, int]]:
 
 def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps: rows read, publications committed, readings committed, snapshot written. A new process
-    finds what the one before left.
+    finds the state of the previous one.
     """
     lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # new tables go other ways
     count = len(steps(lake))
