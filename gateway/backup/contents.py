@@ -28,6 +28,7 @@ from gateway.config import Config
 from gateway.errors import OncewayError
 from gateway.site.pki.folder import KEPT
 from gateway.store import backup as store_backup
+from gateway.system.causes import DAMAGED, cause
 from gateway.uplink import signing
 
 STORE, REGISTRY, CONFIG = "gateway.db", "registry.db", "gateway.toml"
@@ -138,11 +139,17 @@ def _entry(name: str, path: Path) -> Entry:
 
 def _copy_database(source: Path, target: Path) -> None:
     target.touch(0o600)
-    with (
-        closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as registry,
-        closing(sqlite3.connect(target)) as copy,
-    ):
-        registry.backup(copy)
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as registry,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            registry.backup(copy)
+            if copy.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise OncewayError(DAMAGED.reason, str(source))
+    except sqlite3.Error as error:
+        reason, _ = cause(error, source.parent, target.parent)
+        raise OncewayError(f"it cannot be copied: {reason} ({error})", str(source)) from error
 
 
 def read(archive: BinaryIO, folder: Path) -> Manifest:

@@ -84,7 +84,7 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
         ("spool", commit.spool),
         ("retained", commit.retained),
         ("will", commit.wills),
-        ("mark", commit.marks),
+        ("mark", [row_checks.sealed(mark) for mark in commit.marks]),
         ("aside", commit.aside),
         ("origin", commit.origins),
     )

@@ -46,6 +46,9 @@ def backup(folder: Path, target: Path) -> None:
                 raise StoreError("the database has no tables", str(path), START_GATEWAY)
             source.backup(copy, pages=_PAGES, sleep=0.01)
             copy.execute("PRAGMA journal_mode=DELETE")
+            if copy.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                # a restore would refuse it, when the last whole backup may be gone
+                raise StoreError("the store is damaged", str(path), "See: onceway store check")
             day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
             with copy:
                 generation.mark(copy, f"it is a backup of {day} UTC")
@@ -53,6 +56,9 @@ def backup(folder: Path, target: Path) -> None:
         sync(new)
         os.replace(new, target)
         sync(target.parent)
+    except StoreError:
+        new.unlink(missing_ok=True)
+        raise
     except (sqlite3.Error, OSError) as error:
         new.unlink(missing_ok=True)
         if (closed := closed_to_us(path, error)) is not None:

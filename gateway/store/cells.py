@@ -248,6 +248,7 @@ CELLS: dict[str, dict[str, Cell]] = {
         "received": _MOMENT,
     },
     "content_check": {"kind": _TEXT, "key": _TEXT, "sum": _U32},
+    "twin": {"kind": _TEXT, "key": _TEXT, "cells": _TEXT},
     "spool_check": {"last": _ID, "first": _ID, "sums": _BLOB},
     "message": {
         "id": _ID,
@@ -275,6 +276,7 @@ CELLS: dict[str, dict[str, Cell]] = {
 
 _WHOLE = {
     "spool": (row_checks.SOUND,),
+    "mark": (row_checks.MARK_FITS,),
     **{table: (fits,) for table, fits in row_checks.FITS_BY_TABLE.items()},
 }
 """Checks of whole rows by table."""

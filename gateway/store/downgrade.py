@@ -11,6 +11,7 @@ from pathlib import Path
 from struct import pack
 
 from gateway.broker.message_ids import unpack_set
+from gateway.store import twins
 from gateway.store.move_records import without_move
 from gateway.store.schema import (
     SCHEMA_VERSION,
@@ -124,6 +125,7 @@ def _write(database: sqlite3.Connection, version: int) -> None:
             kept = pack(f">{len(ids)}H", *ids)
             if kept != received:
                 database.execute("UPDATE flow SET received = ? WHERE session = ?", (kept, session))
+        twins.drop(database)
         for statement in filter(str.strip, steps.split(";")):
             database.execute(statement)
         database.execute(f"PRAGMA user_version={version}")

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from json import JSONDecodeError
 
+from gateway.store import twins
 from gateway.store.cells import HIGHEST
 
 UPLINK = "uplink."
@@ -102,6 +103,13 @@ VALUES: dict[str, Callable[[str], bool]] = {
 }
 """Check of the value, by key. Other keys may have any text."""
 
+_CROSSED = (
+    "SELECT CAST(key AS BLOB) FROM (SELECT rowid, key FROM meta NOT INDEXED EXCEPT"
+    " SELECT rowid, key FROM meta INDEXED BY sqlite_autoindex_meta_1)"
+)
+NEEDED = ("epoch", "boot", "axis", "uptime", "spool.last")
+"""Keys whose wrong value would give a number twice, or end sessions before their time."""
+
 
 def damage(database: sqlite3.Connection) -> dict[str, str]:
     """Find missing keys of `meta` that a store has after its first start, and impossible values.
@@ -128,7 +136,20 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
             lost[""] = "a row of meta: its key is invalid"
         elif not fits(key, value):
             lost[key] = f"row {key!r} of meta: its value {_shown(value)} is invalid"
-    return lost
+    return _differences(database) | lost
+
+
+def _differences(database: sqlite3.Connection) -> dict[str, str]:
+    """Find rows that differ from their copies, or from the index, by key."""
+    found = {
+        item.key: str(item)
+        for item in twins.changed(database, "meta")
+        if item.key in NEEDED or item.key.startswith(UPLINK)
+    }
+    for (data,) in database.execute(_CROSSED):
+        key = str(_decoded(data))
+        found[key] = f"row {key!r} of meta: its key is another one in the index"
+    return found
 
 
 def refusal(database: sqlite3.Connection) -> str | None:

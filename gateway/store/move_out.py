@@ -22,7 +22,7 @@ from gateway.store.move_records import PART_BYTES, head, record
 from gateway.store.move_rows import SessionExport, name_of
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
-from gateway.store.row_checks import BITS, is_whole, put_checks
+from gateway.store.row_checks import BITS, MARK_FITS, is_whole, put_checks, unsealed
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +127,12 @@ def _records(
     ):
         yield record(to.WILL, row)
     if incarnation:
-        for row in database.execute(
-            "SELECT place, incarnation, highest, window, kept FROM mark WHERE device = ?", (client,)
-        ):
-            yield record(to.MARK, row)
+        marks = (
+            "SELECT place, incarnation, highest, window, kept FROM mark"  # noqa: S608 - ours
+            f" WHERE device = ? AND {MARK_FITS}"
+        )
+        for *row, kept in database.execute(marks, (client,)):
+            yield record(to.MARK, (*row, unsealed(kept)))
     yield from _queue(database, order.session, released, flow[1], set(unpack_ids(flow[2])))
     yield record(to.END, ())
 

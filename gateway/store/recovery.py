@@ -15,7 +15,7 @@ import sqlite3
 
 from gateway.broker.spool import PART
 from gateway.broker.store_rows import Recovered
-from gateway.store import row_checks, run_marks
+from gateway.store import row_checks, run_marks, twins
 from gateway.store.cells import HIGHEST, sound, teach
 from gateway.store.generation import settle
 from gateway.store.missing_checks import check_messages, settle_contents
@@ -99,6 +99,8 @@ def recover(
             check_messages(database)
             references = _references(database)
             row_checks.note_start(database, boot)
+        if found:
+            twins.fill(database)
     rows = database.execute
     _refuse_numbers(database)
     return Recovered(
@@ -143,7 +145,7 @@ def recover(
         references=references,
         retained=rows("SELECT * FROM retained").fetchall(),
         wills=rows("SELECT * FROM will").fetchall(),
-        marks=rows("SELECT * FROM mark").fetchall(),
+        marks=[(*mark[:5], row_checks.unsealed(mark[5])) for mark in rows("SELECT * FROM mark")],
         neighbours=Moved(
             rows("SELECT * FROM place").fetchall(),
             rows("SELECT * FROM given").fetchall(),
@@ -206,7 +208,8 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
     )
     if found or database.execute("SELECT 1 FROM session WHERE expiry = 0 LIMIT 1").fetchone():
         database.execute(f"DELETE FROM queue WHERE {UNSOUND}")  # noqa: S608 - a text of ours
-    for key, _ in missing_parts(database):
+    changed = [item.row for item in twins.changed(database, "given")]
+    for key in [*changed, *(key for key, _ in missing_parts(database))]:
         database.execute("DELETE FROM given WHERE key = ?", (key,))
         database.execute("DELETE FROM given_part WHERE key = ?", (key,))
 

@@ -19,10 +19,10 @@ salvage. `queue_reads.py` checks the references of a queue again when it reads a
     batch that has not landed          → its rows of the spool
     spool                              numbers without a gap, behind the last batch
     meta                               the epoch, the name and the count of starts
+    rows of `twins.TABLES`             → their copies
 
-The loss of a row that no other row refers to is not detected: a subscription, a retained message, a
-will, a mark, a row of `journey` (except a forwarder's), the place of a client, the newest row of
-the spool.
+The loss of a row that no other row refers to is not detected: a retained message, a will, a mark,
+the newest row of the spool.
 """
 
 import json
@@ -33,7 +33,7 @@ from typing import Literal
 
 from gateway.broker.message_ids import IDENTIFIERS, packet_id, unpack_ids
 from gateway.config import INSIDE, MEMBER
-from gateway.store import meta
+from gateway.store import meta, twins
 from gateway.store.cells import broken, sound, teach
 from gateway.store.move_rows import name_of
 from gateway.store.queue_reads import PLAUSIBLE, WHOLE
@@ -158,6 +158,29 @@ def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
     for session, client in database.execute(_CROSSED):
         text = f"row {session} of session: its client is another one in the index"
         yield _ended(session, client, known[session][1], text)
+
+
+def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
+    """Yield rows that differ from their copies (`twins.py`), and copies without a row."""
+    known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
+    newest, landed = database.execute(
+        "SELECT max(number), max(iif(landed IS NULL, 0, number)) FROM batch"
+    ).fetchone()
+    for table in set(ENDING).intersection(twins.TABLES):
+        for item in twins.changed(database, table):
+            if item.number in known:
+                client, user = known[item.number]
+                yield _ended(item.number, client, user, str(item))
+            elif table == "session":
+                yield Missing(f"session of {name(item.cells.rsplit(' ', 4)[0])}: {item}")
+    for item in twins.changed(database, "given"):
+        yield Missing(f"session of {_name_of(item.row)}, which was given away: {item}", "given")
+    for item in twins.changed(database, "place"):
+        yield Missing(str(item), "other" if item.is_missing else "refused")
+    for item in twins.changed(database, "batch"):
+        # an earlier one has landed, and only people ask for it
+        needed = item.number >= min(newest or 0, (landed or 0) + 1)
+        yield Missing(str(item), "refused" if needed else "other")
 
 
 def _ended(session: int, client: str, user: str | None, text: str) -> Missing:
@@ -436,6 +459,9 @@ def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
 def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
     for key, problem in meta.damage(database).items():
         yield Missing(problem, "other" if key.startswith(meta.UPLINK) else "refused")
+    for item in twins.changed(database, "meta"):
+        if item.key not in meta.NEEDED and not item.key.startswith(meta.UPLINK):
+            yield Missing(str(item))
 
 
 def name(client: object) -> str:
@@ -450,6 +476,7 @@ def _name_of(key: object) -> str:
 _Look = Callable[[sqlite3.Connection], "list[Missing] | Iterator[Missing]"]
 _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     (frozenset({"session"}), _cells),
+    (frozenset({"session", "batch", "twin"}), _twins),
     (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
     (frozenset(_OF_SESSIONS), strays),
     (frozenset({"journey"}), _forwarders),

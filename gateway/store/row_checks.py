@@ -21,6 +21,9 @@ Other contents. Retained messages, wills and messages that are set aside have a 
 `content_check`, written in the same commit. A start leaves out a row whose check differs, with
 a line in the log.
 
+Marks of boards. A mark has 13 bits of a CRC in its column `kept`, on the page that is written
+anyway. A start leaves out a mark whose check differs: the board's readings are stored again.
+
 A version that does not know the checks leaves the tables alone, takes the numbers of messages for
 any others and counts on from them. It also counts its start (`meta.boot`) without
 `meta.spool.boot`. So the two differ, rows of that version pass, and they get a check at the next
@@ -37,7 +40,7 @@ from time import monotonic
 from typing import Any
 from zlib import crc32
 
-from gateway.broker.store_rows import MessageRow, QueueRow
+from gateway.broker.store_rows import MarkRow, MessageRow, QueueRow
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS spool_check (
@@ -443,8 +446,47 @@ FITS_BY_TABLE = {
 """
 
 
+_SEAL = struct.Struct(">HHH")
+_MARK = ("device", "place", "incarnation", "highest", "window", "kept")
+MARK_FITS = (
+    f"(NOT {OURS} OR length(mark.kept) <> {_SEAL.size}"
+    f" OR mark_fits({', '.join(_as_bytes('mark', name) for name in _MARK)}))"
+)
+"""SQL: a row of `mark` has the cells with which it was stored. For a connection prepared by
+`cells.teach`.
+"""
+
+
+def _seal(*cells: Any) -> bytes:
+    """Return the check of a mark in 13 bits, for its column `kept`, which is empty otherwise. Each
+    version reads it as a set without identifiers (`message_ids.pack_bits`): no byte follows the
+    offset, except zeros. `move_records.py` refuses a higher offset.
+    """
+    return _SEAL.pack(0, min(cells_sum(*cells) & 0x1FFF, 0x1FFE), 0)
+
+
+def sealed(mark: MarkRow) -> MarkRow:
+    """Return the row of a mark with its check. Identifiers that an older version kept leave no
+    room for one.
+    """
+    *cells, kept = mark
+    return (*mark[:5], kept if unsealed(kept) else _seal(*cells))
+
+
+def unsealed(kept: bytes) -> bytes:
+    """Return the identifiers that an older version kept with a mark."""
+    is_seal = len(kept) == _SEAL.size and kept[:2] == kept[4:] == b"\0\0"
+    return b"" if is_seal else kept
+
+
+def mark_fits(*row: Any) -> bool:
+    """Whether a row of `mark` has the check in its last column."""
+    return bool(row[-1] == _seal(*row[:-1]))
+
+
 def teach_contents(database: sqlite3.Connection) -> None:
     """Prepare a connection for FITS_BY_TABLE."""
+    database.create_function("mark_fits", 6, mark_fits, deterministic=True)
     database.create_function("cells_sum", -1, cells_sum, deterministic=True)
     try:
         database.execute("SELECT 1 FROM content_check WHERE kind = ''")

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.store import meta, wal
+from gateway.store import meta, twins, wal
 from gateway.store.cells import teach
 from gateway.store.check import CELLS, LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
@@ -100,7 +100,7 @@ def _tables(database: sqlite3.Connection) -> list[str]:
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         )
     ]
-    return sorted(names, key=lambda name: (name not in _FIRST, name))
+    return sorted(names, key=lambda name: (name == "twin", name not in _FIRST, name))
 
 
 def _copy_all(
@@ -115,6 +115,8 @@ def _copy_all(
     for table in _tables(target):
         if table in left_out:
             continue
+        if table == "twin":  # sorted last: until now the triggers have copied damaged cells
+            target.execute("DELETE FROM twin")
         gaps[table], senseless = _copy(source, target, table)
         lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
     for key, problem in meta.damage(target).items():
@@ -148,6 +150,7 @@ def _copy_all(
         lost += [f"{rule.text}: {count}"] if count else []
     lost += _end_what_is_not_whole(target)  # rows that make no sense are gone now, too
     _note_holes(target)
+    twins.fill(target)
     target.execute("COMMIT")
     return lost
 
@@ -159,7 +162,7 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
             never_had = [table for table, first in _NEWER.items() if version < first]
             made = source.execute("SELECT name FROM sqlite_schema").fetchall()
             # made without a version of their own (schema.py)
-            later = ("aside", "origin", "spool_check", "content_check")
+            later = ("aside", "origin", "spool_check", "content_check", "twin")
             never_had += [name for name in later if (name,) not in made]
             return tuple(never_had)
     return ()

@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway.broker import aside
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.errors import NotAllowed, OncewayError
-from gateway.store import meta, row_checks, wal
+from gateway.store import meta, row_checks, twins, wal
 from gateway.store.rewrite import rewrite_log
 from gateway.system.accounts import leave, may_use, share
 from gateway.system.causes import UNKNOWN, cause
@@ -380,6 +380,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
             f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:
+        twins.drop(database)  # an older version has lost columns that they have
         steps = " ".join(_UPGRADES[older] for older in range(version, SCHEMA_VERSION))
         database.executescript(
             f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
@@ -390,5 +391,6 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
         database.execute(_ORIGIN)
         database.execute(row_checks.TABLE)
         database.execute(row_checks.CONTENT_TABLE)
+        twins.make(database)
         database.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (secrets.token_hex(4),))
         database.execute("INSERT OR REPLACE INTO meta VALUES ('gateway', ?)", (gateway,))

@@ -22,6 +22,8 @@ class DamagedRows(Numbers):
         row = self._db.execute(
             "SELECT number, last FROM batch ORDER BY number DESC LIMIT 1"
         ).fetchone()
+        if row:
+            self._check("batch", row[0])
         return row or (0, 0)
 
     def damaged_row(self) -> str | None:

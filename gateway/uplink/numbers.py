@@ -10,11 +10,22 @@ import sqlite3
 
 from gateway.store import meta
 from gateway.store.schema import START_GATEWAY, StoreError
+from gateway.store.twins import cells_of
 from gateway.uplink.manifest import Origin
 
 IDENTITIES = "uplink.identities"
 COUNTED = "uplink.counted"
 NAME = "uplink.gateway"
+_COPIES = {
+    table: f"SELECT {key}, cells IS NOT {cells_of(table, table)}"  # noqa: S608 - names of ours
+    f" FROM (SELECT ?1 AS wanted) LEFT JOIN {table} ON {key} = wanted"
+    f" LEFT JOIN twin ON kind = '{table}' AND twin.key = '' || wanted"
+    f" WHERE twin.key IS NOT NULL OR {key} IS NOT NULL"
+    for table, key in (("meta", "meta.key"), ("batch", "batch.number"))
+}
+"""Whether a row and its copy differ (`gateway/store/twins.py`), by table; no row if both are
+missing.
+"""
 
 
 class Numbers:
@@ -27,12 +38,21 @@ class Numbers:
         """Return a value of the table `meta`. Raises StoreError if it is invalid."""
         query = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?"
         row = self._db.execute(query, (key,)).fetchone()
-        if row is None:
-            return None
-        if not meta.fits(key, row[0]):
-            text = f"the gateway's database is damaged (row {key!r} of meta: its value is invalid)"
-            raise StoreError(text, hint="See: onceway store check")
-        return str(row[0].decode())
+        if row is not None and not meta.fits(key, row[0]):
+            raise _damaged(f"row {key!r} of meta: its value is invalid")
+        self._check("meta", key)
+        return None if row is None else str(row[0].decode())
+
+    def _check(self, table: str, key: str | int) -> None:
+        """Raise StoreError if a row has changed since it was stored."""
+        try:
+            found = self._db.execute(_COPIES[table], (key,)).fetchone()
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith("no such table"):
+                raise
+            return  # an older version has made the store
+        if found is not None and found[1]:
+            raise _damaged(f"row {key!r} of {table}: it has changed since it was stored")
 
     def origin(self) -> Origin:
         """Return the name and epoch of the current numbering."""
@@ -68,6 +88,12 @@ class Numbers:
     def nameless(self) -> str:
         """Return the device part of keys without identity."""
         return nameless(self.origin().gateway)
+
+
+def _damaged(problem: str) -> StoreError:
+    return StoreError(
+        f"the gateway's database is damaged ({problem})", hint="See: onceway store check"
+    )
 
 
 def nameless(gateway: str) -> str:

@@ -373,6 +373,8 @@ class Spool(DamagedRows):
         row = self._db.execute(
             "SELECT number, landed FROM batch WHERE landed IS NOT NULL ORDER BY number DESC LIMIT 1"
         ).fetchone()
+        if row:
+            self._check("batch", row[0])
         return row or (0, None)
 
     def unlanded(self) -> Cut | None:
@@ -383,6 +385,8 @@ class Spool(DamagedRows):
             " WHERE number > ? AND landed IS NULL ORDER BY number LIMIT 1",
             (self.last_landed()[0],),
         ).fetchone()
+        if row is not None:
+            self._check("batch", row[0])
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:

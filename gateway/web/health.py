@@ -33,6 +33,7 @@ Part = Literal[
     "backup",
     "notify",
     "jobs",
+    "clock",
 ]
 BOARDS: Part = "boards"
 """The part whose problems are outside the gateway: a restart of the gateway repairs no board."""
@@ -45,6 +46,9 @@ BACKUP: Part = "backup"
 
 CLIENTS: Part = "clients"
 """The part for clients that fight for one identifier: a restart of the gateway does not help."""
+
+CLOCK: Part = "clock"
+"""The part for a clock that is not believed: a restart of the gateway does not help."""
 
 MOST_NAMED = 10
 """Largest number of problems of the preceding part that are named."""
@@ -104,7 +108,8 @@ def _status(source: Source, found: list[Problem]) -> dict[str, Any]:
 
 def gateway_problems(source: Source) -> list[Problem]:
     """Return the problems of the gateway itself."""
-    return [item for item in problems(source) if item.part not in (BOARDS, BACKUP, UNTOLD, CLIENTS)]
+    outside = (BOARDS, BACKUP, UNTOLD, CLIENTS, CLOCK)
+    return [item for item in problems(source) if item.part not in outside]
 
 
 def problems(source: Source) -> list[Problem]:
@@ -126,6 +131,7 @@ def problems(source: Source) -> list[Problem]:
             for job in source.jobs
             if (text := job.problem)
         ),
+        *([] if (doubt := source.doubt()) is None else [Problem(CLOCK, doubt, about="doubt")]),
     ]
 
 

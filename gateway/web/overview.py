@@ -203,9 +203,7 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
             (part, "" if part == LACKING else item.name, f"bridge {item.name}: {text}")
             for part, text in bridge_problems(item)
         ]
-    if (doubt := source.doubt()) is not None:
-        found.append(("clock", "doubt", doubt))
-    elif broker.utc is None:
+    if broker.utc is None and source.doubt() is None:
         waits = ": batches wait for the time" if broker.config.uplink is not None else ""
         found.append(("clock", "unknown", f"the clock is not synchronised{waits}"))
     return found

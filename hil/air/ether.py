@@ -13,15 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hil.air.law import Judge
-from hil.air.physics import (
-    CAPTURE,
-    LOWEST_SNR,
-    NEEDED_PREAMBLE,
-    NOISE,
-    Channel,
-    airtime,
-    received,
-)
+from hil.air.physics import CAPTURE, LOWEST_SNR, NEEDED_PREAMBLE, NOISE, Channel, airtime, received
 
 INJECTED = 14.0
 """Power of a foreign radio, in dBm."""

@@ -55,10 +55,7 @@ class AirTap:
     """
 
     def __init__(
-        self,
-        name: str,
-        key: Callable[[], bytes],
-        enter: Callable[[int, str, dict[str, Any]], None],
+        self, name: str, key: Callable[[], bytes], enter: Callable[[int, str, dict[str, Any]], None]
     ) -> None:
         self._name = name
         self._find_key = key

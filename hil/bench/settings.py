@@ -5,6 +5,7 @@ bench. Out: all sections of gateway.toml except those of its ports.
 from collections.abc import Mapping
 from typing import Any
 
+OWN_BATCH_AGE_S = 2
 Sections = dict[str, dict[str, Any]]
 
 
@@ -23,7 +24,7 @@ def merged(
         "uplink": {
             "landing": landing,
             "batch_count": own_batch_count(readings),
-            "batch_age_s": 2,
+            "batch_age_s": OWN_BATCH_AGE_S,
             "retry_s": 2,
         },
     }

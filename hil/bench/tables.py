@@ -4,14 +4,7 @@ In: a table of the file. Out: the checked table.
 
 from typing import Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from hil.clients.flows import IDENTIFIERS
 from hil.clients.payloads import Form
@@ -125,7 +118,7 @@ class GatewayTable(BaseModel):
 
 OF_RIG = (
     *("program", "kills", "hops", "payload", "payload_bytes"),
-    *("in_flight", "identifiers", "first_identifier"),
+    *("in_flight", "identifiers", "first_identifier", "identity"),
 )
 """Keys of a [[client]] that only the rig's own programs know."""
 
@@ -135,9 +128,11 @@ class ClientTable(BaseModel):
     messages, at most per_s per second. payload: `text` of payload_bytes, or `senml` of many shapes.
     program: `paho`; `publisher`, the project's own, killed `kills` times; or `strict`, the rig's
     own, which follows the standard exactly. It has up to in_flight messages in flight, and uses
-    that many packet identifiers, from first_identifier on (after 65,535 comes 1). hops: `strict`
-    moves to the next gateway at once when it loses its connection. command: another program, with
-    the line protocol of hil/clients/telling.py, instead of the rig's own.
+    that many packet identifiers, from first_identifier on (after 65,535 comes 1). identity: whether
+    the messages of a `strict` client have the user property `incarnation`. Without it the gateway
+    numbers them itself, and they are known by topic and text. hops: `strict` moves to the next
+    gateway at once when it loses its connection. command: another program, with the line protocol
+    of hil/clients/telling.py, instead of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -155,6 +150,7 @@ class ClientTable(BaseModel):
     in_flight: int = Field(default=1, ge=1, le=1000)
     identifiers: int = Field(default=IDENTIFIERS, ge=1, le=IDENTIFIERS)
     first_identifier: int = Field(default=1, ge=1, le=IDENTIFIERS)
+    identity: bool = True
 
     @model_validator(mode="after")
     def _own_program(self) -> "ClientTable":
@@ -173,6 +169,8 @@ class ClientTable(BaseModel):
                 'in_flight, identifiers and first_identifier need program = "strict";'
                 f" {self.program} chooses its packet identifiers by itself"
             )
+        if not self.identity and (self.program, self.qos, self.payload) != ("strict", 2, "text"):
+            raise ValueError('identity = false needs program = "strict", qos = 2 and a text')
         if self.program != "strict" and self.hops:
             raise ValueError(f'hops needs program = "strict"; {self.program} knows one gateway')
         if (self.program == "publisher" and self.qos != 2) or (

@@ -225,13 +225,7 @@ class SimulatedBoard:
             self._firmware = None
         images = ["--flash=flash.bin", "--eeprom=eeprom.bin", "--eeprom-log=eeprom.log"]
         images += ["--adc-log=adc.log"]
-        command = [
-            str(program),
-            "--with-parent",
-            "--control=control",
-            *images,
-            *self._options,
-        ]
+        command = [str(program), "--with-parent", "--control=control", *images, *self._options]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
                 *command,

@@ -74,6 +74,12 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         },
         {NAME: "e", VALUE: rng.getrandbits(53), SUM: rng.random()},
     ]
+    edges = [
+        {BASE_NAME: f"{mine}base", BASE_TIME: at + 0.123456, -1: 10, VALUE: 0},
+        {TIME: 0.000001, NAME: "", FLAG: False},
+        {NAME: "f", TIME: -0.5 - at, VALUE: value},
+        *({NAME: f"n{number}", VALUE: number_of(rng)} for number in range(rng.choice((0, 40)))),
+    ]
     impossible = [{**plain, VALUE: rng.choice((math.nan, math.inf, -math.inf))}]
     alike = [{**plain, VALUE: float(value), BASE_TIME: at}]
     spelt = {number: label for label, number in LABELS.items()}
@@ -87,6 +93,8 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         based,
         json.dumps([{"n": f"{name}:x", "vs": text, "t": at + rng.random()}], ensure_ascii=False),
         impossible,
+        edges,
+        [],
     ]
     # every second one has the same shape, so that the ingest decodes many at once
     shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike

@@ -79,13 +79,19 @@ def main(
     hops: Annotated[
         bool, typer.Option("--hops", help="Go to the next broker when a connection ends.")
     ] = False,
+    named: Annotated[
+        bool,
+        typer.Option("--identity/--no-identity", help="Whether messages have an incarnation."),
+    ] = True,
 ) -> None:
     """Publish."""
     rng = random.Random(seed)
     numbers = range(1, messages + 1)
     payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]
     flows = Flows(first_identifier, identifiers)
-    publisher = Publisher(name, payloads, qos, per_s, in_flight, flows, move or (), hops=hops)
+    publisher = Publisher(
+        name, payloads, qos, per_s, in_flight, flows, move or (), hops=hops, named=named
+    )
     signal.signal(signal.SIGUSR1, publisher.call)
     publisher.run(*port)
 
@@ -111,6 +117,7 @@ class Publisher:
         moves: Iterable[int] = (),
         *,
         hops: bool = False,
+        named: bool = True,
     ) -> None:
         self._name = name
         self._payloads = payloads
@@ -125,6 +132,7 @@ class Publisher:
         self._clean = True
         self._moves = set(moves)
         self._hops = hops
+        self._nameless = not named
         self._called = False
 
     def call(self, *_: object) -> None:
@@ -222,7 +230,8 @@ class Publisher:
 
     def _publish(self, connection: Connection, sequence: int) -> None:
         payload = self._payloads[sequence - 1]
-        message = Publish(topic_of(self._name), payload, self._qos, properties=identity(sequence))
+        properties = identity(sequence)[self._nameless :]
+        message = Publish(topic_of(self._name), payload, self._qos, properties=properties)
         if self._qos:
             message = self._flows.begin(sequence, message)
         self._send(connection, message)

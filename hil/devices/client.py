@@ -125,8 +125,7 @@ class Client:
             argv += [f"--{name}", str(value)]
         for port in list(self._names)[: None if self.strict else 1]:
             argv += ["--port", str(port)]
-        if table.hops:
-            argv += ["--hops"]
+        argv += ["--hops"] * table.hops + ["--no-identity"] * (not table.identity)
         for message in self._moves:
             argv += ["--move", str(message)]
         return argv
@@ -182,6 +181,7 @@ class Client:
                 self.journalled += 1
                 if self._table.qos:
                     self._open[sequence] = t
+                if self._table.qos and self._table.identity:
                     self.sent.add(sequence & 0xFFFF)
                 self._enter(
                     "publication",

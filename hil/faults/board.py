@@ -39,12 +39,7 @@ SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 )
-STEPS_OF_TURN = {
-    "sends": AT_SENDING,
-    "sent": AT_SENT,
-    "listens": AT_LISTENING,
-    "heard": AT_HEARD,
-}
+STEPS_OF_TURN = {"sends": AT_SENDING, "sent": AT_SENT, "listens": AT_LISTENING, "heard": AT_HEARD}
 """Steps of a turn: in the simulated board's words, and in words for people."""
 CUT_WITHIN = 300.0  # s; a board with a full journal writes only after a delivery
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
@@ -256,10 +251,7 @@ async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence
 
 def place(struck: Event) -> dict[str, Any]:
     """Return the place of a strike, in the form that a judge compares with the plan."""
-    return {
-        "hit": {"sample": struck.details["sample"]},
-        "behind": struck.details["behind"],
-    }
+    return {"hit": {"sample": struck.details["sample"]}, "behind": struck.details["behind"]}
 
 
 class BoardBrownOut(Strike):
@@ -336,10 +328,7 @@ class BoardEepromWorn(Kind):
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         # the next slot may be half written already
-        return {
-            "ahead": rng.randint(2, 4),
-            "bit": rng.randrange(8),
-        }
+        return {"ahead": rng.randint(2, 4), "bit": rng.randrange(8)}
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)

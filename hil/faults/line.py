@@ -41,8 +41,7 @@ class LineWeather(Kind):
         device, wanted = system.device(fault), self.harms()
         await wait_until(lambda: all(device.harmed[harm] for harm in wanted))
         return Evidence(
-            f"seen on the line: {', '.join(wanted)}",
-            {harm: device.harmed[harm] for harm in wanted},
+            f"seen on the line: {', '.join(wanted)}", {harm: device.harmed[harm] for harm in wanted}
         )
 
 

@@ -18,8 +18,9 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
-SIZES = ((4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
-"""Ranges of clock jumps, in seconds: code may be right for one and wrong for another."""
+SIZES = ((1.5, 4.0), (4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
+"""Ranges of clock jumps, in seconds: code may be right for one and wrong for another. Below the
+first one, no time of receipt shows a jump."""
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
@@ -103,7 +104,7 @@ class ClockJump(MachineFault):
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """Size of the jump; by default drawn: seconds, minutes, hours and days in turn."""
+    """Size of the jump; by default drawn: 1.5 to 4 s, seconds, minutes, hours and days in turn."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))

@@ -312,13 +312,7 @@ def _read(kind: int, flags: int, body: bytes) -> Packet:
             identifier = reader.number(2) if qos else 0
             properties = reader.properties()
             return Publish(
-                topic,
-                reader.rest(),
-                qos,
-                identifier,
-                bool(flags & 8),
-                bool(flags & 1),
-                properties,
+                topic, reader.rest(), qos, identifier, bool(flags & 8), bool(flags & 1), properties
             )
         case (Kind.PUBACK | Kind.PUBREC | Kind.PUBREL | Kind.PUBCOMP) as answer:
             identifier = reader.number(2)

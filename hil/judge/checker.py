@@ -25,6 +25,7 @@ from enum import StrEnum
 from hil.judge import (
     air,
     aside,
+    calm,
     columns,
     commands,
     coverage,
@@ -162,6 +163,8 @@ def check(events: Iterable[Event]) -> Result:
         + starts.wrong(events)
         + aside.wrong(seen)
         + remains.wrong(events)
+        + list(seen.nameless.wrong())
+        + calm.wrong(events)
         + sessions.wrong(events)
         + states.wrong(events)
         + lists.wrong(
@@ -172,6 +175,7 @@ def check(events: Iterable[Event]) -> Result:
         + seen.clocks.always_off(seen.times())
         + columns.gaps([*seen.ways.values(), *seen.listed.values()], seen.first_batch)
         + columns.oversized([*seen.ways.values(), *seen.listed.values()], seen.batch_count)
+        + seen.hasty()
         + [
             f"the gateway has forgotten the flow of {key}"
             for t, key in seen.forgotten

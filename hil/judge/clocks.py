@@ -38,6 +38,10 @@ SETTLES_NS = 3 * S
 """Time for which the gateway may use the old clock after a jump, on a busy machine: it reads the
 wall clock once a second.
 """
+BELIEVED_NS = 86_400 * S
+"""Largest jump that a running gateway believes (gateway/docs/card.md). After a larger one its time
+goes on as before, and shows no jump.
+"""
 JOURNALLED_NS = S // 4
 """Time from the start of a slot's write, when a status gets its time, until the slot is complete
 and seen: 40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway.
@@ -137,7 +141,7 @@ class Clocks:
                 self._struck.append(event)
             case _, "happened" if "shift" in data:
                 until = data.get("until", event.t)
-                self._jumps.append(_Span(data["since"], until, data["shift"]))
+                self._jumps.append(_Span(data["since"], until, _shown(data["shift"])))
 
     def _begin(self, faults: Any) -> None:
         for fault in faults:
@@ -153,6 +157,10 @@ class Clocks:
             self._lines[event.data["line"]].late.append(span)
         for line in self._lines.values():
             line.sort()
+
+    def offset(self) -> int | None:
+        """Return the smallest measured UTC of the clock's moment 0, in ns."""
+        return min(self._offsets, default=None)
 
     def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
@@ -294,8 +302,15 @@ def _always(off: list[tuple[int, int]]) -> str | None:
     return f"late, by {late / S:.1f} s" if late > OFF_LATE_NS else None
 
 
+def _shown(shift: int) -> int:
+    """Return by how much the gateway's own time jumps with the clock."""
+    return shift if abs(shift) <= BELIEVED_NS else 0
+
+
 def unseen_jumps(events: Iterable[Event]) -> list[str]:
-    """Return jumps of the clock after which no row shows a jump of the gateway's own time."""
+    """Return believable jumps of the clock after which no row shows a jump of the gateway's own
+    time.
+    """
     offset: int | None = None
     jumps: dict[str, _Span] = {}
     rows: list[tuple[int, int]] = []
@@ -307,7 +322,7 @@ def unseen_jumps(events: Iterable[Event]) -> list[str]:
                     offset = data["utc"] - event.t if offset is None else offset
                 case "spool" | "batch", "publication" if data.get("received") is not None:
                     rows.append((event.t, data["received"] * 1000))
-                case _, "happened" if "shift" in data:
+                case _, "happened" if _shown(data.get("shift", 0)):
                     until = data.get("until", event.t)
                     jumps[data["fault"]] = _Span(data["since"], until, data["shift"])
     return [

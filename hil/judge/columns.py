@@ -12,20 +12,34 @@ from hil.judge.publication import Key, Sighting
 FAR = 1 << 63
 WRITTEN_US = 1000
 """Tolerance in µs: some file systems and readers round a file's time."""
+FULL_BYTES = 100_000
+"""Bytes of payload beyond which a batch may be full by its size."""
+HASTY_S = 0.25
+"""Tolerance of the age of a batch, in seconds."""
 STAYS = "batch"
 """Hop whose rows all exist at the last look. A row of the spool is deleted after it has landed,
 perhaps between two looks."""
 
 
 def wrong(
-    key: Key, found: Sighting, board: Sighting, clocks: Clocks, gateways: Collection[str]
+    key: Key,
+    found: Sighting,
+    board: Sighting,
+    clocks: Clocks,
+    gateways: Collection[str],
+    *,
+    nameless: bool = False,
 ) -> str | None:
-    """Return the mistake in a row, or None. gateways: their names; empty if they have none."""
+    """Return the mistake in a row, or None. gateways: their names; empty if they have none.
+    nameless: whether its client gives no identity.
+    """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
         return f"its topic is {columns.get('topic')!r}, and was {published['topic']!r}"
-    if "client" in columns and columns["client"] not in (None, key.device):
-        return f"its client is {columns['client']!r}"
+    # later hops leave out the gateway's own name for the device
+    client = key.device if nameless or STAYS not in columns else None
+    if columns.get("client", client) != client:
+        return f"its client is {columns['client']!r}, and must be {client!r}"
     if "undecodable" in columns and (columns["undecodable"] is None) != (found.records is not None):
         return f"`undecodable` is {columns['undecodable']!r}, and the payload is another"
     if gateways and found.origin.partition("/")[0] not in gateways:
@@ -134,6 +148,30 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
     ]
 
 
+def hasty(
+    ways: Iterable[Mapping[str, list[Sighting]]], most: int, age_s: float, clocks: Clocks
+) -> list[str]:
+    """Return batches that were cut before they were full or old enough: a batch with fewer rows
+    than allowed has a row that has waited for `batch_age_s`.
+    """
+    batches: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for way in ways:
+        for found in way["batch"]:
+            if "written" in found.columns and way["board"]:
+                size = len(found.payload or b"")
+                row = _sampled(way["board"][0]), found.columns["written"] * 1000, size
+                batches[found.origin, found.columns["batch"]].append(row)
+    return [
+        f"batch {number} of {origin} landed with {len(rows)} of {most} rows, and its oldest row was"
+        f" {waited:.2f} s old"
+        for (origin, number), rows in sorted(batches.items())
+        if len(rows) < most and sum(size for _, _, size in rows) < FULL_BYTES
+        for first, written, _ in [min(rows)]
+        if (offset := clocks.offset()) is not None
+        if (waited := (written - offset - first) / 1e9) < age_s - HASTY_S
+    ]
+
+
 def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> str | None:
     """Return how a row differs from the same row at an earlier hop, or None."""
     rows = {(one.origin, one.position): one for one in way[before]}
@@ -143,7 +181,6 @@ def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> st
         seen = before == STAYS and rows
         return f"it says that it was {where}, and it was not" if seen else None
     for name in found.columns.keys() & row.columns.keys():
-        # later hops leave out the gateway's own name for the device
         if name != "client" and found.columns[name] != row.columns[name]:
             return f"its {name} is {found.columns[name]!r}, and was {row.columns[name]!r}"
     written = row.columns.get("written")

@@ -14,17 +14,32 @@ EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty: only [bridge] has retained messages, and no client has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Tables that must be empty at a single gateway. In a site, others' data may wait there."""
+ACCOUNTED = {
+    "batch_content": ("batch",),
+    "flow": ("session",),
+    "origin": ("session", "retained"),
+    "content_check": ("retained", "will", "aside", "given_part"),
+}
+"""Tables that have at most as many rows as others have together."""
+FEW = {"meta": 40, "spool_check": 2}
+"""Largest number of rows of tables that do not grow."""
+GROWING = ("batch", "session", "subscription", "mark")
+"""Tables that grow with batches and publishers."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
+MOST_BYTES = 8_000_000
+"""Largest size of a file there, also of the log of the store, except STORE."""
+STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
 """Client of the session of the gateway's bridge."""
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""Number of file descriptors that a program may open late in its life, in addition to one for each
-peer.
+"""Number of files, and of threads, that a program may open late in its life, in addition to one for
+each peer.
 """
+OPENED = {"descriptors": "files open", "threads": "threads"}
 LEAST_LOOKS = 16
 """Smallest number of samples of a program for a comparison of the first half of its life with the
 last quarter.
@@ -45,7 +60,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
             with taking(event):
                 remains = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
                 found += list(remains)
-    return found + _descriptors(events, len(_peers(run["bench"], run["plan"])))
+    return found + _opened(events, len(_peers(run["bench"], run["plan"])))
 
 
 def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
@@ -59,10 +74,12 @@ def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     """Yield the remains at one gateway."""
     data, alone = event.data, not run["bench"].get("gateway")
-    bridged = ("retained",) if run["bench"].get("bridge") else ()
-    for table in EMPTY + (ALONE if alone else ()):
-        if table not in bridged and (rows := data["tables"].get(table)):
-            yield f"{event.hop} has {rows} row(s) left in its table {table}"
+    bridged = {"retained"} if run["bench"].get("bridge") else set()
+    yield from _not_empty(event, {*EMPTY, *(ALONE if alone else ())} - bridged)
+    yield from _grown(event.hop, data["tables"] if alone else {})
+    for name, size in data["files"].items():
+        if size > MOST_BYTES and name not in STORE:
+            yield f"{event.hop} has {size} bytes in its file {name}"
     strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
     if strange and alone:  # gateways have sessions with each other, too
         yield f"{event.hop} has a session of {', '.join(strange)}, which is not a client of the run"
@@ -78,22 +95,41 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
         yield f"{event.hop} has {len(data['files'])} files in its folder"
 
 
+def _not_empty(event: Event, tables: set[str]) -> Iterator[str]:
+    """Yield tables that must be empty, and are not."""
+    for table in sorted(tables):
+        if rows := event.data["tables"].get(table):
+            yield f"{event.hop} has {rows} row(s) left in its table {table}"
+
+
+def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
+    """Yield tables with more rows than those of the tables to which they belong. A table that is in
+    no list here must be empty.
+    """
+    most = FEW | {name: sum(tables.get(one, 0) for one in of) for name, of in ACCOUNTED.items()}
+    for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):
+        if tables[table] > (due := most.get(table, 0)):
+            yield f"{gateway} has {tables[table]} row(s) in its table {table}, and use for {due}"
+
+
 def _at_landing(data: dict[str, Any]) -> Iterator[str]:
     if data["strange"]:
         yield f"at the landing place is what belongs to no batch: {', '.join(data['strange'])}"
 
 
-def _descriptors(events: Sequence[Event], peers: int) -> list[str]:
+def _opened(events: Sequence[Event], peers: int) -> list[str]:
     """Return programs that open more than they close: for each process, the largest number in the
     first half of its life is compared with the smallest in the last quarter.
     """
-    open_at: dict[tuple[str, int], list[int]] = defaultdict(list)
+    counted: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for event in events:
-        if event.event == "usage" and "descriptors" in event.data:
-            open_at[event.hop, event.data["pid"]].append(event.data["descriptors"])
+        for name in OPENED if event.event == "usage" else ():
+            if name in event.data:
+                counted[event.hop, event.data["pid"], name].append(event.data[name])
     return [
-        f"{program} had {first} files open at once at first, and never fewer than {last} at last"
-        for (program, _), counts in open_at.items()
+        f"{program} had {first} {OPENED[name]} at once at first,"
+        f" and never fewer than {last} at last"
+        for (program, _, name), counts in counted.items()
         if len(counts) >= LEAST_LOOKS
         for first in [max(counts[: len(counts) // 2])]
         for last in [min(counts[-(len(counts) // 4) :])]

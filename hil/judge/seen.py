@@ -9,6 +9,7 @@ from typing import Any
 
 from hil.judge import columns, copied, links, lists, readings
 from hil.judge.clocks import Clocks
+from hil.judge.nameless import Nameless
 from hil.judge.publication import Key, Sighting
 from hil.judge.senml import Record, decode, of_link, says
 from hil.judge.silences import Silences
@@ -75,6 +76,10 @@ class Seen:
     """Number of the first batch, above 1 for a used store."""
     batch_count: int = columns.FAR
     """Largest number of rows of a batch."""
+    batch_age_s: float = 0.0
+    """Age of its oldest row at which a batch with fewer rows is cut."""
+    nameless: Nameless = field(default_factory=Nameless)
+    """Rows of clients without an identity."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads sent by a client, or by a real board, which may repeat one in another form."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
@@ -151,13 +156,11 @@ class Seen:
             case hop, "publication" if data.get("topic") == lists.TOPIC:
                 row = _at_hop(event)
                 self.listed[row.origin, row.position][hop].append(row)
+                self.nameless.count(hop, data, row)
                 if hop == "batch":
                     self.landed_lists.append((_key(data), row))
             case hop, "publication" if hop in HOPS and hop != "board":
-                self.ways[_key(data)][hop].append(_at_hop(event))
-                self.places[data["origin"], data["position"]].add(_key(data))
-                if hop == "spool":
-                    self.stores.add(data["origin"])
+                self._take_sighting(event)
             case hop, "waiting":
                 self.waiting.add((hop, _key(data)))
             case hop, "complete":
@@ -177,6 +180,15 @@ class Seen:
                 self.contradictions.append(data["text"])
             case program, "erred":
                 self.errors.append(f"{program} met an internal error: {data['error']}")
+
+    def _take_sighting(self, event: Event) -> None:
+        """Add a row as seen at a hop."""
+        if event.hop == "spool":
+            self.stores.add(event.data["origin"])
+        row = _at_hop(event)
+        if not self.nameless.keeps(event.hop, event.data, row):
+            self.ways[_key(event.data)][event.hop].append(row)
+            self.places[row.origin, row.position].add(_key(event.data))
 
     def _take_board_event(self, event: Event) -> None:
         """Add an event of a board or client."""
@@ -263,6 +275,7 @@ class Seen:
                 named = data.get("gateway") or ()
                 self.gateways = {named} if isinstance(named, str) else set(named)
                 self.batch_count = data.get("batch_count") or columns.FAR
+                self.batch_age_s = data.get("batch_age_s", 0.0)
                 self.ours = "hops" not in data
                 self.began = event.t
             case "rig", "stalled":
@@ -290,6 +303,7 @@ class Seen:
     def sort(self) -> None:
         """Note that all events were added."""
         self.clocks.sort()
+        self.nameless.give(self.ways)
         self.copies = copied.places(self.ways.values()) if self.replicated else set()
         landed = [(key, row) for key, way in self.ways.items() for row in way["batch"]]
         self.second = {
@@ -305,6 +319,11 @@ class Seen:
         self.reads = self.claim == "table" and READINGS in hops
         self.hops = tuple(hop for hop in HOPS[: HOPS.index(self.claim) + 1] if hop in hops)
         tables = [table for table in bench.get("client", ()) for _ in range(table.get("count", 1))]
+        self.nameless.clients = {
+            f"client-{number}"
+            for number, table in enumerate(tables, 1)
+            if not table.get("identity", True)
+        }
         self.devices = list(plan["readings"])
         self.first_batch = bench.get("first_batch", 1)
         self.replicated = bench.get("config", {}).get("site", {}).get("copies") == 2
@@ -346,6 +365,21 @@ class Seen:
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}
+
+    def hasty(self) -> list[str]:
+        """Return batches that were cut too early. A batch with a list of devices, or with a row
+        that no publisher of the run has sent, may have older rows.
+        """
+        lists_in = {
+            (row.origin, row.columns.get("batch"))
+            for way in self.listed.values()
+            for row in way["batch"]
+        }
+        ways = [
+            {**way, "batch": [row for row in way["batch"] if _batch(row) not in lists_in]}
+            for way in self.ways.values()
+        ]
+        return columns.hasty(ways, self.batch_count, self.batch_age_s, self.clocks)
 
     def times(self) -> Iterator[tuple[str, float, int]]:
         """Yield, for each publication with a known sample time and a time in the claim, its device,
@@ -437,7 +471,10 @@ class Seen:
         for found in way[hop]:
             why = (
                 self._payload_differs(key, found)
-                or columns.wrong(key, found, way["board"][0], self.clocks, self.gateways)
+                or columns.wrong(
+                    *(key, found, way["board"][0], self.clocks, self.gateways),
+                    nameless=key.device in self.nameless.clients,
+                )
                 or next(filter(None, (columns.moved(found, way, at) for at in before)), None)
                 or self._shares_place(key, found)
             )
@@ -491,6 +528,10 @@ def _key(data: dict[str, Any]) -> Key:
     if data["device"] is None:
         return Key("", 0, int(data["position"] if "position" in data else data["index"]))
     return Key(str(data["device"]), int(data["incarnation"]), int(data["sequence"]))
+
+
+def _batch(row: Sighting) -> tuple[str, Any]:
+    return row.origin, row.columns.get("batch")
 
 
 def _end_of(data: dict[str, Any]) -> str:

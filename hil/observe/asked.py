@@ -1,13 +1,14 @@
-"""Reads the tables in the ways of their users: by filter, by version, with another engine. In: the
-folder of a Delta table. Out: in words, each query whose answer differs from the content of the data
-files. A reader of all rows opens every file; a reader with a filter opens those whose statistics in
-the log allow a match. Statistics that are too narrow therefore hide rows only from the second
-reader.
+"""Reads the tables in the ways of their users: by filter, by version, with another engine (DuckDB,
+where it is installed). In: the folder of a Delta table. Out: in words, each query whose answer
+differs from the content of the data files. A reader of all rows opens every file; a reader with a
+filter opens those whose statistics in the log allow a match. Statistics that are too narrow
+therefore hide rows only from the second reader. A reader of changes leaves out files without
+`dataChange`.
 """
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +22,8 @@ from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
 """Number of newest files whose smallest and largest values are queried, in each column."""
+WRITTEN_S = 60.0
+"""Tolerance of a file's time in the log, on a busy machine."""
 ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)
 
 
@@ -47,21 +50,40 @@ def differences(folder: Path) -> Iterator[str]:
     if read.count_rows() != len(whole):
         yield f"{folder.name} has {read.count_rows()} rows, and its files have {len(whole)}"
     newest = sorted(files, key=lambda rows: _newest_time(rows, "ingested"))[-MOST_FILES:]
+    duckdb = _duckdb([str(folder / unquote(path)) for path in paths])
     for name in (name for name in read.schema.names if name in whole.column_names):
         for value in _ends(newest, name):
             wanted = pc.sum(pc.equal(whole[name], value)).as_py() or 0
-            found = read.count_rows(filter=ds.field(name) == value)
-            if found != wanted:
-                yield (
-                    f"{folder.name} where {name} is {value}: {found} rows are found by filter,"
-                    f" and {wanted} stand in its files"
-                )
+            readers = {"filter": read.count_rows(filter=ds.field(name) == value)}
+            readers |= {"DuckDB": duckdb(name, value.as_py())} if duckdb else {}
+            for reader, found in readers.items():
+                if found != wanted:
+                    yield (
+                        f"{folder.name} where {name} is {value}: {found} rows are found by"
+                        f" {reader}, and {wanted} stand in its files"
+                    )
         nulls = read.count_rows(filter=ds.field(name).is_null())
         if nulls != whole[name].null_count:
             yield (
                 f"{folder.name} where {name} is NULL: {nulls} rows are found by filter,"
                 f" and {whole[name].null_count} stand in its files"
             )
+
+
+def _duckdb(files: list[str]) -> Callable[[str, Any], int] | None:
+    """Return a count of the rows that have a value in a column, None without DuckDB."""
+    try:
+        import duckdb  # an extra
+    except ImportError:
+        return None
+    engine = duckdb.connect(config={"threads": 1, "memory_limit": "256MB"})
+    engine.execute("SET TimeZone = 'UTC'")
+
+    def count_of(name: str, value: Any) -> int:
+        query = f'SELECT count(*) FROM read_parquet(?, union_by_name = true) WHERE "{name}" = ?'  # noqa: S608
+        return int((engine.execute(query, [files, value]).fetchone() or [0])[0])
+
+    return count_of
 
 
 def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -82,25 +104,35 @@ def _missing(folder: Path, paths: list[str]) -> Iterator[str]:
 
 
 def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
-    """Yield entries of the log whose statistics or size are not those of the file."""
-    for add in _added(folder):
+    """Yield entries of the log that do not say what the file is, in bytes, rows and NULLs, when it
+    was written, or that its rows are new. (A file that replaces others has no new rows.)
+    """
+    for add, replaces in _added(folder):
         rows, stats = files.get(add["path"]), json.loads(add.get("stats") or "{}")
         if rows is None:
             continue
-        size = (folder / unquote(add["path"])).stat().st_size
-        if add["size"] != size:
-            yield f"{folder.name} says that {add['path']} has {add['size']} bytes, not {size}"
-        if stats.get("numRecords", len(rows)) != len(rows):
-            stated = stats["numRecords"]
-            yield f"{folder.name} says that {add['path']} has {stated} rows, not {len(rows)}"
+        file = (folder / unquote(add["path"])).stat()
+        says = {"bytes": add["size"], "rows": stats.get("numRecords", len(rows))}
+        is_ = {"bytes": file.st_size, "rows": len(rows)}
+        for name, count in stats.get("nullCount", {}).items():
+            if name in rows.column_names and isinstance(count, int):
+                says[f"NULLs in {name}"] = count
+                is_[f"NULLs in {name}"] = rows[name].null_count
+        for kind, stated in says.items():
+            if stated != is_[kind]:
+                yield f"{folder.name} says that {add['path']} has {stated} {kind}, not {is_[kind]}"
+        if not add["dataChange"] and not replaces:
+            yield f"{folder.name} says that the rows of {add['path']} are not new"
+        if abs(add["modificationTime"] / 1000 - file.st_mtime) > WRITTEN_S:
+            yield f"{folder.name} says that {add['path']} is of another time than it is"
 
 
-def _added(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the files of the commits that still exist."""
+def _added(folder: Path) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the files of the commits that still exist, and whether a commit replaces others."""
     for commit in sorted((folder / "_delta_log").glob("*[0-9].json")):
-        for line in commit.read_text().splitlines():
-            if add := json.loads(line).get("add"):
-                yield add
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        replaces = any("remove" in action for action in actions)
+        yield from ((action["add"], replaces) for action in actions if "add" in action)
 
 
 def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:

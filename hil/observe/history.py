@@ -7,7 +7,7 @@ be read up to there, and has no `end` event.
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,9 @@ HOPS = ("board", "spool", "batch", "table")
 """Hops of a publication, in order."""
 READINGS = "readings"
 """Hop after the last one: the table of readings, one row per record."""
+KEY = ("device", "incarnation", "sequence")
+COLUMNS = ("client", "topic", "received", "boot", "monotonic")
+"""Other columns of the publication's row, at each hop. received: µs UTC. monotonic: µs."""
 NO_HISTORY = "Is this a history.jsonl of a run?"
 COMMAND = "command"
 """A command. It has a place in the plan, like a fault, but breaks nothing."""
@@ -107,3 +110,16 @@ def read(path: Path) -> Iterator[Event]:
         raise OncewayError(f"cannot read the history ({error.strerror})", str(path)) from error
     except UnicodeDecodeError as error:
         raise OncewayError("this is not text", str(path), NO_HISTORY) from error
+
+
+def sighting(row: Mapping[str, Any], origin: str, **more: Any) -> dict[str, Any]:
+    """Return the sighting of a publication's row. row: with all columns, `spool_id` and `payload`
+    as well.
+    """
+    return {
+        **{name: row[name] for name in (*KEY, *COLUMNS)},
+        "origin": origin,
+        "position": row["spool_id"],
+        "payload": row["payload"].hex(),
+        **more,
+    }

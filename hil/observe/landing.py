@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hil.formats.batches import is_signed
-from hil.observe.history import History
-from hil.observe.sighting import COLUMNS, KEY, sighting
+from hil.observe.history import COLUMNS, KEY, History, sighting
 
 
 class LandingHop:
@@ -23,11 +22,7 @@ class LandingHop:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        key: Path,
-        history: History,
-        keys: Mapping[str, Path] | None = None,
+        self, folder: Path, key: Path, history: History, keys: Mapping[str, Path] | None = None
     ) -> None:
         self._folder = folder
         self._key = key
@@ -59,9 +54,7 @@ class LandingHop:
                 key = [row[name] for name in KEY]
                 self._rows.setdefault((origin, number), []).append(key)
                 self._history.add(
-                    "batch",
-                    "publication",
-                    **sighting(row, origin, batch=number, written=written),
+                    "batch", "publication", **sighting(row, origin, batch=number, written=written)
                 )
             self.newest[origin] = max(number, self.newest.get(origin, 0))
             self._seen[manifest] = hashlib.sha256(data).hexdigest()

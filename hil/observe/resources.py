@@ -1,5 +1,5 @@
-"""Use of resources by a service, seen from outside: CPU, memory, bytes written to disk and open
-files, from /proc (man 5 proc). In: a process id. Out: an event `usage` in the history.
+"""Use of resources by a service, seen from outside: CPU, memory, bytes written to disk, open files
+and threads, from /proc (man 5 proc). In: a process id. Out: an event `usage` in the history.
 """
 
 import os
@@ -10,7 +10,7 @@ from hil.observe.history import History
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-UTIME, STIME, RSS = 11, 12, 21  # fields of /proc/PID/stat behind the name
+UTIME, STIME, THREADS, RSS = 11, 12, 17, 21  # fields of /proc/PID/stat behind the name
 
 
 def note_usage(history: History, service: str, pid: int) -> None:
@@ -29,4 +29,5 @@ def note_usage(history: History, service: str, pid: int) -> None:
             memory=memory,
             written=int(io["write_bytes"]),
             descriptors=descriptors,
+            threads=int(fields[THREADS]),
         )

@@ -8,13 +8,25 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from hil.observe.history import History
-from hil.observe.shelf import SHELF, kept
-from hil.observe.sighting import KEY, sighting
+from hil.observe.history import KEY, History, sighting
 
 QUERY = """SELECT id AS spool_id, device, incarnation, sequence, client, topic, received, boot,
     monotonic, payload FROM spool WHERE id > ? ORDER BY id"""
 LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
+
+
+SHELF = "copies.db"
+
+
+def copies_kept(shelf: Path) -> int:
+    """Return how many rows of other gateways' spools a gateway keeps (`[site] copies = 2`). Raises
+    sqlite3.OperationalError during a recovery.
+    """
+    if not shelf.exists():
+        return 0
+    with closing(sqlite3.connect(f"{shelf.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        [count] = database.execute("SELECT count(*) FROM copy").fetchone()
+        return int(count)
 
 
 class SpoolHop:
@@ -98,7 +110,7 @@ class SpoolHop:
         if not (self._covered or self._is_dead):
             with suppress(sqlite3.OperationalError):
                 self._look()
-                self.kept = kept(self._shelf)
+                self.kept = copies_kept(self._shelf)
 
     def _look(self) -> None:
         with self._opened() as database:

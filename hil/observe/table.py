@@ -20,8 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from hil.observe.asked import differences
-from hil.observe.history import READINGS, History
-from hil.observe.sighting import COLUMNS, KEY, sighting
+from hil.observe.history import COLUMNS, KEY, READINGS, History, sighting
 
 ORIGIN = ("gateway", "topic", "received")
 ROW = (

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from hil.bench.bench import Bench
-from hil.bench.settings import merged, own_batch_count
+from hil.bench.settings import OWN_BATCH_AGE_S, merged, own_batch_count
 from hil.formats.topics import HERE, STATES, THERE
 from hil.observe.folder import Folder
 from hil.programs.air import MODEM
@@ -16,6 +16,11 @@ def batch_count(bench: Bench) -> int | None:
     """Return the most rows of a batch; None for an invalid value, which the gateway refuses."""
     count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
     return count if isinstance(count, int) else None
+
+
+def batch_age_s(bench: Bench) -> float:
+    """Return the age at which a batch that is not full is cut."""
+    return float(bench.config.get("uplink", {}).get("batch_age_s", OWN_BATCH_AGE_S))  # type: ignore[arg-type]
 
 
 def write_config(

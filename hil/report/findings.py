@@ -4,8 +4,8 @@ as far as it got.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -96,6 +96,8 @@ class Findings:
     """Times of all sightings at each hop, in order."""
     delays: list[float] = field(default_factory=list)
     """Delays from sample to claim of each publication that is ok, in order of length."""
+    delays_of: dict[str, list[float]] = field(default_factory=dict)
+    """The same by device or client."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     """Time of arrival in the gateway's store, and bytes of payload, by device or client."""
 
@@ -106,7 +108,14 @@ class Findings:
 
     def percentile(self, share: int) -> float | None:
         """Return a percentile of the delays, in seconds; None without delays."""
-        return self.delays[max(0, -(-len(self.delays) * share // 100) - 1)] if self.delays else None
+        return _percentile(self.delays, share)
+
+    def slowest(self, share: int) -> float | None:
+        """Return the percentile of the device with the longest: an average over all hides one."""
+        return max(
+            (one for of in self.delays_of.values() if (one := _percentile(of, share))),
+            default=self.percentile(share),
+        )
 
     def cpu(self, name: str) -> float:
         """Return the seconds of CPU that a service has used, over all its restarts."""
@@ -201,8 +210,8 @@ class Findings:
         """Return broken or unmeasured limits, in words."""
         growths = [self.growth(name) for name in self.usage]
         measured = {
-            "delay_p99_s": self.percentile(99),
-            "delay_max_s": self.percentile(100),
+            "delay_p99_s": self.slowest(99),
+            "delay_max_s": self.slowest(100),
             "memory_mb": max(map(self.memory, self.usage), default=0) / 1e6 or None,
             "growth_mb": None
             if not growths or None in growths
@@ -302,7 +311,8 @@ def findings(events: list[Event]) -> Findings:
             arrivals[event.hop].append(t)
     found.gateways = _gateways(events, found.bench)
     found.arrivals = {hop: sorted(arrivals[hop]) for hop in HOPS}
-    found.delays = sorted(_delays(found.result))
+    found.delays_of = _delays(found.result)
+    found.delays = sorted(chain.from_iterable(found.delays_of.values()))
     return found
 
 
@@ -363,11 +373,19 @@ def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str,
     }
 
 
-def _delays(result: Result) -> Iterable[float]:
+def _delays(result: Result) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
     for publication in result.publications:
         if publication.outcome is Outcome.OK:
             way = publication.way
-            yield max(0, way[result.claim][0].t - way["board"][0].t) / 1e9
+            delay = max(0, way[result.claim][0].t - way["board"][0].t) / 1e9
+            found[publication.key.device].append(delay)
+    return {device: sorted(of) for device, of in found.items()}
+
+
+def _percentile(delays: list[float], share: int) -> float | None:
+    """Return a percentile of sorted delays; None without delays."""
+    return delays[max(0, -(-len(delays) * share // 100) - 1)] if delays else None
 
 
 def _broken(name: str, value: float | None, limit: float) -> str | None:

@@ -35,7 +35,7 @@ from hil.programs.air import AirOfRun
 from hil.programs.joining import Joining
 from hil.programs.ports import free_port
 from hil.programs.process import Children, children
-from hil.programs.settings import batch_count, make_folders, write_config
+from hil.programs.settings import batch_age_s, batch_count, make_folders, write_config
 from hil.programs.site import Member, Site, services
 from hil.programs.used_store import age
 from hil.run.display import Display
@@ -87,6 +87,7 @@ class Run:
             plan=self._plan.to_json(),
             gateway=names if (names := self._bench.names_of_gateways)[1:] else names[0],
             batch_count=batch_count(self._bench),
+            batch_age_s=batch_age_s(self._bench),
         )
         self._note_clock()
         try:

@@ -39,11 +39,7 @@ class Replay:
     """
 
     def __init__(
-        self,
-        trace: Trace,
-        pace: float | None,
-        seed: str,
-        longest_outage: float = LONGEST_OUTAGE,
+        self, trace: Trace, pace: float | None, seed: str, longest_outage: float = LONGEST_OUTAGE
     ) -> None:
         if not trace.frames:
             raise ValueError("no frame of this trace arrived")

@@ -5,6 +5,7 @@ must know is said.
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -242,6 +243,22 @@ def test_unusable_backup_changes_nothing(site: Path, tmp_path: Path, harm: str) 
     assert len(done.stderr.splitlines()) == 1
     assert (site / "data/gateway.db").read_bytes() == store
     assert not list(site.glob(".restore-*"))
+
+
+@pytest.mark.parametrize("name", ["gateway.db", "registry.db"])
+def test_damaged_database_is_named_and_no_backup_takes_its_place(
+    site: Path, tmp_path: Path, name: str
+) -> None:
+    data, file = site / "data", tmp_path / "x.owback"
+    data.mkdir()
+    open_store(data, "site-7").close()
+    registry(data / "registry.db", "roof-1").close()
+    image = (data / name).read_bytes()
+    (data / name).write_bytes(image[:4096] + b"\xff" * (len(image) - 4096))
+    done = onceway("backup", file, "--config", site / "gateway.toml")
+    assert done.returncode in (FAILED, STORE)
+    assert re.match(f"error: .*/{name}: .*damaged", done.stderr), done.stderr
+    assert list(tmp_path.glob("*.owback*")) == list(data.glob("*.new")) == []
 
 
 async def test_a_running_gateway_is_not_replaced(site: Path, tmp_path: Path) -> None:

@@ -101,23 +101,7 @@ def _on_board(uno: SimulatedBoard) -> Identity | None:
     return Identity.from_bytes(uno.flash_image.read_bytes()[address : address + SIZE])
 
 
-async def test_a_rekeyed_board_runs_its_firmware_under_another_key(
-    tmp_path: Path, uno: SimulatedBoard
-) -> None:
-    assert (await _provision(tmp_path, uno, HEX))[0] == 0
-    before, program = _on_board(uno), uno.flash_image.read_bytes()[:0x7D00]
-    code, out, err = await _onceway(tmp_path, "device", "rekey", "roof-1", "--port", str(uno.port))
-    assert (code, err.splitlines()[-1]) == (0, "waiting for its greeting")
-    assert "roof-1 given another key" in out
-    entered = Registry(tmp_path / "registry.db").get("roof-1")
-    assert _on_board(uno) == Identity("roof-1", entered.key or b"") != before
-    assert uno.flash_image.read_bytes()[:0x7D00] == program
-    code, out, _ = await _onceway(tmp_path, "device", "list")
-    assert code == 0
-    assert (entered.key or b"").hex() not in out
-
-
-async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_firmware(
+async def test_a_bare_board_becomes_a_device_takes_a_new_key_and_keeps_it_through_a_new_firmware(
     tmp_path: Path, uno: SimulatedBoard, small: Path
 ) -> None:
     code, out, err = await _provision(tmp_path, uno, HEX)
@@ -132,6 +116,14 @@ async def test_a_bare_board_becomes_a_device_and_keeps_its_key_through_a_new_fir
     assert _on_board(uno) == Identity("roof-1", entered.key or b"")
     program = IntelHex(str(HEX)).tobinstr()
     assert uno.flash_image.read_bytes()[: len(program)] == program
+
+    before, flashed = _on_board(uno), uno.flash_image.read_bytes()[:0x7D00]
+    code, out, err = await _onceway(tmp_path, "device", "rekey", "roof-1", "--port", str(uno.port))
+    assert (code, err.splitlines()[-1]) == (0, "waiting for its greeting")
+    assert "roof-1 given another key" in out
+    entered = Registry(tmp_path / "registry.db").get("roof-1")
+    assert _on_board(uno) == Identity("roof-1", entered.key or b"") != before
+    assert uno.flash_image.read_bytes()[:0x7D00] == flashed
 
     code, out, _ = await _onceway(
         tmp_path,
@@ -160,27 +152,6 @@ async def _add(tmp_path: Path, uno: SimulatedBoard, name: str) -> dict[str, Any]
     )
     assert code == 0, err
     return dict(json.loads(out))
-
-
-async def test_bare_board_is_written_then_greets_and_is_renamed(
-    tmp_path: Path, uno: SimulatedBoard
-) -> None:
-    first = await _add(tmp_path, uno, "roof-1")
-    assert (first["name"], first["status"]) == ("roof-1", "ready")
-    assert first["incarnation"] > 0
-    await _onceway(tmp_path, "device", "revoke", "roof-1")
-    second = await _add(tmp_path, uno, "roof-2")
-    assert second["incarnation"] not in (
-        0,
-        first["incarnation"],
-    ), "what the EEPROM held was roof-1's"
-    assert second["next_sequence"] <= 2, "a reading may have been taken meanwhile"
-    assert {
-        device.name: device.status for device in Registry(tmp_path / "registry.db").devices()
-    } == {
-        "roof-1": "revoked",
-        "roof-2": "ready",
-    }
 
 
 async def test_board_reports_its_name(tmp_path: Path, uno: SimulatedBoard, small: Path) -> None:
@@ -221,7 +192,7 @@ async def test_board_takes_a_new_name_and_a_name_takes_a_new_board(
     assert Registry(tmp_path / "registry.db").get("roof-2").key == second.key
 
 
-async def test_a_taken_name_is_refused_before_the_board_is_touched(
+async def test_a_taken_name_and_a_taken_board_are_refused_before_the_board_is_touched(
     tmp_path: Path, uno: SimulatedBoard, small: Path
 ) -> None:
     await _provision(tmp_path, uno, small)
@@ -235,7 +206,21 @@ async def test_a_taken_name_is_refused_before_the_board_is_touched(
     assert said["where"] == str(tmp_path / "registry.db")
     assert "the name 'roof-1' is taken" in said["error"]
     assert "`replace`" in said["hint"]
+    code, _, err = await _onceway(
+        tmp_path,
+        "device",
+        "provision",
+        "roof-2",
+        "--port",
+        str(uno.port),
+        "--hex",
+        str(small),
+        "--foreign",
+    )
+    assert code == 1
+    assert f"{uno.port}: the board on this port is 'roof-1' (written)" in err
     assert uno.flash_image.read_bytes() == before
+    assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-1"]
 
 
 async def _with_catalogue(
@@ -363,28 +348,6 @@ async def test_a_rename_that_is_killed_is_taken_up_again(
     assert [
         (device.name, device.status) for device in Registry(tmp_path / "registry.db").devices()
     ] == [("roof-2", "written")]
-
-
-async def test_the_board_of_another_device_is_left_alone(
-    tmp_path: Path, uno: SimulatedBoard, small: Path
-) -> None:
-    await _provision(tmp_path, uno, small)
-    before = uno.flash_image.read_bytes()
-    code, _, err = await _onceway(
-        tmp_path,
-        "device",
-        "provision",
-        "roof-2",
-        "--port",
-        str(uno.port),
-        "--hex",
-        str(small),
-        "--foreign",
-    )
-    assert code == 1
-    assert f"{uno.port}: the board on this port is 'roof-1' (written)" in err
-    assert uno.flash_image.read_bytes() == before
-    assert [device.name for device in Registry(tmp_path / "registry.db").devices()] == ["roof-1"]
 
 
 async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(
@@ -545,31 +508,22 @@ async def test_a_program_without_the_library_is_written_only_if_that_is_wanted_a
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "written"
 
 
-async def test_a_firmware_that_does_not_greet_is_not_ready(
+async def test_a_firmware_that_does_not_greet_is_not_ready_and_flash_takes_the_registry_s_port(
     tmp_path: Path, uno: SimulatedBoard, signed: Path
 ) -> None:
     await _add(tmp_path, uno, "roof-1")
-    code, _, err = await _onceway(
-        tmp_path, "device", "flash", "roof-1", "--port", str(uno.port), "--hex", str(signed)
-    )
+    code, _, err = await _onceway(tmp_path, "device", "flash", "roof-1", "--hex", str(signed))
     assert code == 1
-    assert "no greeting came" in err
+    assert f"{uno.port}: the board was flashed and read back, but no greeting came" in err
     assert Registry(tmp_path / "registry.db").get("roof-1").status == "flashing"
 
 
-async def test_flash_takes_the_port_of_the_registry(tmp_path: Path, uno: SimulatedBoard) -> None:
-    await _add(tmp_path, uno, "roof-1")
-    code, out, err = await _onceway(tmp_path, "device", "flash", "roof-1", "--hex", str(HEX))
-    assert code == 0, err
-    assert f"roof-1 flashed on {uno.port}" in out
-
-
 async def test_a_board_that_was_replaced_keeps_its_unsent_readings_until_that_is_wanted(
-    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard
+    tmp_path: Path, uno: SimulatedBoard, other: SimulatedBoard, small: Path
 ) -> None:
     await _add(tmp_path, uno, "roof-1")
-    replace = ("device", "replace", "roof-1", "--port", str(other.port), "--hex", str(HEX))
-    code, _, err = await _onceway(tmp_path, *replace)
+    replace = ("device", "replace", "roof-1", "--port", str(other.port), "--hex", str(small))
+    code, _, err = await _onceway(tmp_path, *replace, "--foreign")
     assert code == 0, err
     before = uno.flash_image.read_bytes()
     add = ("device", "add", "roof-9", "--port", str(uno.port), "--hex", str(HEX))
@@ -582,7 +536,7 @@ async def test_a_board_that_was_replaced_keeps_its_unsent_readings_until_that_is
     assert code == 0, err
 
 
-async def test_board_gets_its_interval_with_its_name_unless_the_interval_wears_it_out(
+async def test_bare_board_gets_name_and_interval_and_may_become_another_device(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
     add = ("device", "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX))
@@ -594,14 +548,28 @@ async def test_board_gets_its_interval_with_its_name_unless_the_interval_wears_i
 
     code, out, err = await _onceway(tmp_path, *add, "--interval", "15min", "--json")
     assert code == 0, err
-    added = json.loads(out)
-    assert (added["interval_s"], added["life"]) == (900, 100)
+    first = json.loads(out)
+    assert (first["name"], first["status"]) == ("roof-1", "ready")
+    assert first["incarnation"] > 0
+    assert (first["interval_s"], first["life"]) == (900, 100)
     kept = (await uno.eeprom())[0x20:0x22]
     assert kept == (15).to_bytes(2), "where firmware/examples/sensor keeps it"
 
     await _onceway(tmp_path, "device", "revoke", "roof-1")
     add = ("device", "add", "roof-2", *add[3:])
-    code, out, err = await _onceway(tmp_path, *add, "--interval", "1s", "--force")
+    code, out, err = await _onceway(tmp_path, *add, "--interval", "1s", "--force", "--json")
     assert code == 0, err
-    assert "a reading each 1s: its EEPROM lives 0.2 years" in out
+    second = json.loads(out)
+    assert second["incarnation"] not in (
+        0,
+        first["incarnation"],
+    ), "what the EEPROM held was roof-1's"
+    assert second["next_sequence"] <= 2, "a reading may have been taken meanwhile"
+    assert (second["interval_s"], second["life"]) == (1, 0.2)
     assert (await uno.eeprom())[0x20:0x22] == (1).to_bytes(2)
+    assert {
+        device.name: device.status for device in Registry(tmp_path / "registry.db").devices()
+    } == {
+        "roof-1": "revoked",
+        "roof-2": "ready",
+    }

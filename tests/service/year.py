@@ -9,6 +9,8 @@ the files, the rows of every table, size and free pages of the store, and the li
 run fits a slope to each quantity. It fails if one grows faster than the guide says: the table "What
 grows in a year" in gateway/docs/card.md.
 
+Ctrl-C ends the run after the present day, with the report of the days that were lived.
+
 `--real [HOURS]` sends one reading a second in real time instead, with a sample every ten minutes.
 A day of it belongs to a release. `--plant memory` (or another quantity) makes the gateway leak:
 then the run must fail.
@@ -165,7 +167,7 @@ def sample(data: Path, pids: dict[str, int], lines: int) -> dict[str, float]:
         ).fetchall():
             query = f"SELECT count(*) FROM {table}"
             (rows,) = database.execute(query).fetchone()
-            one_each = table in ("batch", "batch_content")
+            one_each = table in ("batch", "batch_content", "twin")
             found[f"rows of {table}"] = rows - min(cut, KEPT_BATCHES) * one_each
     return found
 
@@ -201,7 +203,7 @@ class Machine:
             for client in range(CLIENTS):
                 count = readings // CLIENTS // TURNS
                 self._publish(f"sensor-{client}", count, turn % 2 + 1, wait_s)
-            if turn % 5 == 0:
+            if turn == 5:
                 self._ask()
         self._retain()
         os.kill(self._pids["gateway"], signal.SIGHUP)
@@ -325,11 +327,16 @@ def collect(days: Iterator[dict[str, float]]) -> dict[str, Series]:
     """Return series of all samples, and print some figures of each sample."""
     samples: dict[str, Series] = {}
     began = time.monotonic()
+    ending: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda *_: ending.append(1))
     for number, found in enumerate(days):
         for name, value in found.items():
             samples.setdefault(name, Series([0.0] * number)).values.append(value)
         told = ", ".join(f"{name} {value:.3g}" for name, value in found.items() if " in MB" in name)
         print(f"sample {number + 1} after {time.monotonic() - began:.0f} s: {told}", flush=True)
+        if ending:
+            break
+    signal.signal(signal.SIGINT, before)
     return samples
 
 

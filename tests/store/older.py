@@ -4,6 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from gateway.store import twins
+
 _TO_6 = """
 DELETE FROM session WHERE id IN (SELECT session FROM journey WHERE key IS NOT NULL);
 DROP TABLE journey;
@@ -38,5 +40,6 @@ _TO_1 = "ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1;"
 def downgrade(path: Path, version: int) -> None:
     """Make the database at `path` one of an older version, with all that it holds."""
     with closing(sqlite3.connect(path)) as database:
+        twins.drop(database)
         steps = _TO_6, _TO_5, _TO_4, _TO_3, _TO_2, _TO_1
         database.executescript("".join(steps[: 7 - version]))

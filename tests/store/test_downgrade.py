@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from gateway.broker.message_ids import pack_bits, unpack_ids
 from gateway.broker.store_rows import Commit
+from gateway.store import twins
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.cli import app
@@ -46,6 +47,7 @@ def fill(folder: Path) -> None:
 def tables(path: Path) -> tuple[Tables, Tables]:
     """Return the schema, and the rows without the flows' identifiers."""
     with closing(sqlite3.connect(path)) as database:
+        twins.drop(database)
         declared = database.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
         plain = [(name, " ".join(str(sql).replace('"', "").split())) for name, sql in declared]
         names = [str(name) for name, _ in declared if not str(name).startswith("sqlite_auto")]

@@ -40,6 +40,7 @@ ONCE = {
     "gateway/store/missing_checks.py": "the start after a run of an older version",
     "gateway/store/salvage.py": "`onceway store salvage`, by a person",
     "gateway/store/schema.py": "the start makes the tables",
+    "gateway/store/twins.py": "the start and the check compare rows with their copies",
     "gateway/store/views.py": "`onceway session` and `onceway retained`, without a gateway",
     "gateway/uplink/delta_reader.py": "the table at the centre, asked by a person",
     "gateway/uplink/rescue.py": "a rescue of a damaged store, by a person",
@@ -55,6 +56,7 @@ BOUNDED = {
     ("Spool.last_landed", "SCAN batch"): "ends at the newest landed batch: one at most has not",
     ("Spool.landed_batches", "SCAN batch"): "one reading that a person looks for, newest first",
     ("DamagedRows.last_cut", "SCAN batch"): "the newest, by LIMIT",
+    ("Spool.renumber", "SCAN batch"): "once, for a new numbering",
     ("Copies.sizes", "SCAN copy"): "the start reads the sizes of replicas",
     ("Copies.gaps", "SCAN copy"): "the start looks for missing replicas",
     ("Copies.gaps", "SCAN rows"): "the start looks for missing replicas",
@@ -86,6 +88,7 @@ EXAMPLES: dict[str, dict[str, list[Any]]] = {
     "_Import._put": {"table": ["subscription"], "places": ["?,?,?,?"]},
     "_read.rows": {"query": ["SELECT 1"]},  # each call of it is asked for itself
     "DamagedRows.damaged": {"query": ["SELECT device FROM spool WHERE id = ?"]},
+    "Numbers._check": {"table": ["batch", "meta"]},
     "Space._ask": {"pragma": ["page_count"]},
 }
 """Values of local names in statements, by function, where the source does not show them."""

@@ -215,8 +215,7 @@ REFUSED = {
 }
 UNBOUND = {
     *("aside", "origin", "subscription", "retained", "will", "mark", "place", "journey"),
-    "content_check",
-    "spool_check",
+    *("content_check", "spool_check", "twin"),
 }
 """Tables whose rows no other row refers to (gateway/store/README.md says so)."""
 
@@ -379,7 +378,7 @@ def test_salvage_ends_the_session_of_which_something_is_missing(
 def test_client_identifier_that_differs_in_the_index_is_reported(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One bit of it changes, in the row or in the index."""
+    """One bit of it changes, in the row, in the index or in the copy."""
     image = world.database.serialize()
     places = [found.start() for found in re.finditer(b"waiting", image)]
     for place in places:
@@ -387,15 +386,15 @@ def test_client_identifier_that_differs_in_the_index_is_reported(
         world.database = sqlite3.connect(":memory:", isolation_level=None)
         world.database.deserialize(harmed)
         caplog.clear()
-        assert any("sqlite_autoindex_session" in line for line in findings(world, tmp_path))
+        assert re.search("sqlite_autoindex_session|have changed", str(findings(world, tmp_path)))
         world.power_cut()
-        assert "its client is another one in the index. The session ends" in caplog.text
+        assert "The session ends" in caplog.text
         assert not present(world, "waiting")
         assert present(world, "flying")
         caplog.clear()
         world.power_cut()
         assert caplog.messages == []
-    assert len(places) == 2
+    assert len(places) == 3
 
 
 def test_many_losses_are_reported_in_a_bounded_number_of_lines(

@@ -92,7 +92,10 @@ async def test_listen_shows_what_is_heard_foreign_frames_too(site: RadioSite) ->
     )
 
 
-async def test_ping_is_answered_at_the_next_turn(site: RadioSite) -> None:
+async def test_ping_is_answered_at_the_next_turn_and_a_board_without_a_log_says_nothing(
+    site: RadioSite,
+) -> None:
+    """The sensor by radio has no room for a log: it takes the command, and says nothing."""
     await site.start_gateway()
     code, _, error = await said(site, "device", "ping", "roof-1", "--wait", "1")
     assert code == 1
@@ -106,12 +109,6 @@ async def test_ping_is_answered_at_the_next_turn(site: RadioSite) -> None:
     answer = json.loads(out)
     assert (answer["name"], answer["rssi"]) == ("roof-1", -75)
     assert 0 <= answer["after"] < PATIENCE_S
-
-
-async def test_wait_for_the_log_of_a_radio_board_is_reported(site: RadioSite) -> None:
-    """The sensor by radio has no room for a log: it takes the command, and says nothing."""
-    await site.start_gateway()
-    await site.start_board("roof-1")
     await site.rows("roof-1", 1, PATIENCE_S)
     code, _, error = await said(site, "device", "log", "roof-1", "--wait", "7")
     assert code == 1

@@ -113,6 +113,7 @@ async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> 
     assert len(set(rows)) == len(set(found))
 
 
+@pytest.mark.soak  # in the gate test_commands.py; the bench radio-power cuts it
 async def test_a_real_firmware_on_a_simulated_board_is_heard_and_hears(site: RadioSite) -> None:
     """The program in its flash is the one for a real Uno; the chip on its bus is in the ether."""
     gateway = await site.start_gateway()

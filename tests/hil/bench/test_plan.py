@@ -766,7 +766,7 @@ def test_missing_program_is_reported_before_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", OF_RIG)
 def test_foreign_program_takes_no_key_of_the_rig(key: str) -> None:
-    values = {"program": "strict", "hops": True, "payload": "senml"}
+    values = {"program": "strict", "hops": True, "payload": "senml", "identity": False}
     table = {"command": ["true"], "program": "strict", key: values.get(key, 7)}
     with pytest.raises(ValidationError, match="is for the rig's own programs; leave it out"):
         ClientTable.model_validate(table)

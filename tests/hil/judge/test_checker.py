@@ -463,10 +463,11 @@ def test_publication_repeated_in_a_new_session_may_land_once_more() -> None:
 
 def test_two_gateways_have_no_common_order() -> None:
     events = [
-        Event(e.t, e.hop, e.event, {**e.data, "origin": "site/f", "position": 1, "batch": 1})
+        Event(e.t, e.hop, e.event, {**e.data, "origin": "site/f", "position": 1, **batch})
         if is_of(e, 3) and e.hop in HOPS[1:]
         else e
         for e in run_of(3)
+        for batch in [{} if e.hop == "spool" else {"batch": 1}]
     ]
     assert check(events).verdict is Verdict.HOLDS
 

@@ -229,6 +229,17 @@ def test_from_the_settling_time_on_the_clock_must_have_jumped() -> None:
     assert told(made, UTC + 251, 251, 252) != ""
 
 
+@pytest.mark.parametrize("seconds", [86_401, -86_401, 30 * 86_400])
+def test_gateway_does_not_follow_a_clock_that_jumps_by_more_than_a_day(seconds: int) -> None:
+    made = clocks(jump(140, 155, seconds))
+    shifted, machine = (UTC + 150 + seconds) * 1_000_000, (UTC + 150) * 1_000_000
+    assert made.received(machine, 149 * S, 151 * S) is None
+    assert made.received(shifted, 149 * S, 151 * S) is not None
+    assert made.received(shifted, 142 * S, 151 * S) is not None
+    clock = Event(7 * S, "rig", "clock", {"utc": (UTC + 7) * S})
+    assert unseen_jumps([clock, jump(150, 156, seconds), row(152)]) == []
+
+
 def row(t: float, shift: int = 0) -> Event:
     return Event(int(t * S), "spool", "publication", {"received": int((UTC + t + shift) * 1e6)})
 

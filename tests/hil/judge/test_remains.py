@@ -35,6 +35,19 @@ def test_clean_store_and_landing_place_are_right() -> None:
             ({"tables": {table: 2}}, f"has 2 row(s) left in its table {table}")
             for table in ("spool", "queue", "message", "retained", "will", "aside", "given_part")
         ),
+        (
+            {"tables": {"batch": 3, "batch_content": 4}},
+            "has 4 row(s) in its table batch_content, and",
+        ),
+        ({"tables": {"session": 2, "flow": 3}}, "has 3 row(s) in its table flow, and use for 2"),
+        ({"tables": {"spool_check": 9}}, "has 9 row(s) in its table spool_check, and use for 2"),
+        (
+            {"tables": {"origin": 1, "session": 0}},
+            "has 1 row(s) in its table origin, and use for 0",
+        ),
+        ({"tables": {"new_table": 1}}, "has 1 row(s) in its table new_table, and use for 0"),
+        ({"files": {"gateway.db-wal": 9_000_000}}, "has 9000000 bytes in its file gateway.db-wal"),
+        ({"files": {"history.json": 9_000_000}}, "has 9000000 bytes in its file history.json"),
         ({"sessions": ["uno-1", "ghost"]}, "has a session of ghost, which is not a client of the"),
         ({"orphans": {"flow": 3}}, "has 3 row(s) of no session in its table flow"),
         ({"under_way": ["uno-1"]}, "has packet identifiers in use of uno-1, and nothing is under"),
@@ -108,3 +121,12 @@ def test_files_that_stay_open_are_reported(counts: list[int], leaks: bool) -> No
 def test_files_are_counted_for_each_process() -> None:
     """A gateway that was killed and started again starts over."""
     assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []
+
+
+def test_threads_that_stay_are_reported() -> None:
+    grown = [
+        Event(one.t, one.hop, one.event, {**one.data, "descriptors": 9, "threads": 4 + number})
+        for number, one in enumerate(usage(7, [10] * 80))
+    ]
+    [said] = check([*run_of(3), *grown]).reasons
+    assert said == "gateway had 43 threads at once at first, and never fewer than 64 at last"

@@ -300,3 +300,70 @@ def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:
         for e in run_of(COUNT)
     ]
     assert check(late).reasons == [f"{2 * COUNT} altered"]
+
+
+def hurried(waited: float, count: int = 3, age: float = 2.0) -> list[str]:
+    """Return the reasons about a run whose batch 2, with `count` of 3 rows, lands a number of
+    seconds after its oldest sample.
+    """
+    first, *others = until_batch(4)
+    run = Event(0, "rig", "run", {**first.data, "batch_count": 3, "batch_age_s": age})
+    events = []
+    for one in others:
+        data, taken = one.data, is_of(one, 2) or is_of(one, 2, "uno-2")
+        if one.hop == "batch" and one.event == "publication":
+            of_second = data["sequence"] == 2 and (data["device"] == "uno-1" or count > 1)
+            written = data["sequence"] + (waited if taken else 4.0)
+            data = {**data, "written": int((UTC + written) * 1_000_000)}
+            data |= {"batch": 2 if of_second else 1 if data["sequence"] < 3 else 3}
+        events.append(Event(one.t, one.hop, one.event, data))
+    return [said for said in check([run, *events]).reasons if "its oldest row" in said]
+
+
+def test_batch_that_is_neither_full_nor_old_is_reported() -> None:
+    assert hurried(2.1) == []
+    assert hurried(0.6) == [
+        "batch 2 of site/e landed with 2 of 3 rows, and its oldest row was 0.60 s old"
+    ]
+    assert hurried(0.6, age=0.5) == []
+
+
+NAMELESS = {"device": "client-1", "incarnation": 1, "sequence": 2}
+
+
+def of_nameless(**change: Any) -> list[str]:
+    """Return the reasons about three messages of a client without an identity, up to the table."""
+    begun, *others = of_client(2, "table")
+    bench = {**begun.data["bench"], "client": [{"messages": 3, "identity": False}]}
+    events = [Event(0, "rig", "run", {**begun.data, "bench": bench})]
+    for one in others:
+        data = dict(one.data)
+        if one.event == "publication":
+            data["topic"] = "sensors/client-1/data"
+        if one.event == "publication" and one.hop != "board":
+            data |= {"client": "client-1", "origin": "site/000000ff"}
+            given = {"device": "@site", "incarnation": 255, "batch": 1}
+            data |= given if one.hop != "spool" else {"device": None, "incarnation": None}
+            if data["sequence"] == 2 and one.hop == "table":
+                data |= change
+        events.append(Event(one.t, one.hop, one.event, data))
+    return check(events).reasons
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, None),
+        ({"client": None}, "1 altered"),
+        ({"client": "client-2"}, "1 altered"),
+        ({"payload": "00"}, "1 lost"),
+        ({"device": "@den"}, "a row without identity of site/000000ff is of @den 255"),
+        ({"incarnation": 1}, "a row without identity of site/000000ff is of @site 1"),
+        ({"sequence": 7}, "are not numbered from 1 at hop `table`"),
+    ],
+)
+def test_row_of_a_client_without_identity_is_known_by_its_content(
+    change: dict[str, Any], why: str | None
+) -> None:
+    said = of_nameless(**change)
+    assert said == [] if why is None else any(why in one for one in said), said

@@ -23,7 +23,7 @@ from gateway.config import SiteSection
 from gateway.store import generation
 from gateway.store.schema import prepare
 from hil.judge.checker import Result, check
-from hil.observe.sighting import sighting
+from hil.observe.history import sighting
 from hil.observe.spool import QUERY
 from provisioning.identity import Identity
 from provisioning.registry import Registry as Provisioned

@@ -1,0 +1,161 @@
+"""A second copy of the cells of rows that change rarely, and a search for rows that differ from it.
+
+In: an open store. Out: rows that have changed or are gone since they were written. The copies are
+rows of `twin`, which triggers of SQLite write in the same transaction as the row. So each program
+that writes a table keeps its copies right, also a version that does not know them. The tables that
+change with each reading have checks instead (`row_checks.py`): a copy costs a page at each commit.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS twin (
+    kind TEXT, key TEXT, cells TEXT NOT NULL, PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
+"""
+_COLUMNS = {
+    "meta": (("key",), ("value",)),
+    "session": (("id",), ("client", "expiry", "left", "incarnation", "user")),
+    "subscription": (("session", "filter"), ("options", "identifier")),
+    "journey": (
+        ("session",),
+        ("lineage", "moves", "closed", "tails", "filters", "key", "user", "member", "done"),
+    ),
+    "place": (("key",), ("epoch", "doubtful", "older")),
+    "given": (("key",), ("member", "parts", "messages", "ends")),
+    "batch": (("number",), ("first", "last", "rows", "bytes", "sha256", "cut", "landed")),
+}
+"""The columns of the key, and the other columns, by table."""
+TABLES = tuple(_COLUMNS)
+
+
+def columns(table: str) -> tuple[str, ...]:
+    """Return the columns of a table that have a copy, those of the key first."""
+    return tuple(name for names in _COLUMNS[table] for name in names)
+
+
+def _key(table: str, row: str) -> str:
+    # a text: an index of texts finds no number
+    return "'' || " + " || ' ' || ".join(f"{row}.{name}" for name in _COLUMNS[table][0])
+
+
+def cells_of(table: str, row: str) -> str:
+    """Return SQL for the copy of a row."""
+    return " || ' ' || ".join(f"coalesce({row}.{name}, '-')" for name in _COLUMNS[table][1])
+
+
+def _put(table: str, row: str) -> str:
+    values = f"'{table}', {_key(table, row)}, {cells_of(table, row)}"
+    return f"INSERT OR REPLACE INTO twin SELECT {values}"
+
+
+def _drop(table: str) -> str:
+    return f"DELETE FROM twin WHERE kind = '{table}' AND key = ({_key(table, 'old')})"  # noqa: S608
+
+
+def _triggers(table: str) -> dict[str, str]:
+    """Return the statements that make the triggers of a table, by name."""
+    put = _put(table, "new")
+    if table == "session":
+        # schema 1 has no column `user`: then the name means the outer one
+        user = "(SELECT user FROM session WHERE session.id = new.id)"
+        put = f"{put.replace('new.user', user)} FROM (SELECT NULL AS user)"
+    parts = {"INSERT": put, "UPDATE": f"{_drop(table)}; {put}", "DELETE": _drop(table)}
+    return {
+        f"twin_{table}_{event.lower()}": f"CREATE TRIGGER twin_{table}_{event.lower()}"
+        f" AFTER {event} ON {table} BEGIN {body}; END"
+        for event, body in parts.items()
+    }
+
+
+def _has(database: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_schema WHERE name = ?"
+    return database.execute(query, (name,)).fetchone() is not None
+
+
+def make(database: sqlite3.Connection) -> None:
+    """Create the table and its triggers if they are missing, and copy the rows of tables that had
+    no triggers. Runs inside a transaction.
+    """
+    database.execute(_TABLE)
+    for table in TABLES:
+        missing = [text for name, text in _triggers(table).items() if not _has(database, name)]
+        for statement in missing:
+            database.execute(statement)
+        if missing:
+            fill(database, (table,))
+
+
+def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None:
+    """Make the copies of all rows of these tables again."""
+    for table in tables:
+        database.execute("DELETE FROM twin WHERE kind = ?", (table,))
+        database.execute(f"{_put(table, table)} FROM {table}")
+
+
+def drop(database: sqlite3.Connection) -> None:
+    """Delete the table and its triggers: an older schema lacks columns that they name."""
+    for table in TABLES:
+        for name in _triggers(table):
+            database.execute(f"DROP TRIGGER IF EXISTS {name}")
+    database.execute("DROP TABLE IF EXISTS twin")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A row that differs from its copy. key: its key, as `twin` has it. row: the first column
+    of its key. is_missing: whether the row is gone, except for its copy. cells: those of the copy.
+    """
+
+    table: str
+    key: str
+    row: Any
+    is_missing: bool
+    cells: str
+
+    @property
+    def number(self) -> int:
+        """The first column of the key, as a number; 0 for anything else."""
+        found = str(self.row).partition(" ")[0]
+        return int(found) if found.isdecimal() else 0
+
+    def __str__(self) -> str:
+        key = repr(self.key)[:60] if self.table in ("meta", "place", "given") else self.key[:60]
+        problem = (
+            "the row is gone"
+            if self.is_missing
+            else "its cells have changed since they were stored"
+        )
+        return f"row {key} of {self.table}: {problem}"
+
+
+def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
+    """Return the rows of a table that differ from their copies, and those that are gone."""
+    if not (_has(database, "twin") and all(_has(database, name) for name in _triggers(table))):
+        return []
+    key, cells, first = _key(table, table), cells_of(table, table), _COLUMNS[table][0][0]
+    strict, database.text_factory = database.text_factory, _lenient
+    try:
+        found = database.execute(
+            f"SELECT '{table}', {key}, {table}.{first}, 0, coalesce(cells, '')"  # noqa: S608
+            f" FROM {table} LEFT JOIN twin ON kind = '{table}' AND twin.key = ({key})"
+            f" WHERE cells IS NOT {cells} UNION ALL"
+            f" SELECT kind, key, key, 1, cells FROM twin WHERE kind = '{table}'"
+            f" AND key NOT IN (SELECT coalesce({key}, '') FROM {table})"
+        ).fetchall()
+    finally:
+        database.text_factory = strict
+    return [
+        Changed(kind, _text(key), row, bool(is_missing), text)
+        for kind, key, row, is_missing, text in found
+    ]
+
+
+def _text(key: Any) -> str:
+    """Return a key that may be damaged as a text."""
+    return _lenient(key) if isinstance(key, bytes) else str(key or "")
+
+
+def _lenient(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -1,0 +1,108 @@
+"""Checks a run in which nothing is broken: then the gateway refuses nothing and ends no
+connection, and nothing is sent again. A program that repairs its own mistakes passes all other
+checks.
+
+In: a history. Out: a sentence for each of these without a cause. A run has a cause if it has a
+fault, another broker, several gateways, or a spool that may be full.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hil.observe.history import Event, taking
+
+CONNECTIONS = 2
+"""Largest number of connections of a board between two starts: on a busy machine it may greet
+again before the answer comes.
+"""
+LANDS_WITHIN = 20.0
+"""Seconds after `batch_age_s` in which a row lands, on a busy machine."""
+
+
+def is_calm(run: dict[str, Any]) -> bool:
+    """Whether nothing in a run is a cause. run: the event at its beginning."""
+    bench, faults = run["bench"], run["plan"].get("faults", ())
+    air = bench.get("air") or {}
+    busy = bench.get("gateway") or bench.get("bridge") or bench.get("commands") or "hops" in run
+    narrow = bench.get("config", {}).keys() & {"spool", "limits", "quota"}
+    by_air = air.get("trace") or air.get("foreign") or air.get("sent_before")
+    broken = bench.get("board") or faults or bench.get("fault")
+    return "batch_age_s" in run and not (busy or narrow or by_air or broken)
+
+
+def wrong(events: Sequence[Event]) -> list[str]:
+    """Return the sentences; none for a run with a cause, or that broke off."""
+    run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
+    over = any((one.hop, one.event) == ("rig", "end") for one in events)
+    planned = any(one.event == "planned" for one in events)
+    if run is None or not over or planned or not is_calm(run):
+        return []
+    return [*_repeated(events), *_late(events, run)]
+
+
+def _repeated(events: Sequence[Event]) -> Iterable[str]:
+    """Yield acts of the gateway without a cause. A board that starts again does not know which of
+    its readings were under way, and repeats them all: so it counts until its second start.
+    """
+    found: Counter[str] = Counter()
+    connections: Counter[str] = Counter()
+    starts = _starts(events)
+    for event in events:
+        with taking(event):
+            data = event.data
+            match event.hop, event.event:
+                case "wire" | "air", "refused" if data["direction"] == "down":
+                    found[f"refused {data['line']} a publication or its release"] += 1
+                case "wire" | "air", "connack":
+                    connections[data["line"]] += 1
+                case "wire", "count" if "link" in data and event.t < _second(starts[data["line"]]):
+                    again = sum(way["publishes_again"] for way in data["link"].values())
+                    found[f"let {data['line']} send a PUBLISH again"] = again
+                case "board", "again" | "forgotten" | "resent" if event.t < _second(
+                    starts[data["device"]]
+                ):
+                    found[f"let {data['device']} send a PUBLISH again"] += 1
+    for line, count in connections.items():
+        if count > CONNECTIONS * max(1, len(starts[line])):
+            found[f"ended a connection of {line}"] = count - 1
+    for trouble, count in sorted(found.items()):
+        if count:
+            yield f"the gateway {trouble}, {count} time(s), and nothing was broken"
+
+
+def _starts(events: Iterable[Event]) -> dict[str, list[int]]:
+    """Return the times of each board's starts. A history has them later than they were."""
+    starts: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        if (event.hop, event.event) == ("board", "start"):
+            with taking(event):
+                starts[event.data["device"]].append(event.t)
+    return starts
+
+
+def _second(starts: list[int]) -> float:
+    return sorted(starts)[1] if len(starts) > 1 else float("inf")
+
+
+def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
+    """Yield devices of which a row was in the store for longer than a batch may wait."""
+    stored: dict[tuple[str, int], int] = {}
+    landed: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for event in events:
+        if event.event == "publication" and event.hop in ("spool", "batch"):
+            with taking(event):
+                place = event.data["origin"], event.data["position"]
+                if event.hop == "spool":
+                    stored.setdefault(place, event.t)
+                elif place in stored:
+                    waited = event.t - stored[place]
+                    landed[str(event.data["device"])].append((waited, event.data["position"]))
+    most = float(run["batch_age_s"])
+    for device, waits in sorted(landed.items()):
+        longest, position = max(waits)
+        if longest / 1e9 > most + LANDS_WITHIN:
+            yield (
+                f"row {position} of {device} was in the store for {longest / 1e9:.1f} s before it"
+                f" landed, and may wait for {most:g} s"
+            )

@@ -1,0 +1,100 @@
+"""Any hit in the database is refused, told or harmless, whichever table it meets.
+
+A start with a hit image must refuse, log a finding, or read the same rows as without the hit.
+"""
+
+import random
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from gateway.broker.store_rows import Commit
+from gateway.store import twins
+from gateway.store.apply import apply
+from gateway.store.cells import sound, teach
+from gateway.store.recovery import recover
+from tests.broker.harness import World
+from tests.store.test_references import world
+
+assert world
+CHECKS = {"twin", "spool_check", "content_check"}
+MAY_CHANGE = {"queue", "flow", "origin", "batch_content"}
+"""Tables in which a changed bit may break no rule (gateway/docs/card.md, Limits)."""
+MAY_LOSE = {"retained", "will", "aside", "mark", "message", "spool"}
+"""Tables whose rows have a check: a row that is gone, with its check, may not be noticed."""
+SOAK = pytest.mark.soak
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the world have few messages, so that each table has a share of the pages."""
+    monkeypatch.setattr("tests.store.test_references.COUNT", 30)
+
+
+def opened(image: bytes) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.deserialize(image)
+    return database
+
+
+Rows = dict[str, set[tuple[object, ...]]]
+
+
+def read(database: sqlite3.Connection) -> Rows:
+    teach(database)
+    names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+    return {
+        table: set(
+            database.execute(
+                f"SELECT * FROM {table} WHERE " + (sound("spool") if table == "spool" else "1")
+            )
+        )
+        for (table,) in database.execute(names).fetchall()
+        if table not in CHECKS
+    }
+
+
+def silent(rows: Rows, before: Rows) -> set[str]:
+    """Return the tables that have changed."""
+    return {
+        table
+        for table, found in rows.items()
+        if (found - before[table] if table in MAY_LOSE else found != before[table])
+    } - MAY_CHANGE
+
+
+@pytest.mark.parametrize("hits", [30, pytest.param(10_000, marks=SOAK)])
+@pytest.mark.parametrize("sizes", [(1, 8, 64), (0,)], ids=["bytes", "bits"])
+def test_random_hits_change_no_row_in_silence(
+    world: World, caplog: pytest.LogCaptureFixture, hits: int, sizes: tuple[int, ...]
+) -> None:
+    marks = [(f"board-{number}", 0, 7, 5000 + number, -1, b"") for number in range(40)]
+    apply(world.database, Commit(9, marks=marks))
+    image, draw = world.database.serialize(), random.Random(44)
+    with closing(opened(image)) as database:
+        recover(database, None, 20)
+        before = read(database)
+    assert {*twins.TABLES, "mark", "retained", "will"} <= before.keys()
+    count = {"refused": 0, "told": 0, "harmless": 0}
+    for _ in range(hits):
+        hit, at, size = bytearray(image), draw.randrange(len(image)), draw.choice(sizes)
+        if size:
+            hit[at : at + size] = draw.randbytes(len(hit[at : at + size]))
+        else:
+            hit[at] ^= 1 << draw.randrange(8)
+        caplog.clear()
+        with closing(opened(bytes(hit))) as database:
+            try:
+                recover(database, None, 20)
+                rows = read(database)
+            except (sqlite3.Error, ValueError, TypeError):
+                count["refused"] += 1
+                continue
+        if "the store is not whole" in caplog.text:
+            count["told"] += 1
+            continue
+        assert silent(rows, before) == set(), f"{size} bytes at {at}"
+        count["harmless"] += 1
+    print(count)
+    assert min(count.values()) > hits / 100, count
