@@ -74,6 +74,7 @@ docs: setup ## write the generated pages (configuration keys, metrics, statement
 	@$(BIN)/python -m tests.clients.page
 	@$(BIN)/python -m tests.promises --write >build/promises.txt
 	@$(BIN)/python -m tests.states
+	@$(BIN)/python -m tests.hil.inputs
 
 size: firmware ## flash, RAM and stack of the firmware against their budgets; writes build/size.json
 	@$(MAKE) --no-print-directory -s -C firmware size

@@ -89,5 +89,5 @@ async def _on_disk(engine: Engine, commit: int) -> None:
     """Wait until this commit is on disk."""
     broker, done = engine.broker, asyncio.Event()
     if broker.committed < commit:
-        broker.waits.call(commit, done.set)
+        broker.when_on_disk(commit, done.set)
         await done.wait()

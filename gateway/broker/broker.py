@@ -77,7 +77,7 @@ class Broker(Core):
         """Bytes of incomplete packets from clients without an accepted CONNECT."""
         self.names = 0
         """Bytes of the names behind topic aliases."""
-        self._feeding: dict[Session, None] = {}
+        self.feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
         take_over(self, state)
@@ -343,7 +343,7 @@ class Broker(Core):
     def feed(self, session: Session) -> None:
         """Note that a session may have room for retained messages that it waits for."""
         if session.feed is not None:
-            self._feeding[session] = None
+            self.feeding[session] = None
 
     def _feed(self, session: Session) -> bool:
         before, connection = self.step.unfinished, session.connection
@@ -355,14 +355,12 @@ class Broker(Core):
             connection.fail(error, "retained messages are sent")
             return False
 
-    def go_on(self) -> bool:
-        """Do some of the work that is too much for one turn. Return True if more work remains, or
-        something is to be written.
-        """
-        for session in list(islice(self._feeding, _FEEDS)):
-            del self._feeding[session]
+    def go_on(self) -> None:
+        """Do some of the work that is too much for one turn (`feeding`, and effects)."""
+        for session in list(islice(self.feeding, _FEEDS)):
+            del self.feeding[session]
             if not session.ended and self._feed(session):
-                self._feeding[session] = None
+                self.feeding[session] = None
             if self.turn_is_over():
                 break
         if self.effects.wills:
@@ -371,7 +369,6 @@ class Broker(Core):
             self._end(self.effects.leaves.popitem()[0], None)
         if self.effects.waiting:
             self.settle()
-        return bool(self._feeding or self.dirty or self.to_send or self.effects.waiting)
 
     # -- commits
 

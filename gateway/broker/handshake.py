@@ -87,8 +87,10 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
     client = connection.client
     will = _will(connection, packet.will) if packet.will else None
     expiry = _expiry(connection, packet, properties)
-    if not asked and broker.neighbours.claim(connection, packet):
-        return
+    if not asked and broker.neighbours.lookup is not None:
+        broker.settle(client)
+        if broker.neighbours.claim(connection, packet):
+            return
     limits = broker.limits
     connection.sent_aliases_limit = min(
         properties.get(_P.TOPIC_ALIAS_MAXIMUM, 0), limits.topic_aliases

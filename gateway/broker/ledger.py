@@ -146,10 +146,6 @@ class CommitWaits:
         """Whether packets wait for a commit."""
         return commit in self.uncommitted or commit in self.copied
 
-    def call(self, commit: int, call: Callable[[], None]) -> None:
-        """Call a function as soon as a pending commit is on disk."""
-        self.calls.setdefault(commit, []).append(call)
-
 
 class Ledger:
     limits: LimitsSection
@@ -202,6 +198,13 @@ class Ledger:
     def _fail(self, flow: Sender, error: Exception, before: int) -> None:
         if self.step.unfinished != before or not flow.fail(error, "its queue is sent"):
             raise error
+
+    def when_on_disk(self, commit: int, call: Callable[[], None]) -> None:
+        """Call a function when a commit is on disk; at once if it is."""
+        if commit <= self.committed:
+            call()
+        else:
+            self.waits.calls.setdefault(commit, []).append(call)
 
     def promise(self) -> int:
         """Mark the open changes as urgent and return their number."""

@@ -22,6 +22,8 @@ from gateway.mqtt.packets import Connect
 class Neighbours:
     """The neighbours of a gateway that has none."""
 
+    lookup: object | None = None
+    """Lookup of sessions at peer gateways, and of identifiers. None: no peer gateway is queried."""
     second_disk: object | None = None
     """Tracker of the second disk that acknowledgements of publications for the spool wait for.
     None: they wait for none."""

@@ -125,7 +125,7 @@ def _take_page(
         flow.refill()
         return False
     if after == first:
-        core.waits.call(core.committed + 1, partial(core.serve, flow, flow.ask))
+        core.when_on_disk(core.committed + 1, partial(core.serve, flow, flow.ask))
         return False
     for delivery in deliveries:
         _take_behind(flow, delivery.first)

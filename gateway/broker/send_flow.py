@@ -319,7 +319,7 @@ class SendFlow:
         bound = self._stored + ledger.limits.inflight
         if wanted > bound and self._awaited <= ledger.committed:
             self._awaited = ledger.keep_flow(self.session)
-            ledger.waits.call(self._awaited, partial(ledger.serve, self, self.pump))
+            ledger.when_on_disk(self._awaited, partial(ledger.serve, self, self.pump))
         return bound
 
     def fail(self, error: Exception, doing: str) -> bool:

@@ -200,12 +200,10 @@ class Engine:
         except Exception as error:
             self.fail(error, f"the engine ran {getattr(call, '__name__', 'a part of its turn')}")
 
-    def is_whole(self) -> bool:
-        """Whether no part of the gateway has left a step unfinished."""
-        step = self.broker.step
-        if step.unfinished:
-            self.fail(step.error, "work on shared state was done by another part of the gateway")
-        return not self.broken
+    def fail_unfinished(self) -> None:
+        """Stop the engine, because some part of the gateway has left a step unfinished."""
+        error = self.broker.step.error
+        self.fail(error, "work on shared state was done by another part of the gateway")
 
     def begin(self) -> None:
         """Begin a turn: set the time, and schedule the end of the turn behind the input that is
@@ -236,16 +234,21 @@ class Engine:
 
     def _end_turn(self) -> None:
         self.in_turn = False
-        if not self.is_whole():
+        broker = self.broker
+        if broker.step.unfinished:
+            self.fail_unfinished()
             return
-        self.write()
-        if self.broker.go_on():
+        if broker.to_send or broker.dirty or broker.effects.faults:
+            self.write()
+        if broker.feeding or broker.effects.waiting:
+            broker.go_on()
+        if broker.feeding or broker.effects.waiting or broker.dirty or broker.to_send:
             self.begin()
-        if self.broker.orders or self.broker.questions:
+        if broker.orders or broker.questions:
             self.order()
-        if self.broker.changes.urgent and self.gathering is None:
+        if broker.changes.urgent and self.gathering is None:
             # include input that reaches the sockets until then
-            self._loop.call_soon(self.do, self.commits.commit_urgent)
+            self._loop.call_soon(self.do, self.commits.commit)
 
     def put_off(self, link: ClientLink) -> None:
         """Postpone input of a client that has sent more than a turn has time for. The input is
@@ -274,7 +277,7 @@ class Engine:
         for one message as for a hundred, so a short wait pays.
         """
         if clients < _MANY_CLIENTS or self.commits.stopped:
-            self.commits.commit_urgent()
+            self.commits.commit()
         else:
             self.awaited = clients
             self.gathering = self._loop.call_later(GATHER_S, self.do, self._end_gathering)
@@ -498,13 +501,15 @@ class Commits:
 
     # -- writes
 
-    def commit_urgent(self) -> None:
-        if self._broker.changes.urgent:
-            self._commit()
-
-    def _commit(self, sweep: bool = False) -> None:
+    def commit(self, sweep: bool = False) -> None:
+        """Submit the open changes if something waits for them, or all that is left with `sweep`."""
         broker = self._broker
-        if self._writing or self.stopped or not self._engine.is_whole():
+        if not (broker.changes.urgent or sweep):
+            return
+        if self._writing or self.stopped or self._engine.broken:
+            return
+        if broker.step.unfinished:
+            self._engine.fail_unfinished()
             return
         if broker.changes.empty and not sweep:
             number = broker.changes.number
@@ -531,7 +536,8 @@ class Commits:
         self._engine.write()
         if self._broker.orders or self._broker.questions:
             self._engine.order()
-        self._engine.gather(clients)
+        if clients or self._broker.changes.urgent:
+            self._engine.gather(clients)
 
     def spool_is_safe(self, row: int) -> None:
         """Release acknowledgements that waited for the spool: its rows up to this one are on a
@@ -552,7 +558,7 @@ class Commits:
 
     def _sweep(self) -> None:
         if self._broker.idle_work:
-            self._commit(sweep=True)
+            self.commit(sweep=True)
 
     def _on_disk(self, number: int) -> int:
         clients = self._broker.on_disk(number)

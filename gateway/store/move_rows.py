@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 
 from gateway.broker.store_rows import NeighbourRows, Recovered
@@ -132,6 +133,7 @@ class Moved(NeighbourRows):
     moving_sessions: Sequence[MovingSessionRow] = ()
 
 
+@lru_cache(maxsize=4096)
 def key_of(client: str, user: str | None, incarnation: int) -> str:
     """Return the key of a session. incarnation: that of the board, 0 for other clients."""
     if incarnation:

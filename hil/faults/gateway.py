@@ -1,4 +1,7 @@
-"""Faults of the gateway's processes, and of their power."""
+"""Faults of the gateway's processes, and of their power. In: the run, and
+what the rig saw in the store and at the landing place. Out: evidence; a contradiction in place of a
+fault outside its window.
+"""
 
 import asyncio
 import time

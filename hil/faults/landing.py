@@ -1,5 +1,5 @@
 """Faults of the landing place: an outage, batches that land twice, damaged or changed, and a number
-that is taken.
+that is taken. In: the landing place. Out: evidence; an event for a copy with other bytes.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
 """A publication that the gateway refuses for good, because no access rule allows its topic, and the
-board's next ones.
+board's next ones. In: the board's packets on the wire. Out: evidence; a contradiction if the
+next ones do not arrive.
 """
 
 import asyncio

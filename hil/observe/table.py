@@ -1,7 +1,7 @@
 """Observer of the Delta tables, read only, with delta-rs: the programs under test use Spark.
 
-In: their folders. Out: all rows of both, as events of the history, and rows that a reader of the
-table would miss (`asked.py`). Other columns are ignored.
+In: the folders of the tables. Out: all rows of both, as events of the history, and rows that a
+reader of the table would miss (`asked.py`). Other columns are ignored.
 
 The time of a row is the file system's time of its data file. The table's own log is written by the
 program under test, so its times are not used.

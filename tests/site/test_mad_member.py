@@ -315,6 +315,7 @@ def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: S
     site.hear(Ask(1, (Query("c"),)))
     site.hear(Take((Wanted("c", 1, 0),)))
     site.member._outbound._leavers["mad"].ready.append((Wanted("d", 1, 0), Gone([b"x"])))
+    site.member._outbound.on_got("mad")
     site.wait()
     (give,) = site.of(Give)
     assert give == Give((Part("d", 1, 0, 0, b""),))

@@ -95,7 +95,7 @@ PLACES = {
     },
     "runtime/engine.py": {
         "Engine.__init__": ENGINE,
-        "Commits._commit": ENGINE,
+        "Commits.commit": ENGINE,
         "Commits._submit_rest": ENGINE,
         "Commits.stop": "the stop waits for it",
         "Engine._tick": ENGINE,

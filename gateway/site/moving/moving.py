@@ -7,8 +7,6 @@ memory. So memory and store agree after each commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gateway.broker.core import Core
 from gateway.broker.restart import take_over
 from gateway.broker.session import Session
@@ -16,13 +14,6 @@ from gateway.broker.store_rows import Recovered
 from gateway.site.moving.forwarders import arrived
 from gateway.site.moving.session_moves import move_rows
 from gateway.store.move_rows import SessionExport, moved_of
-
-
-def when_on_disk(core: Core, number: int, call: Callable[[], None]) -> None:
-    """Call a function when commit `number` is on disk. If it already is, call the function after
-    the next commit.
-    """
-    core.waits.call(max(number, core.committed + 1), call)
 
 
 def give(core: Core, session: Session, order: SessionExport) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 from gateway.broker.access import WaitingCaller
-from gateway.broker.connection import Connection
 from gateway.broker.core import Core
 from gateway.broker.router import Route, RoutedTopic
 from gateway.broker.session import Session
@@ -66,7 +65,6 @@ class SiteNeighbours(WithSessionMoves):
     def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
         if self.lookup is None:
             return False
-        cast("Connection", connection).broker.settle(connection.client)
         with self._core.step:
             return self.lookup.waits(connection, packet)
 

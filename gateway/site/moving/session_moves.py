@@ -158,12 +158,8 @@ class WithSessionMoves(Neighbours):
         """Sessions whose moves are stored with the open changes."""
 
 
-def of(core: Core) -> WithSessionMoves:
-    return cast(WithSessionMoves, core.neighbours)
-
-
 def moves_of(core: Core) -> SessionMoves:
-    return of(core).session_moves
+    return cast(WithSessionMoves, core.neighbours).session_moves
 
 
 def move_rows(core: Core) -> Moves:
@@ -177,4 +173,4 @@ def move_rows(core: Core) -> Moves:
 def note(core: Core, session: Session) -> None:
     """Note that the move of a session has changed."""
     move_rows(core)
-    of(core).changed[session] = None
+    cast(WithSessionMoves, core.neighbours).changed[session] = None

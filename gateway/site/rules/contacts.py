@@ -1,9 +1,11 @@
-"""The other members, shared by the parts of a member: sending, encoding of sets of names, pending
-flushes, statistics, and the current time.
+"""The other members, shared by the parts of a member: sending, encoding of sets of names, calls to
+come, statistics, and the current time.
 """
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 
 from gateway.site.rules.contact import Contact
 from gateway.site.rules.messages import Message, encode
@@ -50,9 +52,18 @@ class Contacts(dict[str, Contact]):
         self.statistics = Statistics()
         self.urgent = False
         """Whether results of a commit wait for `advance`."""
+        self.timed: list[tuple[float, int, Callable[[], None]]] = []
+        """Heap of calls that are due at a time."""
+        self.afterwards: dict[Callable[[], None], None] = {}
+        """Calls that are due at the end of the present call from outside, each once."""
+        self._count = count()
         self._bits = {name: 1 << bit for bit, name in enumerate(self.names)}
         self._send = send
         self._wake = wake
+
+    def call_at(self, time: float, call: Callable[[], None]) -> None:
+        """Call a function at a time. A call that has become needless must do no harm."""
+        heapq.heappush(self.timed, (time, next(self._count), call))
 
     @property
     def starting(self) -> float:

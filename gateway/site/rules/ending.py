@@ -20,7 +20,7 @@ A member that may have forgotten ended sessions, as after a restore, sends the m
 clients. All records of a member that hears it become suspect.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
@@ -53,7 +53,8 @@ class _Listener:
         """Clients about which the member has to be informed before it gets a lease."""
         self.unanswered: dict[str, int] = {}
         """Unanswered messages: clients, with the epoch."""
-        self.due: float | None = None
+        self.is_due = False
+        """Whether a time is set at which the member is notified."""
         self.restored = False
         """Whether the member has sent the message for all clients, which it need not repeat."""
 
@@ -79,7 +80,6 @@ class Ending:
         self._is_searched = is_searched
         self._mark_searches_suspect = mark_searches_suspect
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
-        self._again: deque[tuple[float, str, str]] = deque()
         self._pending = dict.fromkeys(contacts, 0)
         """Messages of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
@@ -92,7 +92,7 @@ class Ending:
         if ALL_CLIENTS in listener.clients:  # first, before any session moves here
             listener.clients.move_to_end(ALL_CLIENTS, last=False)
         listener.first.update(listener.clients)
-        listener.due = self._contacts.now
+        self._say_at(self._contacts.now, member, listener)
 
     def link_ended(self, member: str) -> None:
         self._listeners[member] = _Listener()
@@ -105,11 +105,18 @@ class Ending:
             if member in self._contacts and self._contacts[member].up:
                 listener = self._listeners[member]
                 listener.clients[client] = None
-                if listener.due is None:
-                    listener.due = self._contacts.now + WINDOW_S
+                self._say_at(self._contacts.now + WINDOW_S, member, listener)
                 self._contacts.request_flush()
 
+    def _say_at(self, time: float, member: str, listener: _Listener) -> None:
+        if not listener.is_due:
+            listener.is_due = True
+            self._contacts.call_at(time, partial(self._say, member, listener))
+
     def _say(self, member: str, listener: _Listener) -> None:
+        if self._listeners[member] is not listener:  # its link has ended
+            return
+        listener.is_due = False
         overs: list[Over] = []
         while listener.clients and len(listener.unanswered) < AT_ONCE:
             client, _ = listener.clients.popitem(last=False)
@@ -126,12 +133,12 @@ class Ending:
                 listener.unanswered[client] = record.epoch
         for portion in portions(overs):
             self._contacts.say(member, End(portion), call=True)
-        listener.due = None
         if not listener.first:
             self._contacts[member].granting = True
 
     def _later(self, member: str, client: str) -> None:
-        self._again.append((self._contacts.now + AGAIN_S, member, client))
+        again = partial(self.tell, client, frozenset((member,)))
+        self._contacts.call_at(self._contacts.now + AGAIN_S, again)
 
     def on_end(self, member: str, end: End) -> None:
         """End older records here, and answer once when all of that is on disk."""
@@ -251,8 +258,8 @@ class Ending:
             if listener.unanswered.get(item.client) == item.below:
                 del listener.unanswered[item.client]
                 self._on_ended(member, item)
-        if listener.clients and listener.due is None:
-            listener.due = self._contacts.now
+        if listener.clients:
+            self._say_at(self._contacts.now, member, listener)
 
     def _on_ended(self, member: str, item: Ended) -> None:
         client = item.client
@@ -277,21 +284,3 @@ class Ending:
     def _raised(self, client: str, members: frozenset[str]) -> None:
         self._working.finish(client)
         self.tell(client, members)
-
-    @property
-    def deadline(self) -> float | None:
-        times = [listener.due for listener in self._listeners.values() if listener.due is not None]
-        times += [self._again[0][0]] if self._again else []
-        return min(times, default=None)
-
-    def advance(self) -> None:
-        while self._again and self._again[0][0] <= self._contacts.now:
-            _, member, client = self._again.popleft()
-            self.tell(client, frozenset((member,)))
-        for member, listener in self._listeners.items():
-            if (
-                listener.due is not None
-                and listener.due <= self._contacts.now
-                and self._contacts[member].up
-            ):
-                self._say(member, listener)

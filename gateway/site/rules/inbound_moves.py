@@ -12,6 +12,7 @@ waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT fra
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
@@ -49,6 +50,8 @@ class InboundMoves:
         self._lost = lost
         self._refused = refused
         self._claims: dict[str, _Claim] = {}
+        self._watched: set[str] = set()
+        """Members whose progress is checked at a time."""
         self._wanted: dict[str, list[Wanted]] = {name: [] for name in contacts}
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
@@ -67,11 +70,13 @@ class InboundMoves:
         if not self._count[source]:
             self._progress[source] = self._contacts.now
         self._count[source] += 1
+        self._watch(source)
         self._call(client)
 
     def _call(self, client: str) -> None:
         claim = self._claims[client]
         self._wanted[claim.source].append(Wanted(client, claim.epoch, len(claim.parts)))
+        self._contacts.afterwards[self._flush] = None
 
     def on_give(self, member: str, give: Give) -> None:
         if self._owed[member] == CREDIT:
@@ -92,7 +97,9 @@ class InboundMoves:
             for _ in range(count):
                 self._contacts.say(member, Got())
                 self._progress[member] = self._contacts.now
-        self._owed = dict.fromkeys(self._owed, 0)
+            self._owed[member] = 0
+            if count:
+                self._watch(member)
 
     def settled(self, size: int) -> None:
         """Note that a complete session is on disk, or refused."""
@@ -103,10 +110,11 @@ class InboundMoves:
     def _on_part(self, client: str, claim: _Claim, part: Part) -> None:
         if part.parts == 0:
             self._drop(client)
-            self._lost(client)
+            self._contacts.afterwards[partial(self._lost, client)] = None
         elif part.parts * PART_BYTES > SESSION_BYTES:
             self._drop(client)
-            self._refused(client, f"it is larger than {SESSION_BYTES} bytes")
+            reason = f"it is larger than {SESSION_BYTES} bytes"
+            self._contacts.afterwards[partial(self._refused, client, reason)] = None
         elif part.part == len(claim.parts):
             last = part.part + 1 == part.parts
             if part.part == 0 and not last and not self._has_room(client):
@@ -117,7 +125,8 @@ class InboundMoves:
             if last:
                 self._unsettled += sum(map(len, claim.parts))
                 self._drop(client)
-                self._arrived(client, claim.parts, claim.suspect)
+                arrived = partial(self._arrived, client, claim.parts, claim.suspect)
+                self._contacts.afterwards[arrived] = None
                 return
             self._coming[client] = (part.part + 2) * PART_BYTES
             if self._has_room(client):
@@ -161,9 +170,9 @@ class InboundMoves:
     def _lose(self, member: str) -> None:
         for client in [one for one, claim in self._claims.items() if claim.source == member]:
             self._drop(client)
-            self._lost(client)
+            self._contacts.afterwards[partial(self._lost, client)] = None
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         for member, wanted in self._wanted.items():
             if wanted:
                 for portion in portions(wanted):
@@ -176,15 +185,18 @@ class InboundMoves:
             self._progress[member] + PROGRESS_S,
         )
 
-    @property
-    def deadline(self) -> float | None:
-        return min(map(self._gives_up, self._waits_for()), default=None)
+    def _watch(self, member: str) -> None:
+        """Check the member's progress in time, if the member may send, and has something to
+        send.
+        """
+        if self._count[member] and not self._owed[member] and member not in self._watched:
+            self._watched.add(member)
+            self._contacts.call_at(self._gives_up(member), partial(self._look, member))
 
-    def advance(self) -> None:
-        for member in self._waits_for():
+    def _look(self, member: str) -> None:
+        self._watched.discard(member)
+        if self._count[member] and not self._owed[member]:
             if self._gives_up(member) <= self._contacts.now:
                 self._lose(member)
-
-    def _waits_for(self) -> list[str]:
-        """Return the members that may send, and have something to send."""
-        return [name for name, count in self._count.items() if count and not self._owed[name]]
+            else:
+                self._watch(member)

@@ -18,10 +18,8 @@ If two members search for the same client at once, the one with the lower name g
 one answers it, and then queries all members again.
 """
 
-import heapq
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 
 from gateway.site.rules.contact import RESTART_S, START_S
 from gateway.site.rules.contacts import Contacts
@@ -57,7 +55,6 @@ class Lookup:
         trust: Trust,
         working: Working,
         windows: Windows,
-        inbound: InboundMoves,
         ending: Ending,
     ) -> None:
         self._contacts = contacts
@@ -65,12 +62,9 @@ class Lookup:
         self.trust = trust
         self._working = working
         self._windows = windows
-        self._inbound = inbound
+        self.inbound = InboundMoves(contacts, self.arrived, self.lost, self.refused)
         self._ending = ending
         self._searches: dict[str, Search] = {}
-        self._looks: list[tuple[float, int, Search]] = []
-        """Heap of the times at which searches are to be checked."""
-        self._count = count()
 
     def __contains__(self, client: str) -> bool:
         return client in self._searches
@@ -117,7 +111,7 @@ class Lookup:
             self._abandon(earlier)
             earlier.dropped()
         suspects = self.trust.settled(client)
-        search = Search(client, suspects, self._contacts.now, self.on_reply)
+        search = Search(client, suspects, self._contacts.now)
         self._searches[client] = search
         return search
 
@@ -172,11 +166,16 @@ class Lookup:
         search.quiet_until = 0.0
         for contact in self._contacts.values():
             if contact.up and contact.name not in search.answered:
-                self._windows.ask(contact.name, Query(search.client), search, search.turn)
+                self._query(search, contact.name)
         self._look(search)
 
-    def on_reply(self, search: Search, member: str, reply: Reply) -> None:
-        """Handle a valid reply."""
+    def _query(self, search: Search, member: str) -> None:
+        asker = partial(self._on_reply, search, search.turn)
+        self._windows.ask(member, Query(search.client), asker)
+
+    def _on_reply(self, search: Search, turn: int, member: str, reply: Reply) -> None:
+        if search.stage is not Stage.ASKING or search.turn != turn:
+            return
         if reply.kind is Kind.BUSY:
             if not search.waiters:
                 self._abandon(search)  # a member is deciding
@@ -184,7 +183,7 @@ class Lookup:
                 return
             search.busy.add(member)
             if self._contacts.now < search.silent_from(self._contacts, member):
-                self._windows.ask(member, Query(search.client), search, search.turn)
+                self._query(search, member)
             return
         search.busy.discard(member)
         search.answered.add(member)
@@ -224,7 +223,7 @@ class Lookup:
     def _look_at(self, search: Search, time: float) -> None:
         if search.looks != time:
             search.looks = time
-            heapq.heappush(self._looks, (time, next(self._count), search))
+            self._contacts.call_at(time, partial(self._look, search))
 
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims
@@ -300,7 +299,7 @@ class Lookup:
         assert decision is not None and decision.source is not None  # noqa: S101, PT018 - it is MOVING
         if self._contacts[decision.source].up:
             claimed = search.claims[decision.source].epoch
-            self._inbound.claim(search.client, decision.source, claimed)
+            self.inbound.claim(search.client, decision.source, claimed)
         else:
             self.lost(search.client)
 
@@ -350,7 +349,7 @@ class Lookup:
                 self._ending.tell(search.client, decision.older)
             self._settled(search)
         if size is not None:
-            self._inbound.settled(size)
+            self.inbound.settled(size)
 
     def _settled(self, search: Search) -> None:
         decision, statistics = search.decision, self._contacts.statistics
@@ -394,7 +393,7 @@ class Lookup:
             if search.stage is Stage.ASKING:
                 search.answered.discard(member)
                 search.claims.pop(member, None)
-            self._windows.ask(member, Query(search.client), search, search.turn)
+            self._query(search, member)
         self._windows.close(member)
 
     def link_ended(self, member: str) -> None:
@@ -405,14 +404,6 @@ class Lookup:
                 search.answered.discard(member)
         for search in list(self._searches.values()):
             self._look(search)
-
-    @property
-    def deadline(self) -> float | None:
-        return self._looks[0][0] if self._searches and self._looks else None
-
-    def advance(self) -> None:
-        while self._looks and self._looks[0][0] <= self._contacts.now:
-            self._look(heapq.heappop(self._looks)[2])
 
 
 def _stands(own: Held | None, decision: Decision) -> bool:

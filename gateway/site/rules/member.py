@@ -5,14 +5,14 @@ of the records here (`holder.py`), answers. `now` is a monotonic clock in second
 `next_deadline`, and soon after each call of `wake`, which means that a commit has left work to do.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import heapq
+from collections.abc import Callable, Iterable
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contact import BEAT_S, START_S
 from gateway.site.rules.contacts import Contacts, Statistics
 from gateway.site.rules.ending import Ending
 from gateway.site.rules.holder import Holder
-from gateway.site.rules.inbound_moves import InboundMoves
 from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import (
@@ -26,7 +26,6 @@ from gateway.site.rules.messages import (
     Message,
     Names,
     Query,
-    Reply,
     Take,
     decode,
 )
@@ -40,15 +39,6 @@ from gateway.site.rules.working import Working
 
 _NOBODY = "onceway-inside"
 """A client identifier that no session has (`gateway/config`: OWN_NAMES)."""
-
-
-class _Probe:
-    """A query that only finds out whether a mute member answers again."""
-
-    def on_reply(self, member: str, number: int, reply: Reply) -> None: ...
-
-
-_PROBE = _Probe()
 
 
 class Member:
@@ -69,13 +59,11 @@ class Member:
         working = Working()
         self._trust = Trust(contacts, holder)
         self._windows = Windows(contacts)
-        self._inbound = InboundMoves(contacts, self._arrived, self._lost, self._refused)
         self._ending = Ending(
             contacts, holder, self._trust, working, self._is_searched, self._mark_searches_suspect
         )
-        self._lookup = Lookup(
-            contacts, holder, self._trust, working, self._windows, self._inbound, self._ending
-        )
+        self._lookup = Lookup(contacts, holder, self._trust, working, self._windows, self._ending)
+        self._inbound = self._lookup.inbound
         self._outbound = OutboundMoves(contacts, holder, self._trust, working, self._lookup)
         self._replies = Replies(contacts, holder, self._trust, working, self._lookup)
         self._releasing = Releasing(contacts, holder, self._windows)
@@ -112,7 +100,8 @@ class Member:
         """
         self.contacts.now = now
         self._lookup.want(client, done, alive, clean, patience)
-        self._flush()
+        if self.contacts.afterwards:
+            self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
         """Look up a PUBREL whose identifier is not known here. done: called with whether another
@@ -121,7 +110,8 @@ class Member:
         """
         self.contacts.now = now
         self._releasing.want(client, identifier, done)
-        self._flush()
+        if self.contacts.afterwards:
+            self._flush()
 
     def started(self, now: float) -> None:
         """Restart the wait for the other members, because this gateway's start continues or has
@@ -156,7 +146,8 @@ class Member:
         self._inbound.link_ended(member)
         self._lookup.link_ended(member)
         self._releasing.link_ended()
-        self._flush()
+        if self.contacts.afterwards:
+            self._flush()
 
     def received(self, member: str, frame: bytes, now: float) -> None:
         """Handle a frame of that member. Raises SiteError if it is invalid, after which its link
@@ -172,7 +163,8 @@ class Member:
             contact.names = message.members
         else:
             self._on_message(member, message)
-        self._flush()
+        if self.contacts.afterwards:
+            self._flush()
 
     def _on_message(self, member: str, message: Message) -> None:
         match message:
@@ -181,7 +173,8 @@ class Member:
             case Ask():
                 self._replies.on_ask(member, message)
             case Answer():
-                self._windows.on_answer(member, message)
+                for asker, reply in self._windows.answered(member, message):
+                    asker(member, reply)
             case Take():
                 self._outbound.on_take(member, message)
             case Give():
@@ -197,51 +190,37 @@ class Member:
         """Act on the passing of time."""
         self.contacts.now = now
         self.contacts.urgent = False
-        self._lookup.advance()
-        self._inbound.advance()
-        self._releasing.advance()
-        self._outbound.advance()
-        self._windows.advance()
-        self._ending.advance()
+        timed = self.contacts.timed
+        while timed and timed[0][0] <= now:
+            heapq.heappop(timed)[2]()
         if self._beat_at is not None and self._beat_at <= now:
             self._beat_at = now + BEAT_S
             for contact in self.contacts.values():
                 self.contacts.say(contact.name, contact.beat(now))
-                if contact.mute and contact.up:
-                    self._windows.ask(contact.name, Query(_NOBODY), _PROBE, 0)
-        self._flush()
+                if contact.mute and contact.up:  # does it answer again?
+                    self._windows.ask(contact.name, Query(_NOBODY), lambda *_: None)
+        if self.contacts.afterwards:
+            self._flush()
 
     @property
     def next_deadline(self) -> float:
         """Return the time of the next call of `advance`."""
         if self.contacts.urgent:
             return self.contacts.now
-        times = (
-            self._beat_at,
-            self._windows.deadline,
-            self._lookup.deadline,
-            self._inbound.deadline,
-            self._outbound.deadline,
-            self._ending.deadline,
-            self._releasing.deadline,
-        )
-        return min((time for time in times if time is not None), default=float("inf"))
+        timed, beat_at = self.contacts.timed, self._beat_at
+        deadline = timed[0][0] if timed else float("inf")
+        return deadline if beat_at is None else min(deadline, beat_at)
 
     def _flush(self) -> None:
-        self._inbound.flush()
-        self._outbound.flush()
+        """Make the calls that are due at the end of a call from outside."""
+        afterwards = self.contacts.afterwards
+        while afterwards:
+            call = next(iter(afterwards))
+            del afterwards[call]
+            call()
 
     def _is_searched(self, client: str) -> bool:
         return client in self._lookup
 
     def _mark_searches_suspect(self) -> None:
         self._lookup.mark_all_suspect()
-
-    def _arrived(self, client: str, parts: Sequence[bytes], suspect: bool) -> None:
-        self._lookup.arrived(client, parts, suspect)
-
-    def _lost(self, client: str) -> None:
-        self._lookup.lost(client)
-
-    def _refused(self, client: str, reason: str) -> None:
-        self._lookup.refused(client, reason)

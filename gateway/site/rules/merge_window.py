@@ -1,11 +1,12 @@
 """Merge window: queries for one member that follow the first one within 30 ms are sent in the same
 call.
 
-In: queries, each with its `Asker`. Out: Ask frames; the replies go to the askers.
+In: queries, each with its `Asker`. Out: Ask frames; the replies with their askers.
 """
 
-from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
@@ -20,15 +21,13 @@ have given up.
 """
 
 
-class Asker(Protocol):
-    def on_reply(self, member: str, number: int, reply: Reply) -> None:
-        """Handle a reply. number: the one given with the query."""
+Asker = Callable[[str, Reply], None]
+"""Handles a reply of a member."""
 
 
 class _Pending(NamedTuple):
     question: Query
     asker: Asker
-    number: int
 
 
 class _Call:
@@ -45,25 +44,29 @@ class Windows:
     def __init__(self, contacts: Contacts) -> None:
         self._contacts = contacts
         self._open: dict[str, list[_Pending]] = {}
-        self._closes: deque[tuple[float, str]] = deque()
-        """Closing times of windows, in order; a window that was sent early is removed."""
         self._calls: dict[str, dict[int, _Call]] = {name: {} for name in contacts}
         self._number = 0
 
-    def ask(self, member: str, question: Query, asker: Asker, number: int) -> None:
+    def ask(self, member: str, question: Query, asker: Asker) -> None:
         window = self._open.get(member)
         if window is None:
             window = self._open[member] = []
-            self._closes.append((self._contacts.now + WINDOW_S, member))
-        window.append(_Pending(question, asker, number))
+            closes = self._contacts.now + WINDOW_S
+            self._contacts.call_at(closes, partial(self._close, member, window))
+        window.append(_Pending(question, asker))
         self._contacts.statistics.asked += 1
         if len(window) >= FULL:
-            self.close(member)
+            self._close(member, window)
 
     def close(self, member: str) -> None:
         """Send the pending queries for a member."""
-        pending = self._open.pop(member, [])
-        self._closes = deque(item for item in self._closes if item[1] != member)
+        if member in self._open:
+            self._close(member, self._open[member])
+
+    def _close(self, member: str, pending: list[_Pending]) -> None:
+        if self._open.get(member) is not pending:  # it was sent early
+            return
+        del self._open[member]
         calls, begin = self._calls[member], 0
         for questions in portions(item.question for item in pending):
             self._number = (self._number + 1) & 0xFFFF_FFFF
@@ -73,11 +76,13 @@ class Windows:
         while len(calls) > _UNANSWERED:
             del calls[next(iter(calls))]
 
-    def on_answer(self, member: str, answer: Answer) -> None:
-        """Hand out replies, each once; replies to forgotten calls are dropped."""
+    def answered(self, member: str, answer: Answer) -> Iterable[tuple[Asker, Reply]]:
+        """Return the replies with their askers, each once; replies to forgotten calls are
+        dropped.
+        """
         call = self._calls[member].get(answer.number)
         if call is None:
-            return
+            return ()
         end = answer.first + len(answer.replies)
         if answer.first != call.answered or end > len(call.pending):
             raise SiteError("an answer without a query", member)
@@ -85,18 +90,9 @@ class Windows:
         call.answered = end
         if end == len(call.pending):
             del self._calls[member][answer.number]
-        for item, reply in zip(call.pending[answer.first : end], answer.replies, strict=True):
-            item.asker.on_reply(member, item.number, reply)
+        askers = [item.asker for item in call.pending[answer.first : end]]
+        return zip(askers, answer.replies, strict=True)
 
     def link_ended(self, member: str) -> None:
         self._open.pop(member, None)
-        self._closes = deque(item for item in self._closes if item[1] != member)
         self._calls[member].clear()
-
-    @property
-    def deadline(self) -> float | None:
-        return self._closes[0][0] if self._closes else None
-
-    def advance(self) -> None:
-        while self._closes and self._closes[0][0] <= self._contacts.now:
-            self.close(self._closes[0][1])

@@ -9,7 +9,7 @@ A set of members is a number: bit n stands for the n-th name of the sender's Nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
@@ -191,8 +191,9 @@ _WANTED, _PART, _OVER, _ENDED = Struct(">QH"), Struct(">QHHBI"), Struct(">QHB"),
 _ANSWERED, _CLAIM = Struct(">IH"), Struct(">QBBH")
 
 
-def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
+def portions(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
     """Split entries so that each portion fits into a frame."""
+    found: list[tuple[Entry, ...]] = []
     portion: list[Entry] = []
     size = 0
     for entry in entries:
@@ -202,12 +203,13 @@ def portions(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
             if isinstance(entry, Part):
                 needed += len(entry.data)
         if portion and (size + needed > FRAME_BYTES - _ROOM or len(portion) == ENTRIES):
-            yield tuple(portion)
+            found.append(tuple(portion))
             portion, size = [], 0
         portion.append(entry)
         size += needed
     if portion:
-        yield tuple(portion)
+        found.append(tuple(portion))
+    return found
 
 
 def encode(message: Message) -> bytes:
@@ -276,8 +278,8 @@ def decode(frame: bytes) -> Message:
     """Return the one message of a frame. Raises SiteError for anything else."""
     if len(frame) > FRAME_BYTES:
         raise SiteError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
-    reader = _Reader(frame)
     try:
+        reader = _Reader(frame)
         message = _message(reader)
     except (StructError, IndexError, UnicodeDecodeError, ValueError) as error:
         raise SiteError(f"a frame that cannot be read ({error})") from error
@@ -287,8 +289,7 @@ def decode(frame: bytes) -> Message:
 
 
 def _message(reader: _Reader) -> Message:
-    (kind,) = reader.take(_BYTE)
-    match kind:
+    match reader.kind:
         case _Tag.NAMES:
             (count,) = reader.take(_BYTE)
             if count > MEMBERS:
@@ -312,7 +313,7 @@ def _message(reader: _Reader) -> Message:
             return End(reader.entries(_over))
         case _Tag.ENDINGS:
             return Endings(reader.entries(_ended))
-    raise SiteError(f"a frame of unknown kind {kind}")
+    raise SiteError(f"a frame of unknown kind {reader.kind}")
 
 
 def _question(reader: _Reader) -> Query:
@@ -364,11 +365,14 @@ def _text(value: str) -> bytes:
 
 
 class _Reader:
-    """A reader with its position in a frame."""
+    """A reader with its position in a frame, behind the kind. Raises IndexError for an empty
+    frame.
+    """
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
-        self.position = 0
+        self.kind = frame[0]
+        self.position = 1
 
     def take(self, fields: Struct) -> tuple[int, ...]:
         values: tuple[int, ...] = fields.unpack_from(self._frame, self.position)
@@ -383,13 +387,16 @@ class _Reader:
         return self._frame[begin : self.position]
 
     def text(self) -> str:
-        return self.bytes(*self.take(_SHORT)).decode()
+        (size,) = _SHORT.unpack_from(self._frame, self.position)
+        self.position += _SHORT.size
+        return self.bytes(size).decode()
 
     def name(self) -> str:
         return self.bytes(*self.take(_BYTE)).decode()
 
     def entries(self, read: Callable[[_Reader], Entry]) -> tuple[Entry, ...]:
-        (count,) = self.take(_SHORT)
+        (count,) = _SHORT.unpack_from(self._frame, self.position)
+        self.position += _SHORT.size
         if count > ENTRIES or count > len(self._frame) - self.position:
             raise SiteError(f"a list of {count} entries, which is invalid")
         return tuple(read(self) for _ in range(count))

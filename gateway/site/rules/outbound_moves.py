@@ -65,9 +65,12 @@ class OutboundMoves:
         self._lookup = lookup
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
         self._recall_s = RECALL_S + APART_S * contacts.place(contacts.me)
-        self._recalls = deque(
-            (contacts.now + self._recall_s, client) for client in holder.unsettled()
-        )
+        self._recalls: deque[tuple[float, str]] = deque()
+        """Clients whose sessions are recalled, in the order of the times."""
+        self._is_set = False
+        """Whether the first of these times is set."""
+        for client in holder.unsettled():
+            self._recall_later(client)
 
     def on_take(self, member: str, take: Take) -> None:
         leaver = self._leavers[member]
@@ -80,6 +83,8 @@ class OutboundMoves:
     def on_got(self, member: str) -> None:
         leaver = self._leavers[member]
         leaver.credit = min(leaver.credit + 1, CREDIT)
+        if leaver.ready:
+            self._contacts.afterwards[self._flush] = None
 
     def _give(self, member: str) -> None:
         leaver = self._leavers[member]
@@ -88,6 +93,7 @@ class OutboundMoves:
             leaver.bytes -= _size(wanted)
             if not self._may_have(member, wanted):
                 leaver.ready.append((wanted, None))
+                self._contacts.afterwards[self._flush] = None
                 continue
             leaver.giving += 1
             self._working.begin(wanted.client)
@@ -120,6 +126,7 @@ class OutboundMoves:
         if leaver is self._leavers[member]:
             leaver.giving -= 1
             leaver.ready.append((wanted, parts))
+            self._contacts.afterwards[self._flush] = None
             self._contacts.request_flush()
         self._working.finish(wanted.client)
 
@@ -137,7 +144,7 @@ class OutboundMoves:
     def link_ended(self, member: str) -> None:
         self._leavers[member] = _Leaver()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         for member, leaver in self._leavers.items():
             while leaver.ready and leaver.credit:
                 moved_parts: list[Part] = []
@@ -152,11 +159,14 @@ class OutboundMoves:
             if leaver.wanted:
                 self._give(member)
 
-    @property
-    def deadline(self) -> float | None:
-        return self._recalls[0][0] if self._recalls else None
+    def _recall_later(self, client: str) -> None:
+        self._recalls.append((self._contacts.now + self._recall_s, client))
+        if not self._is_set:
+            self._is_set = True
+            self._contacts.call_at(self._recalls[0][0], self._recall)
 
-    def advance(self) -> None:
+    def _recall(self) -> None:
+        """Recall the sessions that are due."""
         everybody = all(contact.up for contact in self._contacts.values())
         while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()
@@ -171,9 +181,9 @@ class OutboundMoves:
                 again()
             else:
                 self._lookup.recall(client, again)
-
-    def _recall_later(self, client: str) -> None:
-        self._recalls.append((self._contacts.now + self._recall_s, client))
+        self._is_set = bool(self._recalls)
+        if self._is_set:
+            self._contacts.call_at(self._recalls[0][0], self._recall)
 
 
 def _size(wanted: Wanted) -> int:

@@ -5,10 +5,8 @@ identifier and has released it, on disk, and the silent members. A member is sil
 time on as for a CONNECT (`contact.py`).
 """
 
-import heapq
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.contacts import Contacts
@@ -20,10 +18,9 @@ Done = Callable[[bool, tuple[str, ...]], None]
 
 
 class _Release:
-    __slots__ = ("answered", "asked", "asking", "done", "looks", "over", "patience", "question")
+    __slots__ = ("answered", "asked", "done", "looks", "over", "patience", "question")
 
-    def __init__(self, asking: "Releasing", question: Query, now: float, done: Done) -> None:
-        self.asking = asking
+    def __init__(self, question: Query, now: float, done: Done) -> None:
         self.question = question
         self.asked = now
         self.patience = now + START_S
@@ -33,10 +30,6 @@ class _Release:
         self.answered: set[str] = set()
         self.over = False
 
-    def on_reply(self, member: str, number: int, reply: Reply) -> None:
-        if not self.over:
-            self.asking.on_reply(self, member, reply)
-
 
 class Releasing:
     def __init__(self, contacts: Contacts, holder: Holder, windows: Windows) -> None:
@@ -44,26 +37,28 @@ class Releasing:
         self._holder = holder
         self._windows = windows
         self._releases: dict[_Release, None] = {}
-        self._looks: list[tuple[float, int, _Release]] = []
-        """Heap of the times at which releases are to be checked."""
-        self._count = count()
 
     def want(self, client: str, identifier: int, done: Done) -> None:
         question = Query(client, identifier)
-        release = _Release(self, question, self._contacts.now, done)
+        release = _Release(question, self._contacts.now, done)
         self._releases[release] = None
         for contact in self._contacts.values():
             if contact.up:
-                self._windows.ask(contact.name, question, release, 0)
+                self._query(release, contact.name)
         self._look(release)
 
-    def on_reply(self, release: _Release, member: str, reply: Reply) -> None:
+    def _query(self, release: _Release, member: str) -> None:
+        self._windows.ask(member, release.question, partial(self._on_reply, release))
+
+    def _on_reply(self, release: _Release, member: str, reply: Reply) -> None:
+        if release.over:
+            return
         if reply.kind is Kind.RELEASED:
             self._contacts.statistics.released += 1
             self._finish(release, True, ())
         elif reply.kind is Kind.BUSY:
             if self._contacts.now < self._silent_from(release, member):
-                self._windows.ask(member, release.question, release, 0)
+                self._query(release, member)
         else:
             release.answered.add(member)
             self._look(release)
@@ -83,7 +78,7 @@ class Releasing:
             self._finish(release, False, tuple(sorted(silent)))
         elif release.looks != until:
             release.looks = until
-            heapq.heappush(self._looks, (until, next(self._count), release))
+            self._contacts.call_at(until, partial(self._look, release))
 
     def _finish(self, release: _Release, known: bool, silent: tuple[str, ...]) -> None:
         release.over = True
@@ -100,16 +95,8 @@ class Releasing:
         """Query the member about all releases; a query over an earlier link may be lost."""
         for release in self._releases:
             if member not in release.answered:
-                self._windows.ask(member, release.question, release, 0)
+                self._query(release, member)
 
     def link_ended(self) -> None:
         for release in list(self._releases):
             self._look(release)
-
-    @property
-    def deadline(self) -> float | None:
-        return self._looks[0][0] if self._looks else None
-
-    def advance(self) -> None:
-        while self._looks and self._looks[0][0] <= self._contacts.now:
-            self._look(heapq.heappop(self._looks)[2])

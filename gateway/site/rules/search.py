@@ -6,7 +6,6 @@ from enum import Enum
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.decision import Claim, Decision, decide, went_on_twice
 from gateway.site.rules.holder import Outcome
-from gateway.site.rules.messages import Reply
 
 GONE = "its client has gone"
 
@@ -25,7 +24,6 @@ class Search:
     """One search for a client's session."""
 
     __slots__ = (
-        "_take",
         "answered",
         "asked",
         "busy",
@@ -54,10 +52,7 @@ class Search:
         client: str,
         suspects: frozenset[str],
         now: float,
-        take: Callable[["Search", str, Reply], None],
     ) -> None:
-        self._take = take
-        """Handles a reply to the current round of queries."""
         self.client = client
         self.since = now
         self.asked = now
@@ -98,10 +93,6 @@ class Search:
         self.later: list[Callable[[], None]] = []
         """Callers that arrived after the decision. They search again."""
         self.decision: Decision | None = None
-
-    def on_reply(self, member: str, number: int, reply: Reply) -> None:
-        if self.stage is Stage.ASKING and number == self.turn:
-            self._take(self, member, reply)
 
     def forget_replies(self) -> None:
         """Forget all replies so far, and those still to come."""

@@ -8,7 +8,7 @@ session. After that, it is deleted with a later commit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from gateway.broker.core import Core
 from gateway.site.moving.session_moves import move_rows
@@ -46,70 +46,57 @@ class Place:
         return key, self.epoch, doubt, json.dumps(sorted(self.older))
 
 
-class Places:
-    """The places by key. Changes are written with the open changes. rows: the store's rows.
-    is_needed: returns whether the session of a key is here, or on its way.
+class Places(dict[str, Place]):
+    """The places by key. `save` writes a changed place with the open changes. rows: the store's
+    rows. is_needed: returns whether the session of a key is here, or on its way.
     """
 
     def __init__(
         self, core: Core, rows: Iterable[PlaceRow], is_needed: Callable[[str], bool]
     ) -> None:
+        super().__init__({row[0]: Place.of_row(row) for row in rows})
         self._core = core
         self._is_needed = is_needed
-        self._all = {row[0]: Place.of_row(row) for row in rows}
         self._saved = 0
         """Number of places written since the last search for unneeded ones."""
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __iter__(self) -> Iterator[tuple[str, Place]]:
-        return iter(list(self._all.items()))
 
     @property
     def in_doubt(self) -> int:
         """Number of suspect places."""
-        return sum(place.suspect for place in self._all.values())
-
-    def get(self, key: str) -> Place | None:
-        return self._all.get(key)
+        return sum(place.suspect for place in self.values())
 
     def of(self, key: str) -> Place:
         """Return the place of a client; a new one if there is none. Call `save` after changes."""
-        return self._all.setdefault(key, Place())
-
-    def put(self, key: str, place: Place) -> None:
-        """Remember a place that is already written, or that `save` will write."""
-        self._all[key] = place
+        return self.setdefault(key, Place())
 
     def end(self, key: str) -> None:
         """Delete the place of a session that has ended at all members."""
-        if self._all.pop(key, None) is not None:
+        if self.pop(key, None) is not None:
             move_rows(self._core).places[key] = None
             self._core.promise()
 
     def save(self, key: str) -> None:
         """Write a place with the open changes; delete an empty one."""
-        place = self._all[key]
+        place = self[key]
         empty = not (place.epoch or place.suspect or place.older)
         if empty:
-            del self._all[key]
+            del self[key]
         move_rows(self._core).places[key] = None if empty else place.row(key)
         self._saved += 1
-        if self._saved >= _IDLE + len(self._all) // 2:
+        if self._saved >= _IDLE + len(self) // 2:
             self._saved = 0
             self.forget_idle()
 
     def forget_idle(self) -> None:
         """Delete places of ended sessions that are no longer needed."""
-        for key in [key for key, place in self._all.items() if not place.older]:
+        for key in [key for key, place in self.items() if not place.older]:
             if not self._is_needed(key):
-                del self._all[key]
+                del self[key]
                 move_rows(self._core).places[key] = None
 
     def mark_copies(self) -> None:
         """Mark each place as a copy, because our store was restored."""
-        for key in [key for key in self._all if key != ALL_CLIENTS]:
+        for key in [key for key in self if key != ALL_CLIENTS]:
             place = self.of(key)  # `save` may forget unneeded ones
             place.suspect = place.copied = True
             self.save(key)

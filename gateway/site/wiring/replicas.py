@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from gateway.broker.spool import ROW_OVERHEAD
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.administration import dismiss
-from gateway.site.moving import moving
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.replicated import Replicated
 from gateway.site.replication.messages import PIECE_BYTES, Held, Row, Told, decode
@@ -318,7 +317,7 @@ class SiteCopies:
             broker.changes.spool += broker.spool.adopt(cast("list[SpoolRow]", found))
             broker.changes.bytes += size
         done = partial(self._adopted, line, rows[-1][0], len(rows))
-        moving.when_on_disk(broker, broker.promise(), done)
+        broker.when_on_disk(broker.promise(), done)
 
     def _adopted(self, line: Line, last: int, count: int) -> None:
         self._landing = False

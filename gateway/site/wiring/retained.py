@@ -91,7 +91,7 @@ class SiteRetained:
         number = self._broker.changes.number
         if number not in self._changed:
             self._changed[number] = set()
-            self._broker.waits.call(number, partial(self._on_disk, number))
+            self._broker.when_on_disk(number, partial(self._on_disk, number))
         self._changed[number].add(topic)
 
     def _on_disk(self, number: int) -> None:

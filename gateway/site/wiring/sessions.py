@@ -52,6 +52,10 @@ class _Given:
         self.commit = commit
 
 
+_NO_PLACE = Place()
+"""The place of a client without one."""
+
+
 def own_key(session: Session) -> str:
     return key_of(session.client, session.user, session.incarnation)
 
@@ -131,7 +135,7 @@ class SessionHolder:
             if self._moved_out[key].member not in known:
                 self.places.of(key).suspect = True
                 self.places.save(key)
-        for key, place in self.places:
+        for key, place in list(self.places.items()):
             if not place.older <= known:
                 place.older &= known
                 self.places.save(key)
@@ -168,12 +172,9 @@ class SessionHolder:
         self._waiting.setdefault(key, []).append(call)
 
     def record(self, client: str) -> Held | None:
-        place, moved = self.places.get(client), self._given_of(client)
-        session = self.session(client)
-        if place is None and moved is None and session is None:
-            return None
-        place = place or Place()
-        is_present = session is not None or moved is not None
+        place = self.places.get(client, _NO_PLACE)
+        moved = self._given_of(client) if client in self._moved_out else None
+        is_present = moved is not None or self.session(client) is not None
         if not is_present and not place.older:
             return None
         return Held(
@@ -186,13 +187,13 @@ class SessionHolder:
         )
 
     def older_at(self, member: str) -> Iterable[str]:
-        return [key for key, place in self.places if member in place.older]
+        return [key for key, place in self.places.items() if member in place.older]
 
     def moved_out(self) -> Iterable[str]:
         return [key for key in list(self._moved_out) if self._given_of(key) is not None]
 
     def unsettled(self) -> Iterable[str]:
-        suspect = (key for key, place in self.places if place.suspect)
+        suspect = (key for key, place in self.places.items() if place.suspect)
         return dict.fromkeys([*self.moved_out(), *suspect])
 
     def given_to(self) -> dict[str, str]:
@@ -213,11 +214,9 @@ class SessionHolder:
         broker = self._broker
         # if there are no open changes, only the current commit has to be waited for
         number = broker.changes.number - 1 if broker.changes.empty else broker.promise()
-        if broker.committed >= number:
-            done()
-            return
-        self._begin()
-        moving.when_on_disk(broker, number, done)
+        if broker.committed < number:
+            self._begin()
+        broker.when_on_disk(number, done)
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         self._begin()
@@ -230,9 +229,8 @@ class SessionHolder:
             else:
                 moved.member = to
                 move_rows(broker).redirected.append((to, client))
-                moving.when_on_disk(
-                    broker, broker.promise(), lambda: self._hand_over(client, to, done)
-                )
+                commit = broker.promise()
+                broker.when_on_disk(commit, lambda: self._hand_over(client, to, done))
             return
         session = self.session(client)
         if session is not None and session.connection is not None:
@@ -246,7 +244,7 @@ class SessionHolder:
         order = SessionExport(session.id, client, to)
         commit = moving.give(broker, session, order)
         self._moved_out[client] = _Given(to, float("inf"), order, commit)
-        moving.when_on_disk(broker, commit, lambda: self._gave(client, order, done))
+        broker.when_on_disk(commit, lambda: self._gave(client, order, done))
 
     def _gave(
         self, key: str, order: SessionExport, done: Callable[[Sequence[bytes] | None], None]
@@ -259,11 +257,12 @@ class SessionHolder:
         else:
             moved.ends = _seconds(order.ends)
             moving.release_messages(self._broker, order)
+            client = name_of(key)
             log.info(
                 "%s: its session has moved to %s",
-                printable(name_of(key)),
+                printable(client),
                 order.member,
-                extra=about(client=name_of(key)),
+                extra=about(client=client),
             )
             self._hand_over(key, order.member, done)
         self._moved(key)
@@ -343,20 +342,21 @@ class SessionHolder:
                 forwarders.over(broker, key)
         self._taking[key] = place
         commit = broker.promise()
-        moving.when_on_disk(broker, commit, lambda: self._arrived(order, place, done))
+        broker.when_on_disk(commit, lambda: self._arrived(order, place, done))
 
     def _arrived(
         self, order: SessionImport, place: Place, done: Callable[[str | None], None]
     ) -> None:
-        key, name = order.key, printable(name_of(order.key))
+        key, client = order.key, name_of(order.key)
+        name = printable(client)
         del self._taking[key]
         if order.state is None:
             log.error("%s: its session cannot be moved here: %s", name, order.wrong)
         else:
             self._moved_out.pop(key, None)
             moving.arrive(self._broker, order.state)
-            self.places.put(key, place)
-            log.info("%s: its session has arrived", name, extra=about(client=name_of(key)))
+            self.places[key] = place
+            log.info("%s: its session has arrived", name, extra=about(client=client))
         done(order.wrong)
         self._moved(key)
 
@@ -365,7 +365,7 @@ class SessionHolder:
         place = Place(epoch, self.places.of(client).suspect, older)
         moved = self._given_of(client)
         if moved is None:
-            self.places.put(client, place)
+            self.places[client] = place
             self.places.save(client)
             self.on_disk(done)
         elif moved.order is not None:
@@ -380,7 +380,7 @@ class SessionHolder:
         if self.moves(client):
             self.when_moved(client, lambda: self.end(client, below, done))
             return
-        if (self.places.get(client) or Place()).epoch < below:
+        if self.places.get(client, _NO_PLACE).epoch < below:
             self._end(client)
             if client in self._moved_out:
                 forwarders.over(self._broker, client)
@@ -463,7 +463,7 @@ class SessionHolder:
             done(True)
         else:
             flow.commit = commit = broker.keep_flow(session)
-            moving.when_on_disk(broker, commit, lambda: done(True))
+            broker.when_on_disk(commit, lambda: done(True))
 
     # -- what is over
 
@@ -483,7 +483,7 @@ def records_of(holder: SessionHolder) -> Moved:
     of this one, which is not busy.
     """
     return Moved(
-        places=[place.row(key) for key, place in holder.places],
+        places=[place.row(key) for key, place in holder.places.items()],
         moved_out=[
             (key, moved.member, 0, 0, None if isinf(moved.ends) else int(moved.ends * 1000))
             for key, moved in holder._moved_out.items()

@@ -41,7 +41,7 @@ def test_a_seed_goes_the_same_way_each_time() -> None:
     assert first != other
 
 
-_COMMIT = Commits._commit
+_COMMIT = Commits.commit
 
 
 def _tell_before_it_is_written(self: Commits, sweep: bool = False) -> None:
@@ -63,7 +63,7 @@ def _tell_before_it_is_copied(self: Replicated) -> None:
 BROKEN: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "nothing is acknowledged before it is on disk": (
         Commits,
-        "_commit",
+        "commit",
         _tell_before_it_is_written,
     ),
     "what comes again goes nowhere": (ReceiveFlow, "is_duplicate", lambda *_: False),
