@@ -364,7 +364,7 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
     clients = [move(sites, client, "b", f"c{n}") for n, client in enumerate(clients)]
     figures = sites.members["a"].forwarding.figures()
     assert (figures["followers"], figures["followers_refused"]) == (3, 2)
-    assert "too many sessions have left" in caplog.text
+    assert "too many sessions have moved away" in caplog.text
     sites["c"].slow_disk = False
     sites.pass_time(2)
     assert not open_moves(sites, sites.names)
