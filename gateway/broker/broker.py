@@ -220,6 +220,8 @@ class Broker(Core):
         enough, some effects wait for a later turn. coming: a client that has a new connection; its
         will and the end of its old session do not wait.
         """
+        if not self.effects.waiting:
+            return
         self.step.unfinished += 1
         self._settle(coming)
         self.step.unfinished -= 1

@@ -142,10 +142,6 @@ class CommitWaits:
         """Connections that wait until the commit is on a second disk."""
         self.calls: dict[int, list[Callable[[], None]]] = {}
 
-    def has_packets(self, commit: int) -> bool:
-        """Whether packets wait for a commit."""
-        return commit in self.uncommitted or commit in self.copied
-
 
 class Ledger:
     limits: LimitsSection

@@ -7,7 +7,7 @@ direction: the low 16 bits of its 32-bit sequence are the packet identifier
 (`gateway/links/FORMAT.md`).
 """
 
-from struct import Struct, pack, unpack
+from struct import pack, unpack
 
 IDENTIFIERS = 0xFFFF
 
@@ -16,8 +16,6 @@ HIGH = _table[0::2]
 """High bytes of the packet identifiers 1…65535, 1…65535. A slice is a column of a run of packets.
 """
 LOW = _table[1::2]
-
-pack_u16 = Struct(">H").pack
 
 
 def packet_id(number: int) -> int:
@@ -35,7 +33,7 @@ def packet_ids(number: int, count: int) -> range | list[int]:
 
 def number_of(identifier: int, first: int) -> int:
     """Return the number at or after `first` that has this packet identifier."""
-    return first + (identifier - packet_id(first)) % IDENTIFIERS
+    return first + (identifier - first) % IDENTIFIERS
 
 
 def sequence_of(identifier: int, near: int) -> int:

@@ -11,10 +11,10 @@ encoding then take one step per run instead of one per publication, which is fas
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, pack_u16, packet_id
+from gateway.broker.message_ids import HIGH, IDENTIFIERS, LOW, packet_id
 from gateway.broker.topic import Topic
 from gateway.mqtt.runs import Publishes
-from gateway.mqtt.wire import encode_varint
+from gateway.mqtt.wire import encode_varint, pack_u16
 from gateway.system.usage import Account, Origin
 
 PUBLISH = 0x30

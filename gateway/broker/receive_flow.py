@@ -30,11 +30,10 @@ arrived again.
 
 from __future__ import annotations
 
-from struct import pack
-
 from gateway.broker.ledger import Ledger
 from gateway.broker.marks import WINDOW, Mark
 from gateway.broker.message_ids import pack_bits, unpack_set
+from gateway.mqtt.wire import pack_u16
 
 _FEW = 128
 """Largest number of identifiers that are stored as a list, which is shorter than bits."""
@@ -96,7 +95,7 @@ class ReceiveFlow:
             return b""
         if self._bits is not None:
             return pack_bits(self._bits)
-        return pack(f">{len(self.received)}H", *self.received)
+        return b"".join(map(pack_u16, self.received))
 
     @property
     def outstanding(self) -> int:

@@ -23,6 +23,7 @@ from gateway.broker.spool import PART
 from gateway.broker.store_rows import RETAINED_TO_COME, Recovered
 from gateway.broker.topic import Subscription
 from gateway.broker.will import StoredWill
+from gateway.system.usage import Account, Origin
 
 
 def take_over(core: Core, state: Recovered) -> None:
@@ -45,13 +46,17 @@ def take_over(core: Core, state: Recovered) -> None:
         if departed is None:
             connected.add(number)
             core.changes.sessions[number] = session
-    shares = ((row, core.accounts.of(user), size) for row, user, size in state.spool_users)
-    core.spool.restore_shares(item for item in shares if item[1].spool_share < 1)
-    core.spool.restore_shares(
-        (int(key.partition(" ")[0]) * PART, core.origins.of(name), size)
-        for kind, key, name, size in state.origins
-        if kind == "spool" and key.partition(" ")[0].isdecimal()
-    )
+    shares = [(row, core.accounts.of(user), size) for row, user, size in state.spool_users]
+    spool: list[tuple[int, Account | Origin | None, int]] = [
+        *(item for item in shares if item[1].spool_share < 1),
+        *(
+            (int(key.partition(" ")[0]) * PART, core.origins.of(name), size)
+            for kind, key, name, size in state.origins
+            if kind == "spool" and key.partition(" ")[0].isdecimal()
+        ),
+    ]
+    if spool:
+        core.spool.restore_shares(spool)
     for number, topic_filter, options, identifier in state.subscriptions:
         session = by_id[number]
         core.router.subscribe(session, Subscription.stored(topic_filter, options, identifier))
@@ -60,7 +65,8 @@ def take_over(core: Core, state: Recovered) -> None:
             session.feed.add(topic_filter, core.retained)
             session.feed.noted.add(topic_filter)
     _restore_flows(core, state, by_id, connected)
-    _restore_retained(core, state, origins)
+    if state.retained:
+        _restore_retained(core, state, origins)
     for client, due_ms, delay, topic, qos, retain, properties, lifetime, payload in state.wills:
         session_of = core.sessions.get(client)
         origin = session_of.origin if session_of else None

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from struct import pack
 from typing import Protocol, cast
 
 from gateway.broker.changes import PersistentSession
@@ -46,6 +45,7 @@ from gateway.broker.ledger import Ledger
 from gateway.broker.message_ids import IDENTIFIERS, packet_id, packet_ids
 from gateway.broker.publish_run import DUP, OVERHEAD, PUBLISH, QOS_BITS, PublishRun
 from gateway.config import QueueSection
+from gateway.mqtt.wire import pack_u16
 
 
 class Owner(PersistentSession, Protocol):
@@ -558,8 +558,8 @@ class SendFlow:
         self.sealed, flights = (self.ledger.changes.number, self.sent), self.flights
         again = [packet_id(number) for number, _ in flights.resend] if flights.resend else []
         sent = [*flights.acknowledging, *flights.receiving, *again]
-        released = flights.released
-        return self.sent, pack(f">{len(sent)}H", *sent), pack(f">{len(released)}H", *released)
+        released = b"".join(map(pack_u16, flights.released))
+        return self.sent, b"".join(map(pack_u16, sent)), released
 
     def count(self, messages: int, size: int) -> None:
         self.messages += messages

@@ -13,7 +13,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from gateway.links.address import format_address
 from gateway.links.fair_queue import FairQueue
@@ -32,13 +31,6 @@ _AT_ONCE = 128
 """Number of connections accepted before the event loop does other work."""
 _PAUSE_S = 1.0
 """Pause after accept(2) has failed, for example with too many open files."""
-
-
-class Named(Protocol):
-    """A protocol for asyncio that knows its client's address from a proxy."""
-
-    proxied_address: tuple[str, int] | None
-    """Host and port of the client, as reported by a proxy; None for the peer's own."""
 
 
 class CountedServer:

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import fcntl
 import logging
+import math
 import os
 import socket
 import struct
@@ -154,6 +155,36 @@ class Endpoint:
         for server in self._servers:
             server.close()
         self._servers = []
+
+
+class AtEndpoint:
+    """A listener or a server at one endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The addresses on which it listens, as (host, port)."""
+        return self._endpoint.addresses
+
+    @property
+    def waits_for(self) -> str | None:
+        """The reason for not listening yet, or None."""
+        return self._endpoint.waits_for
+
+    @property
+    def stalled_s(self) -> float:
+        """Return 0 while it listens or waits for its address, else infinity."""
+        return 0.0 if self._endpoint.is_listening else math.inf
+
+    async def change(self, tls: Tls | None, proxy_protocol: Collection[str] = ()) -> None:
+        """Use these certificates and proxies for new connections."""
+        await self._endpoint.change(tls, proxy_protocol)
+
+    def stop(self) -> None:
+        """Accept no more connections, and keep existing ones. `start` opens it again."""
+        self._endpoint.close()
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:

@@ -5,14 +5,13 @@ connection, handed to `accept`.
 """
 
 import asyncio
-import math
 import socket
 from collections.abc import Collection, Sequence
 from typing import cast
 
 from gateway.broker.peer import Peer
 from gateway.links.address import format_address
-from gateway.links.endpoint import Endpoint, unacknowledged
+from gateway.links.endpoint import AtEndpoint, Endpoint, unacknowledged
 from gateway.links.faults import blame
 from gateway.links.tls import Tls, common_name
 from gateway.links.transport import Accept, Receiver
@@ -139,7 +138,7 @@ class TcpTransport(asyncio.Protocol):
         return self.unsent + unacknowledged(self._transport)
 
 
-class TcpListener:
+class TcpListener(AtEndpoint):
     """A listener that hands each connection of an endpoint to `accept`. Parameters: see
     `Endpoint`.
     """
@@ -157,7 +156,7 @@ class TcpListener:
     ) -> None:
         self._accept = accept
         self._name = name
-        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets, proxies=proxy_protocol)
+        super().__init__(Endpoint(host, port, tls=tls, sockets=sockets, proxies=proxy_protocol))
         self._connections: set[TcpTransport] = set()
 
     async def start(self, *, waits: bool = False) -> None:
@@ -167,29 +166,6 @@ class TcpListener:
         await self._endpoint.listen(
             lambda: TcpTransport(self._name, self._accept, self._connections), waits=waits
         )
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The addresses on which the listener listens, as (host, port)."""
-        return self._endpoint.addresses
-
-    @property
-    def waits_for(self) -> str | None:
-        """The reason for not listening yet, or None."""
-        return self._endpoint.waits_for
-
-    @property
-    def stalled_s(self) -> float:
-        """Return 0 while the listener listens or waits for its address, else infinity."""
-        return 0.0 if self._endpoint.is_listening else math.inf
-
-    async def change(self, tls: Tls | None, proxy_protocol: Collection[str] = ()) -> None:
-        """Use these certificates and proxies for new connections."""
-        await self._endpoint.change(tls, proxy_protocol)
-
-    def stop(self) -> None:
-        """Accept no more connections, and keep existing ones. `start` opens it again."""
-        self._endpoint.close()
 
     async def close(self) -> None:
         """Stop listening, and drop the connections that the broker has not closed."""

@@ -6,7 +6,6 @@ task writes all queued bytes in one message.
 """
 
 import asyncio
-import math
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from gateway.broker.peer import Peer
 from gateway.links.address import format_address
-from gateway.links.endpoint import Endpoint, unacknowledged
+from gateway.links.endpoint import AtEndpoint, Endpoint, unacknowledged
 from gateway.links.faults import blame
 from gateway.links.forwarded import Proxies
 from gateway.links.fragments import Counted, Fragments
@@ -145,7 +144,7 @@ def _problem_of(message: WSMessage) -> str | None:
     return str(message.data)
 
 
-class WebSocketListener:
+class WebSocketListener(AtEndpoint):
     """A listener that serves `/mqtt` on an endpoint. Parameters: see `Endpoint`, and the following.
     origins and max_message may be changed while it listens. origins: web pages
     (`https://dashboard.example`) that may connect, in addition to pages from the listener's own
@@ -170,7 +169,7 @@ class WebSocketListener:
     ) -> None:
         self._accept = accept
         self._name = name
-        self._endpoint = Endpoint(host, port, tls=tls, sockets=sockets, proxies=proxy_protocol)
+        super().__init__(Endpoint(host, port, tls=tls, sockets=sockets, proxies=proxy_protocol))
         self.origins = origins
         self.max_message = max_message
         self._proxies = Proxies(proxies)
@@ -187,32 +186,9 @@ class WebSocketListener:
             self._server = server(self._serve, self._name)
         await self._endpoint.listen(partial(self._connection, self._server), waits=waits)
 
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The addresses on which the listener listens, as (host, port)."""
-        return self._endpoint.addresses
-
-    @property
-    def waits_for(self) -> str | None:
-        """The reason for not listening yet, or None."""
-        return self._endpoint.waits_for
-
-    @property
-    def stalled_s(self) -> float:
-        """Return 0 while the listener listens or waits for its address, else infinity."""
-        return 0.0 if self._endpoint.is_listening else math.inf
-
-    async def change(self, tls: Tls | None, proxy_protocol: Collection[str] = ()) -> None:
-        """Use these certificates and proxies for new connections."""
-        await self._endpoint.change(tls, proxy_protocol)
-
     def change_proxies(self, proxies: Collection[str]) -> None:
         """Use other proxies for connections from now on."""
         self._proxies = Proxies(proxies)
-
-    def stop(self) -> None:
-        """Accept no more connections, and keep existing ones. `start` opens it again."""
-        self._endpoint.close()
 
     async def close(self) -> None:
         """Stop listening, and drop the connections that the broker has not closed."""

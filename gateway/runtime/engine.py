@@ -512,8 +512,8 @@ class Commits:
             self._engine.fail_unfinished()
             return
         if broker.changes.empty and not sweep:
-            number = broker.changes.number
-            if broker.waits.has_packets(number):
+            number, waits = broker.changes.number, broker.waits
+            if number in waits.uncommitted or number in waits.copied:
                 broker.seal()
                 self._on_disk(number)
                 self._engine.write()
@@ -536,7 +536,7 @@ class Commits:
         self._engine.write()
         if self._broker.orders or self._broker.questions:
             self._engine.order()
-        if clients or self._broker.changes.urgent:
+        if clients >= _MANY_CLIENTS or self._broker.changes.urgent:
             self._engine.gather(clients)
 
     def spool_is_safe(self, row: int) -> None:

@@ -8,9 +8,9 @@ and reported.
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from struct import pack
 
 from gateway.broker.message_ids import unpack_set
+from gateway.mqtt.wire import pack_u16
 from gateway.store import twins
 from gateway.store.move_records import without_move
 from gateway.store.schema import (
@@ -121,8 +121,7 @@ def _write(database: sqlite3.Connection, version: int) -> None:
     try:
         # many identifiers are kept as bits, which older versions do not read
         for session, received in database.execute("SELECT session, received FROM flow").fetchall():
-            ids = unpack_set(received)
-            kept = pack(f">{len(ids)}H", *ids)
+            kept = b"".join(map(pack_u16, unpack_set(received)))
             if kept != received:
                 database.execute("UPDATE flow SET received = ? WHERE session = ?", (kept, session))
         twins.drop(database)

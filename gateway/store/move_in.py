@@ -147,7 +147,10 @@ class _Import:
         If the session returns to a gateway that it has left, it replaces its forwarder there.
         """
         order = self._order
-        closed, filters = sorted(order.others), [item for item in self._filters if _is_plain(item)]
+        closed, filters = (
+            sorted(order.others),
+            [item for item in self._filters if not item.startswith(SHARE_PREFIX)],
+        )
         tails = [giver] if forwarded and giver in order.others else []
         if giver == order.me:
             moves, closed, tails = moves - 1, [], [OWN]
@@ -193,10 +196,6 @@ class _Import:
         self._database.execute(
             "UPDATE flow SET next = ? WHERE session = ?", (number, self._order.session)
         )
-
-
-def _is_plain(topic_filter: str) -> bool:
-    return not topic_filter.startswith(SHARE_PREFIX)
 
 
 def _weight(size: int, topic: str, properties: bytes) -> int:

@@ -62,11 +62,8 @@ class Head(NamedTuple):
 
 def head(now: int, messages: int, body: bytes) -> bytes:
     """Return the head for the first part, `body`."""
-    return _HEAD.pack(_MAGIC, VERSION if _has_move(body) else OLDEST, now, messages)
-
-
-def _has_move(body: bytes) -> bool:
-    return without_move(body) != body
+    has_move = without_move(body) != body
+    return _HEAD.pack(_MAGIC, VERSION if has_move else OLDEST, now, messages)
 
 
 def without_move(body: bytes) -> bytes:
@@ -211,14 +208,14 @@ def _blob(value: Any) -> bool:
 
 def _ids(value: Any) -> bool:
     """Return whether the value is a list of ids as `unpack_ids` reads it."""
-    if not _blob(value) or len(value) % 2 or len(value) > 2 * 0xFFFF:
+    if not isinstance(value, bytes) or len(value) % 2 or len(value) > 2 * 0xFFFF:
         return False
     return all(value[at] or value[at + 1] for at in range(0, len(value), 2))
 
 
 def _set(value: Any) -> bool:
     """Return whether the value is a set that `unpack_set` can read."""
-    if not _blob(value) or value[:2] != b"\0\0":
+    if not isinstance(value, bytes) or value[:2] != b"\0\0":
         return _ids(value)
     if len(value) < 4 or len(value) % 2:
         return False
@@ -230,7 +227,7 @@ def _set(value: Any) -> bool:
 
 def _properties(value: Any) -> bool:
     """Return whether the value is properties of a PUBLISH, without their length."""
-    if not _blob(value) or len(value) > MAX_VARINT:
+    if not isinstance(value, bytes) or len(value) > MAX_VARINT:
         return False
     if not value:
         return True

@@ -46,7 +46,7 @@ from typing import Any, ClassVar, Protocol
 from aiohttp import hdrs, web
 
 from gateway.errors import OncewayError
-from gateway.links.endpoint import Endpoint
+from gateway.links.endpoint import AtEndpoint, Endpoint
 from gateway.links.forwarded import Proxies
 from gateway.links.http_server import Exchanges, Hosts
 from gateway.links.tls import Tls
@@ -214,7 +214,7 @@ class _Gate:
         return web.json_response(_me(self.login(request)))
 
 
-class PageServer:
+class PageServer(AtEndpoint):
     """The HTTP server of the page. Runs until `close`. hosts: see `Hosts`. proxies: see
     `Proxies`.
     """
@@ -232,7 +232,7 @@ class PageServer:
         hosts: Collection[str] = (),
         proxies: Collection[str] = (),
     ) -> None:
-        self._endpoint = Endpoint(host, port, tls=tls)
+        super().__init__(Endpoint(host, port, tls=tls))
         self._gate = _Gate(logins, Proxies(proxies), secure=tls is not None)
         self._live = live
         self._clients = clients
@@ -256,16 +256,6 @@ class PageServer:
         """Listen, as soon as the machine has the address. Raises OncewayError."""
         await self._endpoint.listen(self._exchanges.connection, waits=True)
         self._lines.start()
-
-    @property
-    def waits_for(self) -> str | None:
-        """The reason for not listening yet, or None."""
-        return self._endpoint.waits_for
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The addresses on which the server listens, as (host, port)."""
-        return self._endpoint.addresses
 
     async def close(self) -> None:
         self._endpoint.close()

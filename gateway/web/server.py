@@ -10,7 +10,7 @@ from collections.abc import Collection
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from gateway.links.endpoint import Endpoint
+from gateway.links.endpoint import AtEndpoint, Endpoint
 from gateway.links.http_server import Exchanges, Hosts
 from gateway.web.everything import everything
 from gateway.web.health import health
@@ -23,11 +23,11 @@ LIFETIME_S = 10.0
 _SHUTDOWN_TIMEOUT = 1.0
 
 
-class WebServer:
+class WebServer(AtEndpoint):
     """The HTTP server of metrics and health. Runs until `close`. hosts: see `Hosts`."""
 
     def __init__(self, host: str, port: int, source: Source, hosts: Collection[str] = ()) -> None:
-        self._endpoint = Endpoint(host, port)
+        super().__init__(Endpoint(host, port))
         self._source = source
         self._uplink = UplinkReader(source.folder)
         self._hosts = Hosts(hosts)
@@ -38,16 +38,6 @@ class WebServer:
     async def start(self) -> None:
         """Listen, as soon as the machine has the address. Raises OncewayError."""
         await self._endpoint.listen(self._exchanges.connection, waits=True)
-
-    @property
-    def waits_for(self) -> str | None:
-        """The reason for not listening yet, or None."""
-        return self._endpoint.waits_for
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The addresses on which the server listens, as (host, port)."""
-        return self._endpoint.addresses
 
     async def close(self) -> None:
         self._endpoint.close()

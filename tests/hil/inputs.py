@@ -27,7 +27,7 @@ NO_EVENTS = {
     "hil/judge/columns.py": {"received"},
     "hil/run/campaign.py": {"again"},
 }
-"""Words there that are not events of a history."""
+"""Words of these files, other than events of a history."""
 PACKETS = {"hil/formats/connection.py": {"pubcomp", "pubrel"}}
 """Events with the name of an MQTT packet, which the source does not spell out."""
 _HEAD = """# Inputs of the judge

@@ -6,7 +6,12 @@ mean.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
 
 from gateway.mqtt.packets import (
     Auth,
@@ -43,6 +48,11 @@ def from_hex(text: str) -> bytes:
         part[1:-1].encode() if part.startswith("'") else bytes.fromhex(part)
         for part in re.findall(r"'[^']*'|[0-9A-Fa-f]{2}", text)
     )
+
+
+def shows(*statements: str) -> Callable[..., Any]:
+    """Return a function that makes the parameters of a case which shows these statements."""
+    return partial(pytest.param, marks=pytest.mark.mqtt(*statements))
 
 
 @dataclass(frozen=True)

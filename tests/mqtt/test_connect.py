@@ -7,7 +7,7 @@ from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from gateway.mqtt.packets import Connect, Side, Version
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.stream import PacketStream
-from tests.mqtt.examples import from_hex
+from tests.mqtt.examples import from_hex, shows
 
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 MQTT5 = "00 04 'MQTT' 05"
@@ -32,145 +32,58 @@ def error_for(body: str) -> MqttError:
 @pytest.mark.parametrize(
     ("body", "version", "words"),
     [
-        pytest.param(
-            f"{MQTT5} 03 00 00 00 00 00",
-            V5,
-            "the reserved flag is set",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-3"),
+        shows("MQTT-3.1.2-3")(f"{MQTT5} 03 00 00 00 00 00", V5, "the reserved flag is set"),
+        shows("311:MQTT-3.1.2-3")(f"{MQTT4} 03 00 00 00 00", V4, "the reserved flag is set"),
+        shows("MQTT-3.1.2-12")(
+            f"{MQTT5} 1E 00 00 00 00 01 'a' 00 00 01 't' 00 00", V5, "will QoS is 3"
         ),
-        pytest.param(
-            f"{MQTT4} 03 00 00 00 00",
-            V4,
-            "the reserved flag is set",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-3"),
-        ),
-        pytest.param(
-            f"{MQTT5} 1E 00 00 00 00 01 'a' 00 00 01 't' 00 00",
-            V5,
-            "will QoS is 3",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-12"),
-        ),
-        pytest.param(
-            f"{MQTT4} 1E 00 00 00 01 'a' 00 01 't' 00 00",
-            V4,
-            "will QoS is 3",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-14"),
+        shows("311:MQTT-3.1.2-14")(
+            f"{MQTT4} 1E 00 00 00 01 'a' 00 01 't' 00 00", V4, "will QoS is 3"
         ),
         (f"{MQTT3} 1E 00 00 00 01 'a' 00 01 't' 00 00", V3, "will QoS is 3"),
-        pytest.param(
-            f"{MQTT5} 0A 00 00 00 00 01 'a'",
-            V5,
-            "set without a will",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-11"),
+        shows("MQTT-3.1.2-11")(f"{MQTT5} 0A 00 00 00 00 01 'a'", V5, "set without a will"),
+        shows("MQTT-3.1.2-13")(f"{MQTT5} 22 00 00 00 00 01 'a'", V5, "set without a will"),
+        shows("311:MQTT-3.1.2-13", "311:MQTT-3.1.2-11")(
+            f"{MQTT4} 12 00 00 00 01 'a'", V4, "set without a will"
         ),
-        pytest.param(
-            f"{MQTT5} 22 00 00 00 00 01 'a'",
-            V5,
-            "set without a will",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-13"),
+        shows("311:MQTT-3.1.2-15", "311:MQTT-3.1.2-11")(
+            f"{MQTT4} 22 00 00 00 01 'a'", V4, "set without a will"
         ),
-        pytest.param(
-            f"{MQTT4} 12 00 00 00 01 'a'",
-            V4,
-            "set without a will",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-13", "311:MQTT-3.1.2-11"),
-        ),
-        pytest.param(
-            f"{MQTT4} 22 00 00 00 01 'a'",
-            V4,
-            "set without a will",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-15", "311:MQTT-3.1.2-11"),
-        ),
-        pytest.param(
-            f"{MQTT4} 42 00 00 00 01 'a' 00 01 'p'",
-            V4,
-            "a password without a user name",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-22"),
+        shows("311:MQTT-3.1.2-22")(
+            f"{MQTT4} 42 00 00 00 01 'a' 00 01 'p'", V4, "a password without a user name"
         ),
         (f"{MQTT3} 42 00 00 00 01 'a' 00 01 'p'", V3, "a password without a user name"),
-        pytest.param(
-            f"{MQTT5} 06 00 00 00 00 01 'a' 00",
-            V5,
-            "will topic needs 2 bytes",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-9"),
+        shows("MQTT-3.1.2-9")(f"{MQTT5} 06 00 00 00 00 01 'a' 00", V5, "will topic needs 2 bytes"),
+        shows("311:MQTT-3.1.2-9")(
+            f"{MQTT4} 06 00 00 00 01 'a' 00 01 't'", V4, "will payload needs 2 bytes"
         ),
-        pytest.param(
-            f"{MQTT4} 06 00 00 00 01 'a' 00 01 't'",
-            V4,
-            "will payload needs 2 bytes",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-9"),
+        shows("MQTT-3.1.2-17")(f"{MQTT5} 82 00 00 00 00 01 'a'", V5, "user name needs 2 bytes"),
+        shows("311:MQTT-3.1.2-19")(f"{MQTT4} 82 00 00 00 01 'a'", V4, "user name needs 2 bytes"),
+        shows("MQTT-3.1.2-19")(
+            f"{MQTT5} C2 00 00 00 00 01 'a' 00 01 'u'", V5, "password needs 2 bytes"
         ),
-        pytest.param(
-            f"{MQTT5} 82 00 00 00 00 01 'a'",
-            V5,
-            "user name needs 2 bytes",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-17"),
+        shows("311:MQTT-3.1.2-21")(
+            f"{MQTT4} C2 00 00 00 01 'a' 00 01 'u' 00", V4, "password needs 2 bytes"
         ),
-        pytest.param(
-            f"{MQTT4} 82 00 00 00 01 'a'",
-            V4,
-            "user name needs 2 bytes",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-19"),
+        shows("MQTT-3.1.2-16", "MQTT-3.1.2-18")(
+            f"{MQTT5} 02 00 00 00 00 01 'a' 00 01 'u'", V5, "3 bytes too many"
         ),
-        pytest.param(
-            f"{MQTT5} C2 00 00 00 00 01 'a' 00 01 'u'",
-            V5,
-            "password needs 2 bytes",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-19"),
+        shows("311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20")(
+            f"{MQTT4} 02 00 00 00 01 'a' 00", V4, "1 bytes too many"
         ),
-        pytest.param(
-            f"{MQTT4} C2 00 00 00 01 'a' 00 01 'u' 00",
-            V4,
-            "password needs 2 bytes",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-21"),
+        shows("MQTT-3.1.3-3")(f"{MQTT5} 02 00 00 00", V5, "client identifier needs 2 bytes"),
+        shows("311:MQTT-3.1.3-3")(f"{MQTT4} 02 00 00", V4, "client identifier needs 2 bytes"),
+        shows("MQTT-3.1.3-4")(
+            f"{MQTT5} 02 00 00 00 00 01 FF", V5, "client identifier is not UTF-8"
         ),
-        pytest.param(
-            f"{MQTT5} 02 00 00 00 00 01 'a' 00 01 'u'",
-            V5,
-            "3 bytes too many",
-            marks=pytest.mark.mqtt("MQTT-3.1.2-16", "MQTT-3.1.2-18"),
+        shows("311:MQTT-3.1.3-4")(
+            f"{MQTT4} 02 00 00 00 01 00", V4, "client identifier contains U+0000"
         ),
-        pytest.param(
-            f"{MQTT4} 02 00 00 00 01 'a' 00",
-            V4,
-            "1 bytes too many",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20"),
+        shows("MQTT-3.1.3-11")(
+            f"{MQTT5} 06 00 00 00 00 01 'a' 00 00 01 FF 00 00", V5, "will topic is not UTF-8"
         ),
-        pytest.param(
-            f"{MQTT5} 02 00 00 00",
-            V5,
-            "client identifier needs 2 bytes",
-            marks=pytest.mark.mqtt("MQTT-3.1.3-3"),
-        ),
-        pytest.param(
-            f"{MQTT4} 02 00 00",
-            V4,
-            "client identifier needs 2 bytes",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.3-3"),
-        ),
-        pytest.param(
-            f"{MQTT5} 02 00 00 00 00 01 FF",
-            V5,
-            "client identifier is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.1.3-4"),
-        ),
-        pytest.param(
-            f"{MQTT4} 02 00 00 00 01 00",
-            V4,
-            "client identifier contains U+0000",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.3-4"),
-        ),
-        pytest.param(
-            f"{MQTT5} 06 00 00 00 00 01 'a' 00 00 01 FF 00 00",
-            V5,
-            "will topic is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.1.3-11"),
-        ),
-        pytest.param(
-            f"{MQTT4} 06 00 00 00 01 'a' 00 01 FF 00 00",
-            V4,
-            "will topic is not UTF-8",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.3-10"),
+        shows("311:MQTT-3.1.3-10")(
+            f"{MQTT4} 06 00 00 00 01 'a' 00 01 FF 00 00", V4, "will topic is not UTF-8"
         ),
         (f"{MQTT5} 06 00 00 00 00 01 'a' 00 00 01 '#' 00 00", V5, "will topic contains a wildcard"),
         (f"{MQTT4} 06 00 00 00 01 'a' 00 00 00 00", V4, "will topic is empty"),
@@ -179,17 +92,11 @@ def error_for(body: str) -> MqttError:
             V5,
             "will: property response topic contains a wildcard",
         ),
-        pytest.param(
-            f"{MQTT5} 82 00 00 00 00 01 'a' 00 01 FF",
-            V5,
-            "user name is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.1.3-12"),
+        shows("MQTT-3.1.3-12")(
+            f"{MQTT5} 82 00 00 00 00 01 'a' 00 01 FF", V5, "user name is not UTF-8"
         ),
-        pytest.param(
-            f"{MQTT4} 82 00 00 00 01 'a' 00 01 FF",
-            V4,
-            "user name is not UTF-8",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.3-11"),
+        shows("311:MQTT-3.1.3-11")(
+            f"{MQTT4} 82 00 00 00 01 'a' 00 01 FF", V4, "user name is not UTF-8"
         ),
         (f"{MQTT5} 02 00 00 02 23 00 00 00", V5, "property topic alias is not allowed here"),
         (
@@ -260,11 +167,7 @@ def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version |
 @pytest.mark.parametrize(
     ("body", "version"),
     [
-        pytest.param(
-            f"{MQTT4} 00 00 00 00 00",
-            V4,
-            marks=pytest.mark.mqtt("311:MQTT-3.1.3-8", "311:MQTT-3.1.3-7"),
-        ),
+        shows("311:MQTT-3.1.3-8", "311:MQTT-3.1.3-7")(f"{MQTT4} 00 00 00 00 00", V4),
         (f"{MQTT3} 02 00 00 00 00", V3),
     ],
 )
@@ -278,15 +181,11 @@ def test_client_identifiers_that_are_not_allowed(body: str, version: Version) ->
     [
         (f"{MQTT4} 02 00 00 00 00", ""),
         (f"{MQTT5} 00 00 00 00 00 00", ""),
-        pytest.param(
-            f"{MQTT4} 00 00 00 00 17 '0123456789abcdefghijklm'",
-            "0123456789abcdefghijklm",
-            marks=pytest.mark.mqtt("311:MQTT-3.1.3-5"),
+        shows("311:MQTT-3.1.3-5")(
+            f"{MQTT4} 00 00 00 00 17 '0123456789abcdefghijklm'", "0123456789abcdefghijklm"
         ),
-        pytest.param(
-            f"{MQTT5} 00 00 00 00 00 17 'nopqrstuvwxyzABCDEFGHIJ'",
-            "nopqrstuvwxyzABCDEFGHIJ",
-            marks=pytest.mark.mqtt("MQTT-3.1.3-5"),
+        shows("MQTT-3.1.3-5")(
+            f"{MQTT5} 00 00 00 00 00 17 'nopqrstuvwxyzABCDEFGHIJ'", "nopqrstuvwxyzABCDEFGHIJ"
         ),
         (f"{MQTT3} 00 00 00 00 17 'KLMNOPQRSTUVWXYZ0123456'", "KLMNOPQRSTUVWXYZ0123456"),
         (f"{MQTT3} 02 00 00 00 18 '123456789012345678901234'", "123456789012345678901234"),

@@ -9,7 +9,7 @@ from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from gateway.mqtt.packets import Side, Version
 from gateway.mqtt.reason import ReasonCode as R
 from gateway.mqtt.stream import PacketStream
-from tests.mqtt.examples import from_hex
+from tests.mqtt.examples import from_hex, shows
 
 CLIENT, SERVER = Side.CLIENT, Side.SERVER
 V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
@@ -50,46 +50,16 @@ def check_protocol_error(
         (V5, CLIENT, "00", "packet type 0"),
         (V5, CLIENT, "41 00 07", "PUBACK: flags"),
         (V4, CLIENT, "58 00 07", "PUBREC: flags"),
-        pytest.param(
-            V5,
-            CLIENT,
-            "60 00 07",
-            "PUBREL: flags of the fixed header are 0000",
-            marks=pytest.mark.mqtt("MQTT-3.6.1-1"),
-        ),
+        shows("MQTT-3.6.1-1")(V5, CLIENT, "60 00 07", "PUBREL: flags of the fixed header are 0000"),
         pytest.param(
             V4, CLIENT, "6A 00 07", "PUBREL: flags", marks=pytest.mark.mqtt("311:MQTT-3.6.1-1")
         ),
         (V3, CLIENT, "68 00 07", "PUBREL: flags"),
         (V5, CLIENT, "72 00 07", "PUBCOMP: flags"),
-        pytest.param(
-            V5,
-            CLIENT,
-            "80 00 07 00 00 01 'a' 00",
-            "SUBSCRIBE: flags",
-            marks=pytest.mark.mqtt("MQTT-3.8.1-1"),
-        ),
-        pytest.param(
-            V4,
-            CLIENT,
-            "8A 00 07 00 01 'a' 00",
-            "SUBSCRIBE: flags",
-            marks=pytest.mark.mqtt("311:MQTT-3.8.1-1"),
-        ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "A0 00 07 00 00 01 'a'",
-            "UNSUBSCRIBE: flags",
-            marks=pytest.mark.mqtt("MQTT-3.10.1-1"),
-        ),
-        pytest.param(
-            V4,
-            CLIENT,
-            "AA 00 07 00 01 'a'",
-            "UNSUBSCRIBE: flags",
-            marks=pytest.mark.mqtt("311:MQTT-3.10.1-1"),
-        ),
+        shows("MQTT-3.8.1-1")(V5, CLIENT, "80 00 07 00 00 01 'a' 00", "SUBSCRIBE: flags"),
+        shows("311:MQTT-3.8.1-1")(V4, CLIENT, "8A 00 07 00 01 'a' 00", "SUBSCRIBE: flags"),
+        shows("MQTT-3.10.1-1")(V5, CLIENT, "A0 00 07 00 00 01 'a'", "UNSUBSCRIBE: flags"),
+        shows("311:MQTT-3.10.1-1")(V4, CLIENT, "AA 00 07 00 01 'a'", "UNSUBSCRIBE: flags"),
         (V5, CLIENT, "C1", "PINGREQ: flags"),
         pytest.param(
             V5, CLIENT, "E1", "DISCONNECT: flags", marks=pytest.mark.mqtt("MQTT-3.14.1-1")
@@ -97,13 +67,7 @@ def check_protocol_error(
         pytest.param(
             V4, CLIENT, "E8", "DISCONNECT: flags", marks=pytest.mark.mqtt("311:MQTT-3.14.1-1")
         ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "F2 18 04 15 00 01 'm'",
-            "AUTH: flags",
-            marks=pytest.mark.mqtt("MQTT-3.15.1-1"),
-        ),
+        shows("MQTT-3.15.1-1")(V5, CLIENT, "F2 18 04 15 00 01 'm'", "AUTH: flags"),
         (V5, SERVER, "21 00 00 00", "CONNACK: flags"),
         (V5, SERVER, "9F 00 07 00 00", "SUBACK: flags"),
         (V4, SERVER, "B2 00 07", "UNSUBACK: flags"),
@@ -140,95 +104,43 @@ def test_mqtt_3_1_marks_these_as_duplicates(text: str) -> None:
         pytest.param(
             V4, "39 00 01 'a'", "DUP is set at QoS 0", marks=pytest.mark.mqtt("311:MQTT-3.3.1-2")
         ),
-        pytest.param(
-            V5,
-            "30 00 03 'a/+' 00",
-            "topic name contains a wildcard",
-            marks=pytest.mark.mqtt("MQTT-3.3.2-2", "MQTT-4.7.0-1"),
+        shows("MQTT-3.3.2-2", "MQTT-4.7.0-1")(
+            V5, "30 00 03 'a/+' 00", "topic name contains a wildcard"
         ),
-        pytest.param(
-            V4,
-            "30 00 01 '#'",
-            "topic name contains a wildcard",
-            marks=pytest.mark.mqtt("311:MQTT-3.3.2-2", "311:MQTT-4.7.1-1"),
+        shows("311:MQTT-3.3.2-2", "311:MQTT-4.7.1-1")(
+            V4, "30 00 01 '#'", "topic name contains a wildcard"
         ),
-        pytest.param(
-            V4,
-            "30 00 00",
-            "topic name is empty",
-            marks=pytest.mark.mqtt("311:MQTT-4.7.3-1", "311:MQTT-3.3.2-1"),
+        shows("311:MQTT-4.7.3-1", "311:MQTT-3.3.2-1")(V4, "30 00 00", "topic name is empty"),
+        shows("MQTT-3.3.2-1", "MQTT-1.5.4-1")(
+            V5, "30 00 02 C3 28 00", "topic name is not UTF-8 at byte 0"
         ),
-        pytest.param(
-            V5,
-            "30 00 02 C3 28 00",
-            "topic name is not UTF-8 at byte 0",
-            marks=pytest.mark.mqtt("MQTT-3.3.2-1", "MQTT-1.5.4-1"),
+        shows("311:MQTT-1.5.3-1", "311:MQTT-3.3.2-1")(
+            V4, "30 00 03 ED A0 80", "topic name is not UTF-8"
         ),
-        pytest.param(
-            V4,
-            "30 00 03 ED A0 80",
-            "topic name is not UTF-8",
-            marks=pytest.mark.mqtt("311:MQTT-1.5.3-1", "311:MQTT-3.3.2-1"),
+        shows("MQTT-1.5.4-1")(V5, "30 00 03 ED BF BF 00", "topic name is not UTF-8"),
+        shows("MQTT-1.5.4-2", "MQTT-4.7.3-2")(
+            V5, "30 00 03 'a' 00 'b' 00", "topic name contains U+0000"
         ),
-        pytest.param(
-            V5,
-            "30 00 03 ED BF BF 00",
-            "topic name is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-1.5.4-1"),
-        ),
-        pytest.param(
-            V5,
-            "30 00 03 'a' 00 'b' 00",
-            "topic name contains U+0000",
-            marks=pytest.mark.mqtt("MQTT-1.5.4-2", "MQTT-4.7.3-2"),
-        ),
-        pytest.param(
-            V4,
-            "30 00 01 00",
-            "topic name contains U+0000",
-            marks=pytest.mark.mqtt("311:MQTT-1.5.3-2", "311:MQTT-4.7.3-2"),
+        shows("311:MQTT-1.5.3-2", "311:MQTT-4.7.3-2")(
+            V4, "30 00 01 00", "topic name contains U+0000"
         ),
         (V5, "30 00 02 C0 80 00", "topic name is not UTF-8"),
         (V5, "30 00 05 'a' 00", "topic name needs 5 bytes, 2 are left"),
         (V5, "32 00 01 'a' 07", "packet identifier needs 2 bytes, 1 are left"),
         (V5, "30 00 01 'a'", "property length needs 1 bytes"),
         (V5, "30 00 01 'a' 05 01", "property length is 5, 1 bytes are left"),
-        pytest.param(
-            V5,
-            "30 00 01 'a' 80 00",
-            "not in its shortest form",
-            marks=pytest.mark.mqtt("MQTT-1.5.5-1"),
+        shows("MQTT-1.5.5-1")(V5, "30 00 01 'a' 80 00", "not in its shortest form"),
+        shows("MQTT-3.3.2-14")(
+            V5, "30 00 01 'a' 05 08 00 02 'a+'", "response topic contains a wildcard"
         ),
-        pytest.param(
-            V5,
-            "30 00 01 'a' 05 08 00 02 'a+'",
-            "response topic contains a wildcard",
-            marks=pytest.mark.mqtt("MQTT-3.3.2-14"),
-        ),
-        pytest.param(
-            V5,
-            "30 00 01 'a' 05 08 00 02 C3 28",
-            "response topic is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.3.2-13"),
-        ),
+        shows("MQTT-3.3.2-13")(V5, "30 00 01 'a' 05 08 00 02 C3 28", "response topic is not UTF-8"),
         (V5, "30 00 01 'a' 03 08 00 00", "response topic is empty"),
-        pytest.param(
-            V5,
-            "30 00 01 'a' 04 03 00 01 FF",
-            "content type is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.3.2-19"),
+        shows("MQTT-3.3.2-19")(V5, "30 00 01 'a' 04 03 00 01 FF", "content type is not UTF-8"),
+        shows("MQTT-1.5.7-1")(
+            V5, "30 00 01 'a' 06 26 00 01 FF 00 00", "user property is not UTF-8"
         ),
-        pytest.param(
-            V5,
-            "30 00 01 'a' 06 26 00 01 FF 00 00",
-            "user property is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-1.5.7-1"),
-        ),
-        pytest.param(
-            V5,
-            "30 00 01 'a' 06 26 00 00 00 01 00",
-            "user property contains U+0000",
-            marks=pytest.mark.mqtt("MQTT-1.5.7-1"),
+        shows("MQTT-1.5.7-1")(
+            V5, "30 00 01 'a' 06 26 00 00 00 01 00", "user property contains U+0000"
         ),
         (V5, "30 00 01 'a' 02 11 01", "property session expiry interval is not allowed here"),
         (V5, "30 00 01 'a' 02 7F 01", "there is no property 0x7F"),
@@ -242,33 +154,17 @@ def test_malformed_publish(version: Version, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("version", "text", "words", "code"),
     [
-        pytest.param(
-            V5,
-            "30 00 00 00",
-            "empty and there is no topic alias",
-            R.PROTOCOL_ERROR,
-            marks=pytest.mark.mqtt("MQTT-4.7.3-1"),
+        shows("MQTT-4.7.3-1")(
+            V5, "30 00 00 00", "empty and there is no topic alias", R.PROTOCOL_ERROR
         ),
-        pytest.param(
-            V5,
-            "32 00 01 'a' 00 00 00",
-            "packet identifier is 0",
-            R.PROTOCOL_ERROR,
-            marks=pytest.mark.mqtt("MQTT-2.2.1-3"),
+        shows("MQTT-2.2.1-3")(
+            V5, "32 00 01 'a' 00 00 00", "packet identifier is 0", R.PROTOCOL_ERROR
         ),
-        pytest.param(
-            V4,
-            "34 00 01 'a' 00 00",
-            "packet identifier is 0",
-            R.PROTOCOL_ERROR,
-            marks=pytest.mark.mqtt("311:MQTT-2.3.1-1"),
+        shows("311:MQTT-2.3.1-1")(
+            V4, "34 00 01 'a' 00 00", "packet identifier is 0", R.PROTOCOL_ERROR
         ),
-        pytest.param(
-            V5,
-            "30 00 00 03 23 00 00",
-            "topic alias must not be 0",
-            R.TOPIC_ALIAS_INVALID,
-            marks=pytest.mark.mqtt("MQTT-3.3.2-8"),
+        shows("MQTT-3.3.2-8")(
+            V5, "30 00 00 03 23 00 00", "topic alias must not be 0", R.TOPIC_ALIAS_INVALID
         ),
         (V5, "30 00 01 'a' 02 01 02", "payload format indicator must not be 2", R.PROTOCOL_ERROR),
         (
@@ -307,112 +203,30 @@ def test_a_subscription_identifier_is_not_0() -> None:
         (V4, CLIENT, "50 00 00", "PUBREC: packet identifier is 0"),
         (V3, CLIENT, "62 00 00", "PUBREL: packet identifier is 0"),
         (V5, CLIENT, "70 00 00 00", "PUBCOMP: packet identifier is 0"),
-        pytest.param(
-            V4,
-            CLIENT,
-            "82 00 00 00 01 'a' 00",
-            "SUBSCRIBE: packet identifier is 0",
-            marks=pytest.mark.mqtt("311:MQTT-2.3.1-1"),
+        shows("311:MQTT-2.3.1-1")(
+            V4, CLIENT, "82 00 00 00 01 'a' 00", "SUBSCRIBE: packet identifier is 0"
         ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "82 00 00 00 00 01 'a' 00",
-            "SUBSCRIBE: packet identifier is 0",
-            marks=pytest.mark.mqtt("MQTT-2.2.1-3"),
+        shows("MQTT-2.2.1-3")(
+            V5, CLIENT, "82 00 00 00 00 01 'a' 00", "SUBSCRIBE: packet identifier is 0"
         ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "A2 00 00 00 00 01 'a'",
-            "UNSUBSCRIBE: packet identifier is 0",
-            marks=pytest.mark.mqtt("MQTT-2.2.1-3"),
+        shows("MQTT-2.2.1-3")(
+            V5, CLIENT, "A2 00 00 00 00 01 'a'", "UNSUBSCRIBE: packet identifier is 0"
         ),
         (V5, SERVER, "90 00 00 00 00", "SUBACK: packet identifier is 0"),
         (V4, SERVER, "B0 00 00", "UNSUBACK: packet identifier is 0"),
-        pytest.param(
-            V5,
-            CLIENT,
-            "40 00 07 92",
-            "PUBACK: reason code 0x92",
-            marks=pytest.mark.mqtt("MQTT-3.4.2-1"),
-        ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "50 00 07 01",
-            "PUBREC: reason code 0x01",
-            marks=pytest.mark.mqtt("MQTT-3.5.2-1"),
-        ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "62 00 07 91",
-            "PUBREL: reason code 0x91",
-            marks=pytest.mark.mqtt("MQTT-3.6.2-1"),
-        ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "70 00 07 10",
-            "PUBCOMP: reason code 0x10",
-            marks=pytest.mark.mqtt("MQTT-3.7.2-1"),
-        ),
-        pytest.param(
-            V5,
-            SERVER,
-            "90 00 07 00 03",
-            "SUBACK: reason code 0x03",
-            marks=pytest.mark.mqtt("MQTT-3.9.3-2"),
-        ),
-        pytest.param(
-            V4,
-            SERVER,
-            "90 00 07 87",
-            "SUBACK: reason code 0x87",
-            marks=pytest.mark.mqtt("311:MQTT-3.9.3-2"),
-        ),
-        pytest.param(
-            V5,
-            SERVER,
-            "B0 00 07 00 01",
-            "UNSUBACK: reason code 0x01",
-            marks=pytest.mark.mqtt("MQTT-3.11.3-2"),
-        ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "E0 8E 00",
-            "DISCONNECT: reason code 0x8E",
-            marks=pytest.mark.mqtt("MQTT-3.14.2-1"),
-        ),
-        pytest.param(
-            V5,
-            SERVER,
-            "E0 04 00",
-            "DISCONNECT: reason code 0x04",
-            marks=pytest.mark.mqtt("MQTT-3.14.2-1"),
-        ),
-        pytest.param(
-            V5,
-            CLIENT,
-            "F0 00 00",
-            "AUTH: reason code 0x00",
-            marks=pytest.mark.mqtt("MQTT-3.15.2-1"),
-        ),
-        pytest.param(
-            V5,
-            SERVER,
-            "F0 19 04 15 00 01 'm'",
-            "AUTH: reason code 0x19",
-            marks=pytest.mark.mqtt("MQTT-3.15.2-1"),
-        ),
-        pytest.param(
-            V5,
-            SERVER,
-            "E0 00 05 11 00 00 00 00",
-            "session expiry interval is not",
-            marks=pytest.mark.mqtt("MQTT-3.14.2-2"),
+        shows("MQTT-3.4.2-1")(V5, CLIENT, "40 00 07 92", "PUBACK: reason code 0x92"),
+        shows("MQTT-3.5.2-1")(V5, CLIENT, "50 00 07 01", "PUBREC: reason code 0x01"),
+        shows("MQTT-3.6.2-1")(V5, CLIENT, "62 00 07 91", "PUBREL: reason code 0x91"),
+        shows("MQTT-3.7.2-1")(V5, CLIENT, "70 00 07 10", "PUBCOMP: reason code 0x10"),
+        shows("MQTT-3.9.3-2")(V5, SERVER, "90 00 07 00 03", "SUBACK: reason code 0x03"),
+        shows("311:MQTT-3.9.3-2")(V4, SERVER, "90 00 07 87", "SUBACK: reason code 0x87"),
+        shows("MQTT-3.11.3-2")(V5, SERVER, "B0 00 07 00 01", "UNSUBACK: reason code 0x01"),
+        shows("MQTT-3.14.2-1")(V5, CLIENT, "E0 8E 00", "DISCONNECT: reason code 0x8E"),
+        shows("MQTT-3.14.2-1")(V5, SERVER, "E0 04 00", "DISCONNECT: reason code 0x04"),
+        shows("MQTT-3.15.2-1")(V5, CLIENT, "F0 00 00", "AUTH: reason code 0x00"),
+        shows("MQTT-3.15.2-1")(V5, SERVER, "F0 19 04 15 00 01 'm'", "AUTH: reason code 0x19"),
+        shows("MQTT-3.14.2-2")(
+            V5, SERVER, "E0 00 05 11 00 00 00 00", "session expiry interval is not"
         ),
         (
             V5,
@@ -425,26 +239,10 @@ def test_a_subscription_identifier_is_not_0() -> None:
         (V5, CLIENT, "F0 19 04 16 00 01 'd'", "AUTH: no authentication method"),
         (V5, SERVER, "90 00 07 00", "SUBACK: no reason code"),
         (V5, SERVER, "B0 00 07 00", "UNSUBACK: no reason code"),
-        pytest.param(
-            V5,
-            SERVER,
-            "20 00 03 00",
-            "CONNACK: reason code 0x03",
-            marks=pytest.mark.mqtt("MQTT-3.2.2-8"),
-        ),
-        pytest.param(
-            V5,
-            SERVER,
-            "20 01 87 00",
-            "session present is set beside a failure",
-            marks=pytest.mark.mqtt("MQTT-3.2.2-6"),
-        ),
-        pytest.param(
-            V4,
-            SERVER,
-            "20 01 05",
-            "session present is set beside a failure",
-            marks=pytest.mark.mqtt("311:MQTT-3.2.2-4"),
+        shows("MQTT-3.2.2-8")(V5, SERVER, "20 00 03 00", "CONNACK: reason code 0x03"),
+        shows("MQTT-3.2.2-6")(V5, SERVER, "20 01 87 00", "session present is set beside a failure"),
+        shows("311:MQTT-3.2.2-4")(
+            V4, SERVER, "20 01 05", "session present is set beside a failure"
         ),
         (V4, SERVER, "20 00 06", "return code 6 is reserved"),
     ],
@@ -458,13 +256,7 @@ def test_answers_that_break_the_protocol(
 @pytest.mark.parametrize(
     ("version", "sender", "text", "words"),
     [
-        pytest.param(
-            V5,
-            SERVER,
-            "20 02 00 00",
-            "CONNACK: acknowledge flags are 0x02",
-            marks=pytest.mark.mqtt("MQTT-3.2.2-1"),
-        ),
+        shows("MQTT-3.2.2-1")(V5, SERVER, "20 02 00 00", "CONNACK: acknowledge flags are 0x02"),
         (V5, CLIENT, "40 00 07 00 02 23 00", "PUBACK: property topic alias is not allowed here"),
         (V4, CLIENT, "40 00 07 00", "PUBACK: 1 bytes too many"),
         (V4, CLIENT, "40 07", "PUBACK: packet identifier needs 2 bytes"),
@@ -480,120 +272,43 @@ def test_malformed_answers(version: Version, sender: Side, text: str, words: str
 @pytest.mark.parametrize(
     ("version", "text", "words"),
     [
-        pytest.param(
-            V5,
-            "82 00 07 00 00 02 'a#' 00",
-            "'a#' has a # that does not fill its level",
-            marks=pytest.mark.mqtt("MQTT-4.7.1-1"),
+        shows("MQTT-4.7.1-1")(
+            V5, "82 00 07 00 00 02 'a#' 00", "'a#' has a # that does not fill its level"
         ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 03 '#/a' 00",
-            "# that is not its last level",
-            marks=pytest.mark.mqtt("MQTT-4.7.1-1"),
+        shows("MQTT-4.7.1-1")(V5, "82 00 07 00 00 03 '#/a' 00", "# that is not its last level"),
+        shows("311:MQTT-4.7.1-2")(V4, "82 00 07 00 03 '#/a' 00", "# that is not its last level"),
+        shows("MQTT-4.7.1-2")(
+            V5, "A2 00 07 00 00 02 '+a'", "UNSUBSCRIBE: topic filter '+a' has a +"
         ),
-        pytest.param(
-            V4,
-            "82 00 07 00 03 '#/a' 00",
-            "# that is not its last level",
-            marks=pytest.mark.mqtt("311:MQTT-4.7.1-2"),
+        shows("311:MQTT-4.7.1-3")(V4, "82 00 07 00 02 'a+' 00", "+ that does not fill its level"),
+        shows("MQTT-4.7.3-1")(V5, "82 00 07 00 00 00 00", "topic filter '' is empty"),
+        shows("311:MQTT-4.7.3-1")(V4, "A2 00 07 00 00", "topic filter '' is empty"),
+        shows("MQTT-3.8.3-1")(
+            V5, "82 00 07 00 00 01 FF 00", "SUBSCRIBE: topic filter is not UTF-8"
         ),
-        pytest.param(
-            V5,
-            "A2 00 07 00 00 02 '+a'",
-            "UNSUBSCRIBE: topic filter '+a' has a +",
-            marks=pytest.mark.mqtt("MQTT-4.7.1-2"),
+        shows("311:MQTT-3.8.3-1")(
+            V4, "82 00 07 00 01 FF 00", "SUBSCRIBE: topic filter is not UTF-8"
         ),
-        pytest.param(
-            V4,
-            "82 00 07 00 02 'a+' 00",
-            "+ that does not fill its level",
-            marks=pytest.mark.mqtt("311:MQTT-4.7.1-3"),
+        shows("MQTT-3.10.3-1")(
+            V5, "A2 00 07 00 00 01 FF", "UNSUBSCRIBE: topic filter is not UTF-8"
         ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 00 00",
-            "topic filter '' is empty",
-            marks=pytest.mark.mqtt("MQTT-4.7.3-1"),
+        shows("311:MQTT-3.10.3-1")(
+            V4, "A2 00 07 00 01 00", "UNSUBSCRIBE: topic filter contains U+0000"
         ),
-        pytest.param(
-            V4,
-            "A2 00 07 00 00",
-            "topic filter '' is empty",
-            marks=pytest.mark.mqtt("311:MQTT-4.7.3-1"),
+        shows("MQTT-3.8.3-5")(
+            V5, "82 00 07 00 00 01 'a' 40", "reserved bits are set in the options 0x40 of 'a'"
         ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 01 FF 00",
-            "SUBSCRIBE: topic filter is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.8.3-1"),
+        shows("311:MQTT-3.8.3-4")(V4, "82 00 07 00 01 'a' 04", "reserved bits are set"),
+        shows("311:MQTT-3.8.3-4")(V4, "82 00 07 00 01 'a' 03", "QoS of 'a' is 3"),
+        shows("MQTT-4.8.2-1")(V5, "82 00 07 00 00 09 '$share//a' 00", "has no share name"),
+        shows("MQTT-4.8.2-2")(
+            V5, "82 00 07 00 00 08 '$share/g' 00", "no topic filter behind its share name"
         ),
-        pytest.param(
-            V4,
-            "82 00 07 00 01 FF 00",
-            "SUBSCRIBE: topic filter is not UTF-8",
-            marks=pytest.mark.mqtt("311:MQTT-3.8.3-1"),
+        shows("MQTT-4.8.2-2")(V5, "82 00 07 00 00 09 '$share/g/' 00", "is empty"),
+        shows("MQTT-4.8.2-2")(
+            V5, "82 00 07 00 00 0B '$share/g+/a' 00", "wildcard in its share name"
         ),
-        pytest.param(
-            V5,
-            "A2 00 07 00 00 01 FF",
-            "UNSUBSCRIBE: topic filter is not UTF-8",
-            marks=pytest.mark.mqtt("MQTT-3.10.3-1"),
-        ),
-        pytest.param(
-            V4,
-            "A2 00 07 00 01 00",
-            "UNSUBSCRIBE: topic filter contains U+0000",
-            marks=pytest.mark.mqtt("311:MQTT-3.10.3-1"),
-        ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 01 'a' 40",
-            "reserved bits are set in the options 0x40 of 'a'",
-            marks=pytest.mark.mqtt("MQTT-3.8.3-5"),
-        ),
-        pytest.param(
-            V4,
-            "82 00 07 00 01 'a' 04",
-            "reserved bits are set",
-            marks=pytest.mark.mqtt("311:MQTT-3.8.3-4"),
-        ),
-        pytest.param(
-            V4,
-            "82 00 07 00 01 'a' 03",
-            "QoS of 'a' is 3",
-            marks=pytest.mark.mqtt("311:MQTT-3.8.3-4"),
-        ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 09 '$share//a' 00",
-            "has no share name",
-            marks=pytest.mark.mqtt("MQTT-4.8.2-1"),
-        ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 08 '$share/g' 00",
-            "no topic filter behind its share name",
-            marks=pytest.mark.mqtt("MQTT-4.8.2-2"),
-        ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 09 '$share/g/' 00",
-            "is empty",
-            marks=pytest.mark.mqtt("MQTT-4.8.2-2"),
-        ),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 0B '$share/g+/a' 00",
-            "wildcard in its share name",
-            marks=pytest.mark.mqtt("MQTT-4.8.2-2"),
-        ),
-        pytest.param(
-            V5,
-            "A2 00 07 00 00 0B '$share/#g/a'",
-            "wildcard in its share name",
-            marks=pytest.mark.mqtt("MQTT-4.8.2-2"),
-        ),
+        shows("MQTT-4.8.2-2")(V5, "A2 00 07 00 00 0B '$share/#g/a'", "wildcard in its share name"),
         (V5, "82 00 07 00 00 01 'a'", "subscription options needs 1 bytes"),
         (V5, "82 00 07 03 21 00 01 00 01 'a' 00", "property receive maximum is not allowed here"),
         (V5, "A2 00 07 02 0B 05 00 01 'a'", "property subscription identifier is not allowed here"),
@@ -612,25 +327,12 @@ def test_malformed_subscriptions(version: Version, text: str, words: str) -> Non
         pytest.param(
             V4, "82 00 07", "SUBSCRIBE: no topic filter", marks=pytest.mark.mqtt("311:MQTT-3.8.3-3")
         ),
-        pytest.param(
-            V5,
-            "A2 00 07 00",
-            "UNSUBSCRIBE: no topic filter",
-            marks=pytest.mark.mqtt("MQTT-3.10.3-2"),
-        ),
-        pytest.param(
-            V4,
-            "A2 00 07",
-            "UNSUBSCRIBE: no topic filter",
-            marks=pytest.mark.mqtt("311:MQTT-3.10.3-2"),
-        ),
+        shows("MQTT-3.10.3-2")(V5, "A2 00 07 00", "UNSUBSCRIBE: no topic filter"),
+        shows("311:MQTT-3.10.3-2")(V4, "A2 00 07", "UNSUBSCRIBE: no topic filter"),
         (V5, "82 00 07 00 00 01 'a' 03", "QoS of 'a' is 3"),
         (V5, "82 00 07 00 00 01 'a' 30", "retain handling of 'a' is 3"),
-        pytest.param(
-            V5,
-            "82 00 07 00 00 0A '$share/g/a' 04",
-            "no local is set on the shared",
-            marks=pytest.mark.mqtt("MQTT-3.8.3-4"),
+        shows("MQTT-3.8.3-4")(
+            V5, "82 00 07 00 00 0A '$share/g/a' 04", "no local is set on the shared"
         ),
         (V5, "82 00 07 04 0B 01 0B 02 00 01 'a' 00", "subscription identifier is given twice"),
         (V5, "82 00 07 02 0B 00 00 01 'a' 00", "subscription identifier must not be 0"),

@@ -34,6 +34,7 @@ OTHERS = (
     "gateway/docs/clients.md",
     "gateway/mqtt/STATEMENTS.md",
     "gateway/web/METRICS.md",
+    "hil/INPUTS.md",
 )
 """Guides without promises of their own: past changes, and pages that are generated."""
 

@@ -149,10 +149,9 @@ class Crowd:
 
     def _receive(self, sender: str, receiver: str, frame: bytes) -> None:
         self.members[receiver].received(sender, frame, self.now)
-        self._arm(receiver)
 
-    def _arm(self, name: str) -> None:
-        due = max(self.members[name].next_deadline, self.now)
+    def _arm(self, name: str, time: float) -> None:
+        due = max(time, self.now)
         if due < self._armed.get(name, float("inf")):
             self._armed[name] = due
             self._after(due - self.now, partial(self._advance, name, due))
@@ -160,8 +159,7 @@ class Crowd:
     def _advance(self, name: str, due: float) -> None:
         if self._armed.get(name) == due:
             del self._armed[name]
-        self.members[name].advance(self.now)
-        self._arm(name)
+        self._arm(name, self.members[name].advance(self.now))
 
     def _come(self, client: str) -> None:
         begin = self.now
@@ -172,12 +170,9 @@ class Crowd:
             self.longest = max(self.longest, self.now - begin)
 
         self.members["b"].want_session(client, self.now, done)
-        self._arm("b")
 
     def run(self) -> None:
         """Run until each session is at `b`, and nowhere else."""
-        for name in self.names:
-            self._arm(name)
         for number, client in enumerate(self.clients):
             self._after(ARRIVE_S * number / len(self.clients), partial(self._come, client))
         end = self.now + 60

@@ -116,7 +116,7 @@ class Site:
         self.said: list[Message] = []
         self.outcomes: dict[str, Outcome] = {}
         self.now = 100.0
-        self.member = Member(name, ["mad"], self.disk, self._sent, lambda: None, self.now)
+        self.member = Member(name, ["mad"], self.disk, self._sent, lambda _: None, self.now)
         self.join()
 
     def _sent(self, member: str, frame: bytes) -> None:

@@ -11,6 +11,7 @@ from gateway.site.errors import SiteError
 from gateway.site.rules.holder import Outcome
 from gateway.site.rules.messages import (
     Answer,
+    Ask,
     Beat,
     End,
     Endings,
@@ -145,9 +146,9 @@ def test_a_silent_member_is_waited_for_at_most_a_second_and_the_answer_is_marked
 
 def make_mute(site: Site, member: str) -> Any:
     """Let a member beat and ask on, and answer no query. Return a function that ends that."""
-    replies: Any = site.gateways[member].member._replies  # type: ignore[union-attr]
-    answers, replies.on_ask = replies.on_ask, lambda *_: None
-    return lambda: setattr(replies, "on_ask", answers)
+    handlers: Any = site.gateways[member].member._handlers  # type: ignore[union-attr]
+    answers, handlers[Ask] = handlers[Ask], lambda *_: None
+    return lambda: handlers.update({Ask: answers})
 
 
 def waits(site: Site, count: int, clean: bool = False) -> list[tuple[float, tuple[str, ...]]]:

@@ -260,7 +260,8 @@ class Gateway:
         self.links.clear()
         self.starts += 1
         self.met.clear()
-        self.member = Member(self.name, others, self.holder, send, self._wake, self.now)
+        wake = partial(self._wake, self.starts)
+        self.member = Member(self.name, others, self.holder, send, wake, self.now)
         self.run(lambda: None)
 
     def crash(self) -> None:
@@ -291,7 +292,6 @@ class Gateway:
             self._waiting.append(event)
         elif self.member is not None:
             event()
-            self._arm()
             self.world.check(self)
 
     def resume(self) -> None:
@@ -301,26 +301,20 @@ class Gateway:
             self.run(event)
         self.run(self._advance)
 
-    def _wake(self) -> None:
-        self._armed = self.now
-        self.world.after(0, partial(self._due, self.member))
+    def _wake(self, start: int, time: float) -> None:
+        time = max(time, self.now)
+        if time < float("inf") and (self._armed is None or time < self._armed):
+            self._armed = time
+            self.world.at(time - self._ahead, partial(self._due, start))
 
-    def _arm(self) -> None:
-        if self.member is None:
-            return
-        deadline = max(self.member.next_deadline, self.now)
-        if deadline < float("inf") and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self.world.at(deadline - self._ahead, partial(self._due, self.member))
-
-    def _due(self, member: Member | None) -> None:
-        if member is self.member:
+    def _due(self, start: int) -> None:
+        if start == self.starts:
             self._armed = None
             self.run(self._advance)
 
     def _advance(self) -> None:
         if self.member is not None:
-            self.member.advance(self.now)
+            self._wake(self.starts, self.member.advance(self.now))
 
     def is_newest(self, client: str) -> bool:
         return self.member is not None and self.member.is_newest(client, self.now)

@@ -123,7 +123,7 @@ PLACES = {
         "_Near.resume_reading": ENGINE,
         "_Port.open": CAUGHT,
     },
-    "site/wiring/local_member.py": {"Site._arm": CAUGHT},
+    "site/wiring/local_member.py": {"Site._wake": CAUGHT},
     "site/wiring/membership.py": {"Membership._list_changed": "job site_change"},
     "site/wiring/registry.py": {
         "SiteRegistry._exchange": "job site_registry",

@@ -33,7 +33,7 @@ class Statistics:
 
 class Contacts(dict[str, Contact]):
     """The other members by name. send: sends a frame to one of them, or drops it. wake: requests a
-    call of `advance` soon.
+    call of `advance` at a time, or earlier.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Contacts(dict[str, Contact]):
         me: str,
         others: Iterable[str],
         send: Callable[[str, bytes], None],
-        wake: Callable[[], None],
+        wake: Callable[[float], None],
         now: float,
     ) -> None:
         super().__init__({name: Contact(name, now) for name in sorted(others)})
@@ -50,8 +50,6 @@ class Contacts(dict[str, Contact]):
         """Current time for all parts of this member."""
         self.names = tuple(sorted((me, *self)))
         self.statistics = Statistics()
-        self.urgent = False
-        """Whether results of a commit wait for `advance`."""
         self.timed: list[tuple[float, int, Callable[[], None]]] = []
         """Heap of calls that are due at a time."""
         self.afterwards: dict[Callable[[], None], None] = {}
@@ -59,11 +57,14 @@ class Contacts(dict[str, Contact]):
         self._count = count()
         self._bits = {name: 1 << bit for bit, name in enumerate(self.names)}
         self._send = send
-        self._wake = wake
+        self.wake = wake
 
-    def call_at(self, time: float, call: Callable[[], None]) -> None:
+    def plan(self, time: float, call: Callable[[], None]) -> None:
         """Call a function at a time. A call that has become needless must do no harm."""
-        heapq.heappush(self.timed, (time, next(self._count), call))
+        entry = time, next(self._count), call
+        heapq.heappush(self.timed, entry)
+        if self.timed[0] is entry:
+            self.wake(time)
 
     @property
     def starting(self) -> float:
@@ -76,12 +77,6 @@ class Contacts(dict[str, Contact]):
         if self[member].up:
             self.statistics.calls += call
             self._send(member, encode(message))
-
-    def request_flush(self) -> None:
-        """Request a flush, for work that no call from outside has caused."""
-        if not self.urgent:
-            self.urgent = True
-            self._wake()
 
     def mask(self, names: Iterable[str]) -> int:
         """Return a set of members as we send it. Members removed from the site have no bit."""

@@ -106,12 +106,11 @@ class Ending:
                 listener = self._listeners[member]
                 listener.clients[client] = None
                 self._say_at(self._contacts.now + WINDOW_S, member, listener)
-                self._contacts.request_flush()
 
     def _say_at(self, time: float, member: str, listener: _Listener) -> None:
         if not listener.is_due:
             listener.is_due = True
-            self._contacts.call_at(time, partial(self._say, member, listener))
+            self._contacts.plan(time, partial(self._say, member, listener))
 
     def _say(self, member: str, listener: _Listener) -> None:
         if self._listeners[member] is not listener:  # its link has ended
@@ -138,7 +137,7 @@ class Ending:
 
     def _later(self, member: str, client: str) -> None:
         again = partial(self.tell, client, frozenset((member,)))
-        self._contacts.call_at(self._contacts.now + AGAIN_S, again)
+        self._contacts.plan(self._contacts.now + AGAIN_S, again)
 
     def on_end(self, member: str, end: End) -> None:
         """End older records here, and answer once when all of that is on disk."""

@@ -106,6 +106,8 @@ class InboundMoves:
         self._unsettled -= size
         self._work_off()
         self._go_on()
+        if self._contacts.afterwards:
+            self._contacts.wake(self._contacts.now)
 
     def _on_part(self, client: str, claim: _Claim, part: Part) -> None:
         if part.parts == 0:
@@ -191,7 +193,7 @@ class InboundMoves:
         """
         if self._count[member] and not self._owed[member] and member not in self._watched:
             self._watched.add(member)
-            self._contacts.call_at(self._gives_up(member), partial(self._look, member))
+            self._contacts.plan(self._gives_up(member), partial(self._look, member))
 
     def _look(self, member: str) -> None:
         self._watched.discard(member)

@@ -223,7 +223,7 @@ class Lookup:
     def _look_at(self, search: Search, time: float) -> None:
         if search.looks != time:
             search.looks = time
-            self._contacts.call_at(time, partial(self._look, search))
+            self._contacts.plan(time, partial(self._look, search))
 
     def _decide(self, search: Search) -> None:
         client, me, claims = search.client, self._contacts.me, search.claims

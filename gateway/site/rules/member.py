@@ -1,12 +1,13 @@
 """One member of a site: where the sessions of clients are, and how they move here. Sans-IO.
 
 In: links that begin and end, frames, the broker's lookups, the time. Out: frames (`send`), changes
-of the records here (`holder.py`), answers. `now` is a monotonic clock in seconds. Call `advance` at
-`next_deadline`, and soon after each call of `wake`, which means that a commit has left work to do.
+of the records here (`holder.py`), answers. `now` is a monotonic clock in seconds. `wake` asks for a
+call of `advance` at a time; a time that is past means soon.
 """
 
 import heapq
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contact import BEAT_S, START_S
@@ -50,7 +51,7 @@ class Member:
         members: Iterable[str],
         holder: Holder,
         send: Callable[[str, bytes], None],
-        wake: Callable[[], None],
+        wake: Callable[[float], None],
         now: float,
     ) -> None:
         self.name = name
@@ -68,6 +69,16 @@ class Member:
         self._replies = Replies(contacts, holder, self._trust, working, self._lookup)
         self._releasing = Releasing(contacts, holder, self._windows)
         self._beat_at: float | None = None
+        self._handlers: dict[type[Message], Callable[[str, Any], None]] = {
+            Beat: lambda member, beat: contacts[member].on_beat(beat, contacts.now),
+            Ask: self._replies.on_ask,
+            Answer: self._on_answer,
+            Take: self._outbound.on_take,
+            Give: self._inbound.on_give,
+            Got: lambda member, _: self._outbound.on_got(member),
+            End: self._ending.on_end,
+            Endings: self._ending.on_endings,
+        }
 
     @property
     def statistics(self) -> Statistics:
@@ -131,7 +142,7 @@ class Member:
         self._releasing.joined(member)
         self._ending.joined(member)
         if self._beat_at is None:
-            self._beat_at = now
+            self._beat()
         self.advance(now)
 
     def link_ended(self, member: str, now: float, stopped: bool = False) -> None:
@@ -162,54 +173,32 @@ class Member:
         if isinstance(message, Names):
             contact.names = message.members
         else:
-            self._on_message(member, message)
+            self._handlers[type(message)](member, message)
         if self.contacts.afterwards:
             self._flush()
 
-    def _on_message(self, member: str, message: Message) -> None:
-        match message:
-            case Beat():
-                self.contacts[member].on_beat(message, self.contacts.now)
-            case Ask():
-                self._replies.on_ask(member, message)
-            case Answer():
-                for asker, reply in self._windows.answered(member, message):
-                    asker(member, reply)
-            case Take():
-                self._outbound.on_take(member, message)
-            case Give():
-                self._inbound.on_give(member, message)
-            case Got():
-                self._outbound.on_got(member)
-            case End():
-                self._ending.on_end(member, message)
-            case Endings():
-                self._ending.on_endings(member, message)
+    def _on_answer(self, member: str, message: Answer) -> None:
+        for asker, reply in self._windows.answered(member, message):
+            asker(member, reply)
 
-    def advance(self, now: float) -> None:
-        """Act on the passing of time."""
+    def advance(self, now: float) -> float:
+        """Act on the passing of time. Return the time of the next call."""
         self.contacts.now = now
-        self.contacts.urgent = False
         timed = self.contacts.timed
         while timed and timed[0][0] <= now:
             heapq.heappop(timed)[2]()
-        if self._beat_at is not None and self._beat_at <= now:
-            self._beat_at = now + BEAT_S
-            for contact in self.contacts.values():
-                self.contacts.say(contact.name, contact.beat(now))
-                if contact.mute and contact.up:  # does it answer again?
-                    self._windows.ask(contact.name, Query(_NOBODY), lambda *_: None)
         if self.contacts.afterwards:
             self._flush()
+        return timed[0][0] if timed else float("inf")
 
-    @property
-    def next_deadline(self) -> float:
-        """Return the time of the next call of `advance`."""
-        if self.contacts.urgent:
-            return self.contacts.now
-        timed, beat_at = self.contacts.timed, self._beat_at
-        deadline = timed[0][0] if timed else float("inf")
-        return deadline if beat_at is None else min(deadline, beat_at)
+    def _beat(self) -> None:
+        now = self.contacts.now
+        self._beat_at = now + BEAT_S
+        self.contacts.plan(self._beat_at, self._beat)
+        for contact in self.contacts.values():
+            self.contacts.say(contact.name, contact.beat(now))
+            if contact.mute and contact.up:  # does it answer again?
+                self._windows.ask(contact.name, Query(_NOBODY), lambda *_: None)
 
     def _flush(self) -> None:
         """Make the calls that are due at the end of a call from outside."""

@@ -52,7 +52,7 @@ class Windows:
         if window is None:
             window = self._open[member] = []
             closes = self._contacts.now + WINDOW_S
-            self._contacts.call_at(closes, partial(self._close, member, window))
+            self._contacts.plan(closes, partial(self._close, member, window))
         window.append(_Pending(question, asker))
         self._contacts.statistics.asked += 1
         if len(window) >= FULL:

@@ -15,7 +15,7 @@ from functools import partial
 
 from gateway.site.errors import SiteError
 from gateway.site.rules.contacts import Contacts
-from gateway.site.rules.holder import Holder
+from gateway.site.rules.holder import Held, Holder
 from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import CREDIT, Give, Part, Take, Wanted
 from gateway.site.rules.trust import Trust
@@ -25,6 +25,8 @@ AT_ONCE = 512
 """Largest number of sessions that are moving to one member at a time."""
 WANTED_BYTES = 32_000_000
 """Largest number of bytes of one member's waiting calls in memory."""
+_CALL_BYTES = 200
+"""Bytes of a waiting call in memory, without its client."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
@@ -75,7 +77,7 @@ class OutboundMoves:
     def on_take(self, member: str, take: Take) -> None:
         leaver = self._leavers[member]
         leaver.wanted.extend(take.wanted)
-        leaver.bytes += sum(_size(wanted) for wanted in take.wanted)
+        leaver.bytes += sum(_CALL_BYTES + len(wanted.client) for wanted in take.wanted)
         self._give(member)
         if leaver.bytes > WANTED_BYTES:
             raise SiteError("it requests more sessions than it processes", member)
@@ -90,29 +92,29 @@ class OutboundMoves:
         leaver = self._leavers[member]
         while leaver.wanted and leaver.giving + len(leaver.ready) < AT_ONCE:
             wanted = leaver.wanted.popleft()
-            leaver.bytes -= _size(wanted)
-            if not self._may_have(member, wanted):
+            leaver.bytes -= _CALL_BYTES + len(wanted.client)
+            record = self._record_for(member, wanted)
+            if record is None:
                 leaver.ready.append((wanted, None))
                 self._contacts.afterwards[self._flush] = None
                 continue
             leaver.giving += 1
             self._working.begin(wanted.client)
             self._trust.settled(wanted.client)
-            record = self._holder.record(wanted.client)
-            first = record is None or record.given_to != member
+            first = record.given_to != member
             done: Callable[[Parts], None] = partial(self._exported, member, leaver, wanted, first)
             self._holder.give(wanted.client, member, done)
 
-    def _may_have(self, member: str, wanted: Wanted) -> bool:
+    def _record_for(self, member: str, wanted: Wanted) -> Held | None:
+        """Return the record of a session that the member may have, or None."""
         client = wanted.client
         record = self._holder.record(client)
-        return (
-            record is not None
-            and record.session
-            and record.epoch == wanted.epoch
-            and not self._lookup.is_deciding(client)
-            and (record.given_to == member or self._trust.has_asked(client, member))
-        )
+        if record is None or not record.session or record.epoch != wanted.epoch:
+            return None
+        if self._lookup.is_deciding(client):
+            return None
+        may = record.given_to == member or self._trust.has_asked(client, member)
+        return record if may else None
 
     def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
@@ -127,7 +129,7 @@ class OutboundMoves:
             leaver.giving -= 1
             leaver.ready.append((wanted, parts))
             self._contacts.afterwards[self._flush] = None
-            self._contacts.request_flush()
+            self._contacts.wake(self._contacts.now)
         self._working.finish(wanted.client)
 
     def _part(self, wanted: Wanted, parts: Parts) -> Part:
@@ -163,7 +165,7 @@ class OutboundMoves:
         self._recalls.append((self._contacts.now + self._recall_s, client))
         if not self._is_set:
             self._is_set = True
-            self._contacts.call_at(self._recalls[0][0], self._recall)
+            self._contacts.plan(self._recalls[0][0], self._recall)
 
     def _recall(self) -> None:
         """Recall the sessions that are due."""
@@ -183,8 +185,4 @@ class OutboundMoves:
                 self._lookup.recall(client, again)
         self._is_set = bool(self._recalls)
         if self._is_set:
-            self._contacts.call_at(self._recalls[0][0], self._recall)
-
-
-def _size(wanted: Wanted) -> int:
-    return 200 + len(wanted.client)
+            self._contacts.plan(self._recalls[0][0], self._recall)

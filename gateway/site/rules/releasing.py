@@ -78,7 +78,7 @@ class Releasing:
             self._finish(release, False, tuple(sorted(silent)))
         elif release.looks != until:
             release.looks = until
-            self._contacts.call_at(until, partial(self._look, release))
+            self._contacts.plan(until, partial(self._look, release))
 
     def _finish(self, release: _Release, known: bool, silent: tuple[str, ...]) -> None:
         release.over = True

@@ -25,6 +25,9 @@ class _Mark(NamedTuple):
     since: float
 
 
+_NO_MARK = _Mark(NOBODY, 0.0)
+
+
 class Trust:
     def __init__(self, contacts: Contacts, holder: Holder) -> None:
         self._contacts = contacts
@@ -37,30 +40,26 @@ class Trust:
     def asked(self, client: str, members: Iterable[str]) -> None:
         """Note that these members are about to decide about this client."""
         now = self._contacts.now
-        self._marks[client] = _Mark(self._asked(client).union(members), now)
+        before = self._marks.get(client, _NO_MARK).members
+        self._marks[client] = _Mark(before.union(members), now)
         if len(self._marks) >= self._full:
             for key, mark in list(self._marks.items()):
                 if mark.since + KEPT_S < now and self._holder.record(key) is None:
                     del self._marks[key]
             self._full = 2 * len(self._marks) + _FEW
 
-    def _asked(self, client: str) -> frozenset[str]:
-        mark = self._marks.get(client)
-        return NOBODY if mark is None else mark.members
-
     def has_asked(self, client: str, member: str) -> bool:
-        return member in self._asked(client)
+        return member in self._marks.get(client, _NO_MARK).members
 
     def settled(self, client: str) -> frozenset[str]:
         """Forget queries after a decision, or because there is no record any more. Return the
         members that had asked.
         """
-        mark = self._marks.pop(client, None)
-        return NOBODY if mark is None else mark.members
+        return self._marks.pop(client, _NO_MARK).members
 
     def unsure(self, client: str) -> frozenset[str]:
         """Return the members that may have a newer session."""
-        asked = self._asked(client)
+        asked = self._marks.get(client, _NO_MARK).members
         without = [
             contact.name
             for contact in self._contacts.values()

@@ -91,21 +91,19 @@ class Site:
         self._loop = loop
         self._others = sorted(set(members) - {name})
         self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
-        self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
         """CONNECTs that wait for the other members, by key."""
         self._releases: set[tuple[Connection, int]] = set()
-        self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._rings = float("inf")
         """Time at which the timer fires."""
+        self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
         self.up: set[str] = set()
         """Members with a link."""
         self.suspect_answers = 0
         """CONNECTs and PUBRELs that were answered while a member was silent."""
         self._neighbours = site_of(broker)
         self._neighbours.lookup = self
-        self._arm()
 
     def close(self) -> None:
         self.holder.closed = True
@@ -127,7 +125,7 @@ class Site:
     ) -> None:
         for connection, packet in connects:
             if connection.state is not State.CLOSED and not self.waits(connection, packet):
-                self._loop.call_soon(self._answer, connection, packet, None)
+                self._loop.call_soon(self._engine.placed, connection, packet, None)
         for connection, identifier in list(releases):
             if connection.state is State.CLOSED:
                 continue
@@ -152,7 +150,6 @@ class Site:
         self._engine.begin()
         with self._broker.step:
             self.member.joined(member, self._loop.time(), begun)
-        self._arm()
 
     def link_ended(self, member: str, stopped: bool = False) -> None:
         """Note the end of a link. stopped: whether the member has announced its stop."""
@@ -160,7 +157,6 @@ class Site:
         self._engine.begin()
         with self._broker.step:
             self.member.link_ended(member, self._loop.time(), stopped)
-        self._arm()
 
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
@@ -173,37 +169,26 @@ class Site:
                 wrong = error
         if wrong is not None:
             raise wrong
-        self._arm()
 
     # -- time
 
-    def _wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon(self._advance)
-
-    def _arm(self) -> None:
-        """Set the timer for the member's next deadline."""
-        deadline = self.member.next_deadline
-        if deadline < self._rings:
+    def _wake(self, time: float) -> None:
+        """Set the timer, unless it fires earlier."""
+        if time < self._rings:
             if self._timer is not None:
                 self._timer.cancel()
-            self._rings = deadline
-            delay = max(0.0, deadline - self._loop.time())
-            self._timer = self._loop.call_later(delay, self._ring)
-
-    def _ring(self) -> None:
-        self._timer, self._rings = None, float("inf")
-        self._advance()
+            self._rings = time
+            delay = max(0.0, time - self._loop.time())
+            self._timer = self._loop.call_later(delay, self._advance)
 
     def _advance(self) -> None:
-        self._woken = False
+        self._timer, self._rings = None, float("inf")
         if self._neighbours.lookup is not self:
             return
         self._engine.begin()
         with self._broker.step:
-            self.member.advance(self._loop.time())
-        self._arm()
+            following = self.member.advance(self._loop.time())
+        self._wake(following)
 
     # -- CONNECT
 
@@ -218,7 +203,7 @@ class Site:
         if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
             return False
         if len(self.holder.places) > _TWICE * self._broker.limits.sessions:
-            self._loop.call_soon(self._answer, connection, packet, _TOO_MANY)
+            self._loop.call_soon(self._engine.placed, connection, packet, _TOO_MANY)
         else:
             earlier = self._waiting.get(key)
             self._waiting[key] = connection, packet
@@ -252,7 +237,6 @@ class Site:
         now, patience = self._loop.time(), packet.keep_alive * _KEEP_ALIVE or START_S
         with self._broker.step:
             self.member.want_session(key, now, done, packet.clean_start, alive, patience)
-        self._arm()
 
     def _waiting_connect(self, key: str, connection: Connection) -> Connect | None:
         """Return the CONNECT of a connection, unless it has ended or was replaced by a
@@ -293,7 +277,7 @@ class Site:
                 end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
         elif outcome.kind == "doubt":
             self._begin_again(key, connection, packet, outcome.twofold)
-        self._answer(connection, packet, refusal)
+        self._engine.placed(connection, packet, refusal)
 
     def _begin_again(
         self, key: str, connection: Connection, packet: Connect, twofold: bool
@@ -325,9 +309,6 @@ class Site:
                 extra=about(**connection.about, reason="doubt"),
             )
 
-    def _answer(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
-        self._engine.placed(connection, packet, refusal)
-
     # -- PUBREL
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
@@ -354,7 +335,6 @@ class Site:
         done = partial(self._released, connection, identifier)
         with self._broker.step:
             self.member.want_release(key, identifier, self._loop.time(), done)
-        self._arm()
 
     def _released(
         self, connection: Connection, identifier: int, known: bool, silent: tuple[str, ...]

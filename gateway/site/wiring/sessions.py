@@ -158,9 +158,11 @@ class SessionHolder:
     def session(self, key: str) -> Session | None:
         """Return the session with this key, unless it has left or expired."""
         session = self._broker.sessions.get(name_of(key))
-        if session is None or session.ended or own_key(session) != key:
+        if session is None or session.ended or session.ends <= self._broker.now:
             return None
-        return None if session.ends <= self._broker.now else session
+        # as `own_key`, for each look at a record
+        own = key_of(session.client, session.user, session.incarnation)
+        return session if own == key else None
 
     def moves(self, key: str) -> bool:
         """Whether a session is moving here or away."""
