@@ -169,8 +169,6 @@ class Schedule:
         for name, record in self.world.places(client.name):
             gateway = self.world.gateways[name]
             if client.connection is None and record.session is not None:
-                if record.session.number == client.session:
-                    client.session = None
                 gateway.run(partial(gateway.expire, client.name))
 
     def copy(self) -> None:

@@ -238,6 +238,7 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
     site.run(1.0)
     site.silence("b")
     site.come("a", 0.3)
+    site.client.publish()
     session = site.client.session
     site.cut("a", "b")
     site.heal("b", "c")

@@ -50,7 +50,7 @@ BY_A_RULE: dict[str, Callable[[test_rules.Site], None]] = {
 
 @pytest.mark.parametrize("name", sorted(SABOTAGES.keys() - BY_A_RULE.keys()))
 def test_a_broken_promise_is_noticed(name: str) -> None:
-    number, _ = first_noticed(name, range(100), run_schedule)
+    number, _ = first_noticed(name, range(150), run_schedule)
     assert number >= 0
 
 

@@ -91,6 +91,7 @@ class Site:
         self._loop = loop
         self._others = sorted(set(members) - {name})
         self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
+        self._unheard = self.holder.unheard
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
         """CONNECTs that wait for the other members, by key."""
         self._releases: set[tuple[Connection, int]] = set()
@@ -161,6 +162,8 @@ class Site:
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
         self._engine.begin()
+        if self._unheard:
+            self._unheard.look()
         wrong: SiteError | None = None
         with self._broker.step:
             try:
@@ -186,6 +189,8 @@ class Site:
         if self._neighbours.lookup is not self:
             return
         self._engine.begin()
+        if self._unheard:
+            self._unheard.look()
         with self._broker.step:
             following = self.member.advance(self._loop.time())
         self._wake(following)
@@ -200,6 +205,8 @@ class Site:
         key = self._key(connection)
         if key is None:
             return False
+        if self._unheard:
+            self._unheard.look()
         if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
             return False
         if len(self.holder.places) > _TWICE * self._broker.limits.sessions:
@@ -265,6 +272,7 @@ class Site:
             return
         del self._waiting[key]
         refusal: Refusal | None = None
+        unheard = False
         if outcome.kind == "failed":
             text = f"its session cannot come from another gateway of the site: {outcome.reason}"
             refusal = ReasonCode.SERVER_BUSY, text
@@ -275,27 +283,41 @@ class Site:
                 self._broker.end_session(session)
             elif session is not None:
                 end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
+            unheard = bool(outcome.silent) and not packet.clean_start and not _is_proved(connection)
         elif outcome.kind == "doubt":
-            self._begin_again(key, connection, packet, outcome.twofold)
+            unheard = self._begin_again(key, connection, packet, outcome.twofold)
+        if unheard:
+            self._unheard.begin(key)
         self._engine.placed(connection, packet, refusal)
+        if unheard:
+            self._await_packet(key, connection)
+
+    def _await_packet(self, key: str, connection: Connection) -> None:
+        """Let the first packet of a client show that it knows that its session is new."""
+        session = self.holder.session(key)
+        if session is not None and session.durable and session.connection is connection:
+            self._unheard.answered(key, connection)
+        else:
+            self.holder.trust(key)
 
     def _begin_again(
         self, key: str, connection: Connection, packet: Connect, twofold: bool
-    ) -> None:
+    ) -> bool:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
         for another message by now, which would be acknowledged and lost. A board's anti-replay
         window is never outdated in this way. If the client has had two sessions, both may have
-        delivered a message, so a new one replaces the remaining one, too.
+        delivered a message, so a new one replaces the remaining one, too. Return True if a new one
+        begins.
         """
+        place, session = self.holder.places.get(key), self.holder.session(key)
+        twofold |= place is not None and place.unheard
         self.holder.trust(key)
-        session = self.holder.session(key)
-        device = connection.peer.device
-        proved = device is not None and device.proved
-        if session is None or packet.clean_start or proved:
-            return
+        if session is None or packet.clean_start or _is_proved(connection):
+            return False
         if not session.receive_flow.received and not twofold:
-            return
+            return False
         end_with_loss(self.holder, self._broker, session, "another gateway may have a newer one")
+        return True
 
     def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:
         self.suspect_answers += 1
@@ -393,6 +415,11 @@ class Site:
             "given": len(list(self.holder.moved_out())),
             "in_doubt": self.holder.places.in_doubt,
         }
+
+
+def _is_proved(connection: Connection) -> bool:
+    device = connection.peer.device
+    return device is not None and device.proved
 
 
 def _is_open(connection: Connection) -> bool:

@@ -19,10 +19,13 @@ _IDLE = 256
 """Number of new places after which unneeded ones are searched."""
 _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
+_UNHEARD = ""
+"""Entry in the column of older members: the client may not know that its session is new. A version
+that does not know it forgets it as a member that is gone."""
 
 
 class Place:
-    __slots__ = ("copied", "epoch", "older", "suspect")
+    __slots__ = ("copied", "epoch", "older", "suspect", "unheard")
 
     def __init__(
         self,
@@ -30,20 +33,25 @@ class Place:
         suspect: bool = False,
         older: frozenset[str] = NOBODY,
         copied: bool = False,
+        unheard: bool = False,
     ):
         self.epoch = epoch
         self.suspect = suspect
         self.older = older
         self.copied = copied
+        self.unheard = unheard
 
     @staticmethod
     def of_row(row: PlaceRow) -> Place:
-        _, epoch, doubt, older = row
-        return Place(epoch, doubt > 0, frozenset(json.loads(older)), doubt == _COPIED)
+        _, epoch, doubt, names = row
+        older = frozenset(json.loads(names))
+        unheard = _UNHEARD in older
+        return Place(epoch, doubt > 0, older - {_UNHEARD}, doubt == _COPIED, unheard)
 
     def row(self, key: str) -> PlaceRow:
         doubt = _COPIED if self.copied else int(self.suspect)
-        return key, self.epoch, doubt, json.dumps(sorted(self.older))
+        names = self.older | {_UNHEARD} if self.unheard else self.older
+        return key, self.epoch, doubt, json.dumps(sorted(names))
 
 
 class Places(dict[str, Place]):
@@ -86,6 +94,13 @@ class Places(dict[str, Place]):
         if self._saved >= _IDLE + len(self) // 2:
             self._saved = 0
             self.forget_idle()
+
+    def trust(self, key: str) -> None:
+        """Clear the suspect mark of a session, with the open changes."""
+        place = self.get(key)
+        if place is not None and place.suspect:
+            place.suspect = place.copied = place.unheard = False
+            self.save(key)
 
     def forget_idle(self) -> None:
         """Delete places of ended sessions that are no longer needed."""

@@ -20,6 +20,7 @@ from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.session_moves import move_rows
 from gateway.site.rules.holder import ALL_CLIENTS, NOBODY, Done, Held
 from gateway.site.wiring.places import Place, Places
+from gateway.site.wiring.unheard import Unheard
 from gateway.store.move_records import Unfit, read_head
 from gateway.store.move_rows import Moved, SessionExport, SessionImport, key_of, name_of
 from gateway.system.logs import about, printable
@@ -85,6 +86,7 @@ class SessionHolder:
             self._site.moved.places,
             lambda key: self.moves(key) or key in self._moved_out or self.session(key) is not None,
         )
+        self.unheard = Unheard(self.places)
         self._moved_out = {
             key: _Given(member, _seconds(ends))
             for key, member, _, _, ends in self._site.moved.moved_out
@@ -143,6 +145,7 @@ class SessionHolder:
 
     def _mark_all_suspect(self) -> None:
         """Mark all sessions as suspect, except internal clients'."""
+        self.unheard.doubt()
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]
         for key in (*keys, *self.moved_out()):
@@ -239,6 +242,8 @@ class SessionHolder:
             broker.hang_up(session.connection, *_MOVED)
             broker.settle(session.client)
             session = self.session(client)
+        if (place := self.places.get(client)) is not None and place.unheard:
+            self.mark_twofold(client)
         if session is None or not session.durable:
             broker.settle()
             done(None)
@@ -364,7 +369,8 @@ class SessionHolder:
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         self._begin()
-        place = Place(epoch, self.places.of(client).suspect, older)
+        before = self.places.of(client)
+        place = Place(epoch, before.suspect, older, unheard=before.unheard)
         moved = self._given_of(client)
         if moved is None:
             self.places[client] = place
@@ -414,6 +420,7 @@ class SessionHolder:
         if session is not None and session.connection is not None:
             self._broker.hang_up(session.connection, *_MOVED)
             self._broker.settle()
+        self.unheard.doubt(client)
         self.places.of(client).suspect = True
         self.places.save(client)
         self.on_disk(done)
@@ -441,10 +448,7 @@ class SessionHolder:
 
     def trust(self, client: str) -> None:
         """Clear the suspect mark of a session, with the open changes."""
-        place = self.places.get(client)
-        if place is not None and place.suspect:
-            place.suspect = place.copied = False
-            self.places.save(client)
+        self.places.trust(client)
 
     def confirmed(self, client: str, member: str) -> None:
         place = self.places.get(client)

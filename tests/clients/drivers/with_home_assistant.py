@@ -100,7 +100,7 @@ async def main() -> None:
         home = await start(folder)
         if of.does == "subscribe":
             await mqtt.async_subscribe(home, of.topic, lambda one: say(one.payload), of.qos)
-            await asyncio.sleep(1)  # until it has sent SUBSCRIBE
+            await asyncio.sleep(4)  # on a busy machine: until it has sent SUBSCRIBE
             say("ready")
             await asyncio.Event().wait()
         await publish(home)

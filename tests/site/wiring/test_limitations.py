@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.mqtt.packets import Connack, Publish, Subscribe, Subscription
+from gateway.mqtt.packets import Connack, Publish, Pubrec, Subscribe, Subscription
 from gateway.site.rules.messages import Part
 from gateway.site.rules.outbound_moves import OutboundMoves
 from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
@@ -51,6 +51,21 @@ def test_member_that_never_gives_a_session_makes_its_client_wait(
         assert client.take(Connack).reason == 0x89
     monkeypatch.undo()
     assert sites.connect("b", wait=5).take(Connack).session_present
+
+
+def test_session_that_goes_on_in_doubt_may_get_a_message_again(sites: Sites) -> None:
+    sites.connect("a", wait=1).break_line()
+    sites.settle()
+    for other in ("b", "c"):
+        sites.part("a", other)
+    for name, present in (("b", False), ("a", True)):
+        client = sites.connect(name, wait=20)
+        assert client.take(Connack).session_present == present
+        sites.say(client, Publish("t", b"m", 2, 7))
+        client.take(Pubrec)
+        assert sites[name].broker.statistics.repeated == 0
+        client.break_line()
+        sites.settle()
 
 
 def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:

@@ -1,0 +1,64 @@
+"""A client that may not have heard that its session is new is told again."""
+
+import pytest
+
+from gateway.mqtt.packets import Connack, Publish, Pubrec, Subscribe, Subscription
+from tests.site.wiring.test_local_member import Sites
+
+
+@pytest.fixture
+def sites() -> Sites:
+    """c does not answer a and b."""
+    sites = Sites("a", "b", "c")
+    sites.part_silently("a", "c")
+    sites.part_silently("b", "c")
+    return sites
+
+
+def cut_power(sites: Sites, name: str = "a") -> None:
+    sites.members[name].power_cut()
+    sites.join("a", "b")
+    sites.pass_time(4)
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_unheard_session_begins_again(sites: Sites, power: bool, other: str) -> None:
+    for name in ("a", other):
+        client = sites.connect(name, wait=4)
+        assert not client.take(Connack).session_present, f"at {name}"
+        client.break_line()  # the client is gone before the answer comes
+        sites.settle()
+        if power:
+            cut_power(sites, name)
+    client = sites.connect("a", wait=4)
+    assert not client.take(Connack).session_present
+    sites.say(client, Publish("x", b"again", 2, 7))
+    client.take(Pubrec)
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, other: str) -> None:
+    client = sites.connect("a", wait=4)
+    assert not client.take(Connack).session_present
+    sites.say(client, Subscribe(1, [Subscription("x", 1)]), wait=0.3 if power else 0)
+    client.break_line()
+    sites.settle()
+    if power:
+        cut_power(sites)
+    client = sites.connect(other, wait=4)
+    assert client.take(Connack).session_present
+    assert sites.members[other].site.figures()["in_doubt"] == 0
+    sites.say(client, Publish("y", b"m", 2, 0xFFFF))
+    client.take(Pubrec)
+    assert sites[other].broker.statistics.repeated == 0
+
+
+def test_another_doubt_is_not_cleared_by_a_packet(sites: Sites) -> None:
+    client = sites.connect("a", wait=4)
+    client.take(Connack)
+    holder = sites.members["a"].site.holder
+    holder.mark_all_suspect(lambda: None)
+    sites.say(client, Subscribe(1, [Subscription("x", 1)]), wait=1)
+    assert sites.members["a"].site.figures()["in_doubt"] == 1
